@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gossamer::segment::{Record, RecordWriter};
 use gossamer::{
-    Access, HostId, Notify, Rack, RackError, RemoteSegment, Rights, Segment, SegmentError, Trust,
+    Access, HostId, Notify, Rack, RackError, Record, RecordWriter, RemoteSegment, Rights, Segment,
+    SegmentError, Trust,
 };
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -123,7 +123,7 @@ pub(crate) fn trade(reads: u64) -> Result<Day, SegmentError> {
             Ok(feed)
         }
     });
-    // A trader on the last thread of each host, whichever that is.
+    // A trader on the last thread of each host.
     let threads: Vec<_> = gossamer::threads().collect();
     let traders: Vec<_> = threads
         .chunk_by(|one, next| one.thread().host == next.thread().host)
@@ -221,7 +221,7 @@ fn trader(reads: u64) -> Result<Trader, Box<dyn std::error::Error>> {
 
     // The fiber sleeps until the exchange writes; the first byte says which symbol it was.
     let alarm = alarms.notified()?;
-    let ask: u64 = alarms.get(alarm.offset / size_of::<u64>())?;
+    let ask = alarms.at_byte::<u64>(alarm.offset).read()?;
     Ok(Trader { host, bought, torn, moved: ask.abs_diff(from), read, order })
 }
 
@@ -242,10 +242,13 @@ fn main() -> Result<(), RackError> {
         let sold = SHARES * SYMBOLS.len() as u32 - day.left;
         let quotes = READS * day.traders.len() as u64;
         let torn: u64 = day.traders.iter().map(|trader| trader.torn).sum();
-        println!("\n{sold} shares sold and {} left, whoever ordered first", day.left);
+        println!(
+            "\n{sold} shares sold and {} left: the book serves orders as they arrive",
+            day.left
+        );
         println!(
             "{quotes} quotes read, {torn} of them torn, without an instruction of the exchange"
         );
-        println!("{} ticks, of which {} woke someone", day.ticks, day.alarms);
+        println!("{} ticks, of which {} woke a trader", day.ticks, day.alarms);
     })
 }

@@ -109,7 +109,9 @@ pub use fiber::{
     JoinError, JoinHandle, LazyLock, OnceLock, ThreadLocal, fiber_local, sleep, yield_now,
 };
 pub use gossamer_segment::{
-    Access, Notify, RemoteSegment, Rights, Segment, SegmentError, Segments,
+    Access, Notification, Notifications, Notify, OpenOptions, Plain, Record, RecordMap,
+    RecordWriter, RemoteMap, RemoteRecord, RemoteSegment, Rights, Segment, SegmentBuilder,
+    SegmentError, Segments,
 };
 pub use transport_api::{HostId, LossReason, ThreadId};
 #[cfg(feature = "rdma")]
@@ -130,7 +132,7 @@ pub use self::error::{RackError, StartError};
 pub use self::placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees};
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
-pub use self::records::{Read, RecordsError, ShardedRecords};
+pub use self::records::{ReadMode, RecordsError, ShardedRecords};
 pub use self::segments::segments;
 pub use self::sharded::Sharded;
 

@@ -165,12 +165,12 @@ pub fn lookup<T: 'static>(name: &str) -> Result<Trust<T>, LookupError> {
 /// As [`lookup`].
 #[track_caller]
 pub fn lookup_with<T: 'static>(options: &OpenOptions, name: &str) -> Result<Trust<T>, LookupError> {
-    let found = options.find(name)?;
+    let found = options.lookup(name)?;
     if let Some(trust) = ask(&found)? {
         return Ok(trust);
     }
     // The cached entry may be stale.
-    let found = options.clone().uncached().find(name)?;
+    let found = options.clone().uncached().lookup(name)?;
     let gone = || SegmentError::NotFound { name: found.entry.name, hosts: vec![found.host] };
     Ok(ask(&found)?.ok_or_else(gone)?)
 }

@@ -9,7 +9,7 @@ use std::thread;
 
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{
-    DelegateError, HostId, LookupError, LossReason, OnPeerLoss, Rack, RackError, Read,
+    DelegateError, HostId, LookupError, LossReason, OnPeerLoss, Rack, RackError, ReadMode,
     RecordsError, SegmentError, ShardedRecords, Trust,
 };
 use transport_api::Transport;
@@ -89,7 +89,7 @@ fn records_of_a_lost_host_are_typed_errors_both_ways() {
             assert_eq!(keys.map(|key| records.get(&key).unwrap()), keys.map(|key| Some(key + 1)));
             other.sever();
             let [near, far] = keys;
-            for read in [Read::OneSided, Read::Delegated] {
+            for read in [ReadMode::OneSided, ReadMode::Delegated] {
                 let lost = loop {
                     if let Err(error) = records.get_by(&far, read) {
                         break error;

@@ -118,7 +118,7 @@ fn tasks_use_segments() {
                     let gone = segments.open_async("near").await.unwrap_err();
                     assert!(matches!(gone, SegmentError::NotFound { .. }), "{gone}");
                 });
-                let sum = owner.apply(|owner| owner.get::<u64>(128).unwrap());
+                let sum = owner.apply(|owner| owner.at::<u64>(128).read().unwrap());
                 assert_eq!(sum, 20);
                 let mut told = None;
                 common::wait_until("a notification", || {

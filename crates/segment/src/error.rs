@@ -134,21 +134,35 @@ pub enum SegmentError {
         /// The alignment in bytes.
         align: usize,
     },
-    /// The operation exceeds [`MAX_OPERATION`](crate::MAX_OPERATION).
-    #[error("{len} bytes exceed the {max} bytes of one operation; use the block operation")]
+    /// The operation exceeds [`MAX_OPERATION`](crate::MAX_OPERATION), or what one notification can
+    /// tell of.
+    #[error(
+        "{len} bytes exceed the {max} bytes of one operation: use a block operation, or split it"
+    )]
     TooLarge {
         /// Bytes of the operation.
         len: usize,
         /// The most bytes of one operation.
         max: usize,
     },
+    /// A map of so many entries exceeds the address space.
+    #[error("{capacity} entries of {entry_len} bytes exceed the address space: at most {max}")]
+    MapTooLarge {
+        /// The entries that the map should have room for.
+        capacity: usize,
+        /// Bytes of an entry, with its share of empty slots.
+        entry_len: usize,
+        /// The most entries of that length.
+        max: usize,
+    },
     /// The owner has revoked the segment since it was opened, or its access has been changing for
     /// longer than an operation waits.
     #[error("{0} was revoked by its owner; open it again")]
     Revoked(Label),
-    /// A write inside a callback would have to wait, because too many bytes are in flight.
+    /// A write or a notification inside a callback would have to wait, because too much is in
+    /// flight. Nothing was done.
     #[error(
-        "cannot write to {0} inside a notification callback: too many bytes are in flight, and a \
+        "cannot write to or notify {0} inside a notification callback: too much is in flight, and a \
          callback must not wait; write less, or write from a fiber"
     )]
     WouldWait(Label),

@@ -19,7 +19,7 @@
 //!
 //! let seen = owner.notified()?;
 //! assert_eq!((seen.offset, seen.len), (32, 8));
-//! assert_eq!(owner.get::<u64>(4)?, 71);
+//! assert_eq!(owner.at::<u64>(4).read()?, 71);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -50,6 +50,7 @@ mod lookup;
 pub mod map;
 mod name;
 mod notification;
+mod place;
 mod published;
 mod record;
 mod remote;
@@ -63,14 +64,14 @@ pub use transport_api::{Access, HostId, Rights};
 
 pub use self::engine::{Attached, Server};
 pub use self::error::{Label, SegmentError};
-pub use self::local::{Builder, Segment};
+pub use self::local::{Element, Segment, SegmentBuilder};
 pub use self::lookup::Found;
 pub use self::map::{MapFull, Plain, Probed, RecordMap, RemoteMap};
 pub use self::name::{InvalidName, Name};
 pub use self::notification::{Next, Notification, Notifications};
 pub use self::published::PublishedName;
 pub use self::record::{Record, RecordWriter, Torn};
-pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteRecord, RemoteSegment};
+pub use self::remote::{MAX_OPERATION, OpenOptions, RemoteElement, RemoteRecord, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};
 pub use self::table::{Notify, Strategy};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use progress::Progress;
 use transport_api::{HostId, Transport};
 
-use crate::engine::{Attached, Server, here, run};
+use crate::engine::{Attached, Server, current, run};
 use crate::error::SegmentError;
-use crate::local::Builder;
+use crate::local::SegmentBuilder;
 use crate::lookup;
 use crate::name::Name;
 use crate::published::PublishedName;
@@ -40,7 +40,7 @@ impl Segments {
     /// # Errors
     /// [`SegmentError::NotAttached`].
     pub fn current() -> Result<Segments, SegmentError> {
-        here().map(Segments).ok_or(SegmentError::NotAttached)
+        current().map(Segments).ok_or(SegmentError::NotAttached)
     }
 
     /// This process's host.
@@ -105,8 +105,8 @@ impl Segments {
     // ---- segments ------------------------------------------------------------------------------
 
     /// Begins the export of a segment under `name`.
-    pub fn builder(&self, name: &str) -> Builder {
-        Builder::new(Some(self.0.clone()), name)
+    pub fn builder(&self, name: &str) -> SegmentBuilder {
+        SegmentBuilder::new(Some(self.0.clone()), name)
     }
 
     /// Opens the segment that some host exports under `name`.
@@ -118,13 +118,22 @@ impl Segments {
         self.options().open(name)
     }
 
+    /// As [`open`](Self::open), but only at `host`.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    #[track_caller]
+    pub fn open_at(&self, host: HostId, name: &str) -> Result<RemoteSegment, SegmentError> {
+        self.options().host(host).open(name)
+    }
+
     /// Options for opening: the host, the timeout, the lookup strategy.
     pub fn options(&self) -> OpenOptions {
         OpenOptions::new(self.0.clone())
     }
 
     /// For layers above: publishes `name` for an object of theirs that is not a segment, such as a
-    /// trust. [`OpenOptions::find`] finds it.
+    /// trust. [`OpenOptions::lookup`] finds it.
     ///
     /// # Errors
     /// [`SegmentError::InvalidName`], [`SegmentError::NameTaken`], [`SegmentError::NamesFull`];

@@ -9,7 +9,7 @@ use transport_api::{Access, HostId, Namespace, RegionKey, Transport};
 
 use crate::clerk::Clerk;
 use crate::name::Name;
-use crate::notification::queue::Queue;
+use crate::notification::queue::{Queue, Turn};
 use crate::table::Notify;
 
 /// An operation of a thread that is not attached, which an attached thread executes.
@@ -81,9 +81,9 @@ impl Exports {
 /// Counts the operations on a region that were refused as revoked and that no caller waits for, such
 /// as writes. Clones share the count.
 #[derive(Clone, Default)]
-pub(crate) struct Doubts(Arc<AtomicU32>);
+pub(crate) struct RefusalCount(Arc<AtomicU32>);
 
-impl Doubts {
+impl RefusalCount {
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
@@ -95,7 +95,7 @@ struct Opened {
     name: Name,
     /// The segment's generation.
     generation: u32,
-    doubts: Doubts,
+    refusals: RefusalCount,
 }
 
 /// The regions that were opened. Regions that no [`RemoteSegment`](crate::RemoteSegment) uses any
@@ -112,7 +112,7 @@ impl Openings {
 
     fn forget_unused(&mut self) {
         if self.regions.len() >= 2 * self.left.max(Self::FEW) {
-            self.regions.retain(|_, opened| Arc::strong_count(&opened.doubts.0) > 1);
+            self.regions.retain(|_, opened| Arc::strong_count(&opened.refusals.0) > 1);
             self.left = self.regions.len();
         }
     }
@@ -127,6 +127,9 @@ pub(crate) struct Shared {
     /// Hands the operations of threads that are not attached to one that is.
     pub(crate) spawn: OnceLock<Spawn>,
     pub(crate) has_ended: AtomicBool,
+    /// Queues whose callbacks wait for their next turn, if no job can give it to them.
+    turns: Mutex<Vec<Arc<Queue>>>,
+    has_turns: AtomicBool,
 }
 
 impl Shared {
@@ -138,18 +141,60 @@ impl Shared {
             opened: Mutex::default(),
             spawn: OnceLock::new(),
             has_ended: AtomicBool::new(false),
+            turns: Mutex::default(),
+            has_turns: AtomicBool::new(false),
         })
     }
 
+    // ---- turns of callbacks --------------------------------------------------------------------
+
+    /// Has an attached thread give the callback of a queue its next turn: a job, or, if none serves
+    /// this process, a thread that polls, such as `thread`.
+    pub(crate) fn arrange_turn(self: &Arc<Self>, queue: Arc<Queue>, thread: u32) {
+        let Some(spawn) = self.spawn.get() else {
+            self.turns.lock().push(queue);
+            self.has_turns.store(true, Ordering::Release);
+            return self.transport.unpark(thread);
+        };
+        let shared = self.clone();
+        spawn(Box::new(move || {
+            if queue.next_turn() == Turn::Next {
+                shared.arrange_turn(queue, thread);
+            }
+        }));
+    }
+
+    /// For a thread that polls, with this number: gives the callbacks their turns that wait for them;
+    /// true if there were any.
+    pub(crate) fn take_turns(self: &Arc<Self>, thread: u32) -> bool {
+        if !self.has_turns.load(Ordering::Relaxed) || !self.has_turns.swap(false, Ordering::Acquire)
+        {
+            return false;
+        }
+        let turns = std::mem::take(&mut *self.turns.lock());
+        for queue in turns {
+            if queue.next_turn() == Turn::Next {
+                self.arrange_turn(queue, thread);
+            }
+        }
+        true
+    }
+
+    // ---- the rest ------------------------------------------------------------------------------
+
     /// A region was opened under this name, with this generation of the segment.
-    pub(crate) fn open(&self, region: (HostId, RegionKey), named: (Name, u32)) -> Doubts {
+    pub(crate) fn note_opened(
+        &self,
+        region: (HostId, RegionKey),
+        name: Name,
+        generation: u32,
+    ) -> RefusalCount {
         let mut opened = self.opened.lock();
         opened.forget_unused();
-        let (name, generation) = named;
-        let fresh = || Opened { name, generation, doubts: Doubts::default() };
+        let fresh = || Opened { name, generation, refusals: RefusalCount::default() };
         let entry = opened.regions.entry(region).or_insert_with(fresh);
-        (entry.name, entry.generation) = named;
-        entry.doubts.clone()
+        (entry.name, entry.generation) = (name, generation);
+        entry.refusals.clone()
     }
 
     /// The name of a region that was opened, and the segment's generation.
@@ -158,9 +203,9 @@ impl Shared {
     }
 
     /// An operation on a region was refused as revoked: the next one imports it again.
-    pub(crate) fn doubt(&self, region: (HostId, RegionKey)) {
+    pub(crate) fn count_refusal(&self, region: (HostId, RegionKey)) {
         if let Some(opened) = self.opened.lock().regions.get(&region) {
-            opened.doubts.0.fetch_add(1, Ordering::Relaxed);
+            opened.refusals.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 

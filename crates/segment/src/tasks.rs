@@ -15,8 +15,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::engine::attached;
 use crate::error::SegmentError;
-use crate::local::{Builder, Segment};
-use crate::remote::{Element, OpenOptions, RemoteSegment};
+use crate::local::{Segment, SegmentBuilder};
+use crate::remote::{OpenOptions, RemoteElement, RemoteSegment};
 use crate::segments::Segments;
 use crate::shared::Shared;
 
@@ -130,7 +130,7 @@ impl OpenOptions {
 }
 
 /// For tasks of an async runtime.
-impl Builder {
+impl SegmentBuilder {
     /// As [`export`](Self::export), from any thread, as a future.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl RemoteSegment {
 }
 
 /// For tasks of an async runtime.
-impl<T: FromBytes + IntoBytes + Send + 'static> Element<'_, T> {
+impl<T: FromBytes + IntoBytes + Send + 'static> RemoteElement<'_, T> {
     /// As [`read`](Self::read), from any thread, as a future.
     ///
     /// # Errors
@@ -255,7 +255,7 @@ impl<T: FromBytes + IntoBytes + Send + 'static> Element<'_, T> {
 }
 
 /// For tasks of an async runtime.
-impl<T: IntoBytes + Immutable + Send + 'static> Element<'_, T> {
+impl<T: IntoBytes + Immutable + Send + 'static> RemoteElement<'_, T> {
     /// As [`write`](Self::write), from any thread, as a future.
     ///
     /// # Errors

@@ -175,12 +175,12 @@ fn hosts_lose_rights_and_get_them_back() {
             let segment = export(&hosts[0], 64);
             let answered = || poll_until(&attached, || is_over.swap(false, Ordering::Relaxed));
             segment.set_access(Rights::READ).expect("changed");
-            segment.put(1, &1u64).expect("inside");
+            segment.at(1).write(&1u64).expect("inside");
             answered();
             segment.set_access(Rights::ALL).expect("changed");
-            segment.put(1, &2u64).expect("inside");
+            segment.at(1).write(&2u64).expect("inside");
             answered();
-            assert_eq!(segment.get::<u64>(0).expect("inside"), 5);
+            assert_eq!(segment.at::<u64>(0).read().expect("inside"), 5);
             segment.set_access(Access::none()).expect("changed");
             answered();
             segment.revoke().expect("revoked");
@@ -260,7 +260,7 @@ fn fibers_of_one_thread_change_it_in_turn() {
             assert!(remote.at::<u64>(0).read().is_err());
             remote.at::<u64>(0).write(&3).expect("a write");
             remote.fence().expect("there");
-            assert_eq!(segment.get::<u64>(0).expect("inside"), 3);
+            assert_eq!(segment.at::<u64>(0).read().expect("inside"), 3);
         });
     });
 }
@@ -293,7 +293,7 @@ fn an_atomic_is_done_once_while_access_changes() {
             }
             is_over.store(true, Ordering::Relaxed);
             poll_until(&attached, || user.is_finished());
-            let counted = segment.get::<u64>(0).expect("inside");
+            let counted = segment.at::<u64>(0).read().expect("inside");
             assert_eq!(counted, done.load(Ordering::Relaxed));
         });
     });

@@ -26,8 +26,8 @@ fn what_one_host_writes_the_other_reads() {
             exported.send(()).unwrap();
             let told = segment.notified().expect("a notification");
             assert_eq!((told.from.0, told.offset, told.len, told.missed), (1, 16, 8, 0));
-            assert_eq!(segment.get::<u64>(2).unwrap(), 77);
-            segment.put(3, &5u64).unwrap();
+            assert_eq!(segment.at::<u64>(2).read().unwrap(), 77);
+            segment.at(3).write(&5u64).unwrap();
             while is_done.try_recv().is_err() {
                 attached.poll();
             }

@@ -359,8 +359,8 @@ fn places_beyond_everything_are_out_of_bounds() {
             is_outside(remote.at::<u64>(index).read().map(drop));
             is_outside(remote.at::<u64>(index).write_notify(&1));
             is_outside(remote.at::<[u64; 3]>(index).read().map(drop));
-            is_outside(segment.put(index, &1u64));
-            is_outside(segment.get::<[u64; 3]>(index).map(drop));
+            is_outside(segment.at(index).write(&1u64));
+            is_outside(segment.at::<[u64; 3]>(index).read().map(drop));
         }
         for at in [57, 64, usize::MAX - 7, usize::MAX] {
             is_outside(remote.write(at, &[0; 8]));

@@ -82,8 +82,8 @@ fn a_waiter_that_gives_up_takes_no_wake_with_it() {
         let leaves = thread::spawn(move || {
             let _ = Waiter::new(&leaves).take_or_wait(&unpark());
         });
-        queue.push(note(0));
-        queue.push(note(1));
+        let _ = queue.push(note(0));
+        let _ = queue.push(note(1));
         leaves.join().expect("one that leaves");
         assert_eq!(stays.join().expect("one that stays"), 1);
     });
@@ -99,7 +99,7 @@ fn the_end_wakes_every_waiter() {
                 thread::spawn(move || take(&queue, 2))
             })
             .collect();
-        queue.push(note(0));
+        let _ = queue.push(note(0));
         queue.close();
         let taken = waiters.into_iter().map(|waiter| waiter.join().expect("a waiter"));
         assert_eq!(taken.sum::<usize>(), 1);
@@ -118,7 +118,7 @@ fn a_callback_gets_what_comes_while_it_is_set() {
             })
             .collect();
         let count = called.clone();
-        queue.set_callback(Box::new(move |_| {
+        let _ = queue.set_callback(Box::new(move |_| {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }));
         pushers.into_iter().for_each(|pusher| pusher.join().expect("a pusher"));

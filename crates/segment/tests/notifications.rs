@@ -5,7 +5,6 @@ mod common;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -41,7 +40,7 @@ fn write_from(user: &Host, name: &str, words: usize) {
 fn check(segment: &Segment, number: usize, told: Notification) {
     let at = number % 16;
     assert_eq!((told.from.0, told.offset, told.len, told.missed), (1, 8 * at, 8, 0));
-    let word = segment.get::<u64>(at).expect("inside");
+    let word = segment.at::<u64>(at).read().expect("inside");
     assert!(word >= number as u64, "notified of {number}, found {word}");
 }
 
@@ -268,129 +267,5 @@ fn the_end_of_the_rack_wakes_threads_that_are_not_attached() {
         let mut file = [PollFd::new(&notifications, PollFlags::IN)];
         rustix::event::poll(&mut file, None).expect("a poll");
         assert!(matches!(notifications.try_next(), Err(SegmentError::RackEnded)));
-    });
-}
-
-/// Two owners that answer each other's notifications in callbacks; then one drops its segment in one.
-#[test]
-fn callbacks_use_segments_and_drop_their_own() {
-    const ROUNDS: u64 = 200;
-    on_each(2, 1, |hosts| {
-        let is_over = AtomicBool::new(false);
-        let (sender, received) = mpsc::channel();
-        thread::scope(|scope| {
-            for (me, host) in hosts.iter().enumerate() {
-                let (sender, is_over) = (sender.clone(), &is_over);
-                scope.spawn(move || {
-                    let attached = host.segments.attach(0).expect("attached");
-                    let names = ["ping", "pong"];
-                    let own = Arc::new(Mutex::new(Some(export(host, names[me]))));
-                    let others = names[1 - me];
-                    let other = host.segments.options().timeout(Duration::from_secs(30));
-                    let other = other.open(others).expect("the other's segment");
-                    let notifications =
-                        own.lock().unwrap().as_ref().expect("a segment").notifications();
-                    if me == 0 {
-                        other.at::<u64>(0).write_notify(&1).expect("a write");
-                    }
-                    notifications.for_each(move |told| {
-                        assert_eq!((told.offset, told.len), (0, 8));
-                        let mut own = own.lock().unwrap();
-                        let Some(segment) = &*own else { return };
-                        let word = segment.get::<u64>(0).expect("a word");
-                        if word < ROUNDS {
-                            other.at::<u64>(0).write_notify(&(word + 1)).expect("a write");
-                        } else {
-                            // The segment, and by that this callback.
-                            *own = None;
-                            sender.send(word).expect("a receiver");
-                        }
-                    });
-                    while !is_over.load(Ordering::Relaxed) {
-                        attached.park(Duration::from_millis(10));
-                    }
-                });
-            }
-            drop(sender);
-            assert_eq!(received.recv(), Ok(ROUNDS));
-            is_over.store(true, Ordering::Relaxed);
-        });
-    });
-}
-
-#[test]
-fn a_callback_that_waits_panics_and_is_called_no_more() {
-    on_each(2, 1, |hosts| {
-        thread::scope(|scope| {
-            let (ready, is_ready) = mpsc::channel();
-            let (done, is_done) = mpsc::channel::<()>();
-            scope.spawn(move || {
-                let attached = hosts[1].segments.attach(0).expect("attached");
-                let _peers = hosts[1].segments.builder("peers").len(8).export().expect("one");
-                let told = hosts[1].segments.options().timeout(Duration::from_secs(30));
-                let told = told.open("told").expect("a segment");
-                is_ready.recv().unwrap();
-                for word in [1, 2] {
-                    told.at::<u64>(0).write_notify(&word).expect("a write");
-                }
-                while is_done.try_recv().is_err() {
-                    attached.park(Duration::from_millis(1));
-                }
-            });
-            let _attached = hosts[0].segments.attach(0).expect("attached");
-            let segment = export(&hosts[0], "told");
-            let peers = hosts[0].segments.options().timeout(Duration::from_secs(30));
-            let peers = peers.open("peers").expect("a segment");
-            let (sender, received) = mpsc::channel();
-            segment.notifications().for_each(move |told| {
-                sender.send(told).expect("a receiver");
-                let _ = peers.fence();
-            });
-            ready.send(()).unwrap();
-            let second = segment.notified().expect("a notification");
-            assert_eq!((second.offset, second.missed), (0, 0));
-            assert_eq!(received.iter().count(), 1, "the callback was dropped");
-            done.send(()).unwrap();
-        });
-    });
-}
-
-/// A callback writes to a host that takes nothing: it is refused before much is kept.
-#[test]
-fn a_callback_cannot_pile_up_writes() {
-    common::bounded(|| {
-        let hosts = common::tcp(2, 1);
-        thread::scope(|scope| {
-            let (written, is_written) = mpsc::channel();
-            let (done, is_done) = mpsc::channel::<()>();
-            let (user, owner) = (&hosts[1], &hosts[0]);
-            scope.spawn(move || {
-                let attached = user.segments.attach(0).expect("attached");
-                let _peers = user.segments.builder("peers").len(64 << 10).export().expect("one");
-                let told = user.segments.options().timeout(Duration::from_secs(30));
-                let told = told.open("told").expect("a segment");
-                told.at::<u64>(0).write_notify(&1).expect("a write");
-                // It takes nothing until then.
-                is_done.recv().unwrap();
-                attached.poll();
-            });
-            let attached = owner.segments.attach(0).expect("attached");
-            let segment = export(owner, "told");
-            let peers = owner.segments.options().timeout(Duration::from_secs(30));
-            let peers = peers.open("peers").expect("a segment");
-            segment.notifications().for_each(move |_| {
-                let bytes = vec![7; 64 << 10];
-                let refused = (0..100).find_map(|_| peers.write(0, &bytes).err());
-                written.send(refused).expect("a receiver");
-            });
-            let refused = loop {
-                match is_written.try_recv() {
-                    Ok(refused) => break refused,
-                    Err(_) => attached.park(Duration::from_millis(10)),
-                }
-            };
-            assert!(matches!(refused, Some(SegmentError::WouldWait(_))), "{refused:?}");
-            done.send(()).unwrap();
-        });
     });
 }

@@ -149,7 +149,7 @@ mod test {
         for _ in 0..ROUNDS {
             let told = question.notified().expect("a notification");
             assert_eq!((told.from, told.offset, told.len), (HostId(0), 0, 8));
-            let number: u64 = question.get(0).expect("a word");
+            let number = question.at::<u64>(0).read().expect("a word");
             answers.fetch_add(0, 1).expect("an addition");
             answers.at::<u64>(own).write_notify(&(number + 1)).expect("a write");
         }
@@ -171,7 +171,7 @@ mod test {
             let mut from = [(); 2].map(|()| answers.notified().expect("a notification").from.0);
             from.sort();
             assert_eq!(from, [1, 2]);
-            let words = [0, 1, 2].map(|n| answers.get::<u64>(n).expect("a word"));
+            let words = [0, 1, 2].map(|n| answers.at::<u64>(n).read().expect("a word"));
             assert_eq!(words, [2 * round + 2, 2 * round + 1, 2 * round + 1]);
         }
         let _closed = place.export("closed", 8);
@@ -198,7 +198,7 @@ mod test {
         let told = segment.notified().expect("a notification");
         let took = time_of_process() - begin;
         assert_eq!((told.offset, told.len, told.missed), (8, 8, 0));
-        assert_eq!(segment.get::<u64>(0).expect("a word"), WRITES);
+        assert_eq!(segment.at::<u64>(0).read().expect("a word"), WRITES);
         // A tenth of a microsecond for each write would be twice as much.
         assert!(took < Duration::from_millis(50), "it used {took:?} while others wrote");
         ExitCode::SUCCESS
@@ -259,7 +259,7 @@ mod test {
             let (place, mut children) = rack_of(&["hammer", "hammer"]);
             let segment = place.export("target", 100_000);
             let memory = segment.memory().clone();
-            place.until("a write", || segment.get::<u8>(99_999).expect("a byte") != 0);
+            place.until("a write", || segment.at::<u8>(99_999).read().expect("a byte") != 0);
             // One may be in the middle of a write, for good.
             children.0[0].kill().expect("a kill");
             segment.revoke().expect("a revocation");

@@ -31,7 +31,7 @@ fn value(version: u64) -> Value {
 
 /// Reads until version `until`; the number of reads.
 fn read_until(remote: &RemoteSegment, until: u64) -> usize {
-    let record = remote.record_at::<Value>(AT).expect("inside");
+    let record = remote.record_at_byte::<Value>(AT).expect("inside");
     let (mut last, mut reads) = (0, 0);
     while last < until {
         match record.read() {
@@ -67,7 +67,7 @@ fn the_owner_writes_and_others_read() {
             let attached = hosts[0].segments.attach(0).expect("attached");
             let segment = hosts[0].segments.builder("records").len(512).export().expect("one");
             // A thread of its own writes, so that operations are carried out in the middle of it.
-            let mut writer = segment.record_at::<Value>(AT).expect("inside");
+            let mut writer = segment.record_at_byte::<Value>(AT).expect("inside");
             scope.spawn(move || {
                 for version in 1.. {
                     assert_eq!(writer.write(&value(version)), version);
@@ -93,12 +93,12 @@ fn a_peer_writes_and_the_owner_and_others_read() {
             scope.spawn(move || {
                 let attached = hosts[1].segments.attach(0).expect("attached");
                 let remote = open(&hosts[1]);
-                let mut record = remote.record_at::<Value>(AT).expect("inside");
+                let mut record = remote.record_at_byte::<Value>(AT).expect("inside");
                 for version in 1..=VERSIONS {
                     assert_eq!(record.write(&value(version)).expect("a write"), version);
                 }
                 // Versions go on.
-                let mut record = remote.record_at::<Value>(AT).expect("inside");
+                let mut record = remote.record_at_byte::<Value>(AT).expect("inside");
                 remote.fence().expect("all are there");
                 assert_eq!(record.write(&value(VERSIONS + 1)).expect("a write"), VERSIONS + 1);
                 remote.fence().expect("it is there");
@@ -148,16 +148,16 @@ fn places_are_checked() {
             hosts[0].segments.builder("records").len(2 * bytes).export().expect("a segment");
         let remote = open(&hosts[0]);
         for at in [bytes + 8, usize::MAX - 7, 2 * bytes] {
-            let refused = segment.record_at::<[u64; 3]>(at).err();
+            let refused = segment.record_at_byte::<[u64; 3]>(at).err();
             assert!(matches!(refused, Some(SegmentError::OutOfBounds { .. })), "{refused:?}");
-            let refused = remote.record_at::<[u64; 3]>(at).err();
+            let refused = remote.record_at_byte::<[u64; 3]>(at).err();
             assert!(matches!(refused, Some(SegmentError::OutOfBounds { .. })), "{refused:?}");
         }
-        let refused = segment.record_at::<[u64; 3]>(4).err();
+        let refused = segment.record_at_byte::<[u64; 3]>(4).err();
         assert!(matches!(refused, Some(SegmentError::Misaligned { at: 4, align: 8, .. })));
-        let refused = remote.record_at::<[u64; 3]>(4).err();
+        let refused = remote.record_at_byte::<[u64; 3]>(4).err();
         assert!(matches!(refused, Some(SegmentError::Misaligned { at: 4, align: 8, .. })));
-        assert_eq!(remote.record_at::<[u64; 3]>(bytes).expect("inside").offset(), bytes);
+        assert_eq!(remote.record_at_byte::<[u64; 3]>(bytes).expect("inside").offset(), bytes);
     });
 }
 
@@ -168,16 +168,16 @@ fn a_record_of_a_dead_writer_is_torn() {
         let _attached = hosts[0].segments.attach(0).expect("attached");
         let segment = hosts[0].segments.builder("records").len(512).export().expect("a segment");
         let remote = open(&hosts[0]);
-        let record = remote.record_at::<Value>(AT).expect("inside");
-        segment.record_at::<Value>(AT).expect("inside").write(&value(1));
-        segment.put(AT / 8 + 3, &7u64).expect("inside");
+        let record = remote.record_at_byte::<Value>(AT).expect("inside");
+        segment.record_at_byte::<Value>(AT).expect("inside").write(&value(1));
+        segment.at(AT / 8 + 3).write(&7u64).expect("inside");
         let torn = record.read().expect_err("half of another write");
         assert_eq!(
             torn.to_string(),
             "the record at byte 72 of segment \"records\" of host 0 was torn each time it was read: its \
              writer has died in the middle of a write, or writes without pause"
         );
-        let mut next = remote.record_at::<Value>(AT).expect("inside");
+        let mut next = remote.record_at_byte::<Value>(AT).expect("inside");
         assert_eq!(next.write(&value(2)).expect("a write"), 2);
         remote.fence().expect("it is there");
         assert_eq!(record.read().expect("a read"), Some((2, value(2))));
@@ -192,7 +192,7 @@ fn records_are_read_and_written_by_every_path() {
         let builder = hosts[0].segments.builder("records").len(200 << 10);
         let segment = builder.notify(gossamer_segment::Notify::Always).export().expect("one");
         let remote = open(&hosts[0]);
-        let mut record = remote.record_at::<Value>(AT).expect("inside");
+        let mut record = remote.record_at_byte::<Value>(AT).expect("inside");
         assert_eq!(record.write(&value(1)).expect("a write"), 1);
         let told = segment.notified().expect("a notification");
         assert_eq!((told.offset, told.len), (AT, Record::<Value>::BYTES));
@@ -200,7 +200,7 @@ fn records_are_read_and_written_by_every_path() {
         // More than one operation.
         type Large = [u64; 16 << 10];
         let large = Box::new([9; 16 << 10]);
-        let mut record = remote.record_at::<Large>(1024).expect("inside");
+        let mut record = remote.record_at_byte::<Large>(1024).expect("inside");
         assert_eq!(record.write(&large).expect("a write"), 1);
         remote.fence().expect("it is there");
         thread::Builder::new()
@@ -208,7 +208,7 @@ fn records_are_read_and_written_by_every_path() {
             .spawn({
                 let remote = remote.clone();
                 move || {
-                    let record = remote.record_at::<Large>(1024).expect("inside");
+                    let record = remote.record_at_byte::<Large>(1024).expect("inside");
                     let (version, read) = record.read().expect("a read").expect("written");
                     assert!(version == 1 && read.iter().all(|word| *word == 9));
                 }

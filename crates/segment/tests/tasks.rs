@@ -32,7 +32,7 @@ fn an_operation_that_waits_does_not_block_the_thread() {
         later.at::<u64>(1).write_async(70).await.expect("a write");
         later.at::<u64>(2).write_notify_async(71).await.expect("a write");
         later.fence_async().await.expect("a fence");
-        assert_eq!(segment.get::<u64>(1).expect("a word"), 70);
+        assert_eq!(segment.at::<u64>(1).read().expect("a word"), 70);
         let told = segment.notified().expect("it was notified");
         assert_eq!((told.from, told.offset, told.len), (HostId(1), 16, 8));
         assert_eq!(later.at::<u64>(1).read_async().await.expect("a read"), 70);

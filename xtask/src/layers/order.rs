@@ -82,8 +82,11 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
-    ("crates/segment/src/engine", &[&["windows"], &["engine"], &["attach"]]),
-    ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder"]]),
+    (
+        "crates/segment/src/engine",
+        &[&["windows"], &["engine"], &["arrivals", "transfer"], &["attach"]],
+    ),
+    ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder", "element"]]),
     ("crates/segment/src/map", &[&["layout"], &["owner", "reader"]]),
     ("crates/segment/src/record", &[&["layout"], &["reader", "writer"]]),
     (

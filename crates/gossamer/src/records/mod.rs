@@ -9,4 +9,4 @@ mod error;
 mod sharded;
 
 pub use self::error::RecordsError;
-pub use self::sharded::{Read, ShardedRecords};
+pub use self::sharded::{ReadMode, ShardedRecords};

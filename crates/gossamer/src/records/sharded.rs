@@ -20,7 +20,7 @@ const SLOTS_READ: usize = 4;
 
 /// How a GET finds a value. Both give the same answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Read {
+pub enum ReadMode {
     /// By one READ of the key's home slot, or loads where memory is mapped; the trustee runs no
     /// instruction for it. On a collision it reads up to three more slots, and then asks the trustee.
     #[default]
@@ -31,7 +31,7 @@ pub enum Read {
 
 /// A map from `K` to `V`, of plain data, whose shards are spread over all trustees of the rack.
 /// Changes are delegated to the shard's trustee, the only one that writes it; values are in a segment
-/// of the trustee's host, which every host can read directly ([`Read`]).
+/// of the trustee's host, which every host can read directly ([`ReadMode`]).
 ///
 /// `K` and `V` are plain data, which zerocopy's derives check ([`Plain`]). Keys are compared by their
 /// bytes. For other types there is [`Sharded`].
@@ -39,7 +39,7 @@ pub enum Read {
 /// Clone it for other fibers, or send it as an argument; every host finds the same shard for a key.
 ///
 /// ```
-/// use gossamer::{Rack, Read, ShardedRecords};
+/// use gossamer::{Rack, ReadMode, ShardedRecords};
 /// use zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
@@ -57,7 +57,7 @@ pub enum Read {
 ///     // On any host: by one READ, or by asking the trustee.
 ///     let quote = Some(Quote { bid: 99, ask: 101 });
 ///     assert_eq!(quotes.get(b"GOSSAMER").unwrap(), quote);
-///     assert_eq!(quotes.get_by(b"GOSSAMER", Read::Delegated).unwrap(), quote);
+///     assert_eq!(quotes.get_by(b"GOSSAMER", ReadMode::Delegated).unwrap(), quote);
 ///
 ///     // What depends on the old value happens at the trustee, alone.
 ///     quotes.of(b"GOSSAMER").apply(|shard| {
@@ -75,7 +75,7 @@ pub enum Read {
 /// A value that the key had at some moment of the call, never a mixture of two; `None` only if the
 /// key had no value at some moment of the call. Once a PUT or a removal has returned, every GET
 /// that its caller begins, or a fiber that learns of it from the caller, sees it or a later one,
-/// with both values of [`Read`]: the trustee writes the record before it replies, and a READ that
+/// with both values of [`ReadMode`]: the trustee writes the record before it replies, and a READ that
 /// starts after the reply finds what was written before. Two GETs of one fiber never go back to an
 /// older value of the key.
 ///
@@ -159,7 +159,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     #[inline]
     #[track_caller]
     pub fn get(&self, key: &K) -> Result<Option<V>, RecordsError> {
-        self.get_by(key, Read::OneSided)
+        self.get_by(key, ReadMode::OneSided)
     }
 
     /// The value of a key, by READ or by delegation.
@@ -171,8 +171,8 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     /// As [`Trust::try_apply_with`].
     #[inline]
     #[track_caller]
-    pub fn get_by(&self, key: &K, read: Read) -> Result<Option<V>, RecordsError> {
-        if read == Read::OneSided {
+    pub fn get_by(&self, key: &K, mode: ReadMode) -> Result<Option<V>, RecordsError> {
+        if mode == ReadMode::OneSided {
             let shard = self.shards.index_of(key.as_bytes());
             let map = match self.opened[shard].get() {
                 Some(map) => map,

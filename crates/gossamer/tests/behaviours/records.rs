@@ -1,10 +1,10 @@
 //! Sharded records: read one-sidedly or by delegation, by every host.
 
-use gossamer::{Barrier, Read, RecordsError, ShardedRecords};
+use gossamer::{Barrier, ReadMode, RecordsError, ShardedRecords};
 
 use crate::common::wait_until;
 
-const BOTH: [Read; 2] = [Read::OneSided, Read::Delegated];
+const BOTH: [ReadMode; 2] = [ReadMode::OneSided, ReadMode::Delegated];
 
 pub(crate) fn records_are_read_both_ways_from_everywhere() {
     type Records = ShardedRecords<u64, [u32; 5]>;

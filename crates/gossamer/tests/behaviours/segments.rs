@@ -51,9 +51,9 @@ pub(crate) fn fibers_of_every_thread_share_a_segment() {
     let count = fibers.len() as u64;
     for (number, fiber) in fibers.into_iter().enumerate() {
         assert_eq!(fiber.join().unwrap(), number as u64 + 1);
-        assert_eq!(owner.get::<u64>(number).unwrap(), number as u64 + 1);
+        assert_eq!(owner.at::<u64>(number).read().unwrap(), number as u64 + 1);
     }
-    assert_eq!(owner.get::<u64>(128).unwrap(), 10 * count);
+    assert_eq!(owner.at::<u64>(128).read().unwrap(), 10 * count);
     owner.revoke().unwrap();
     let gone = RemoteSegment::open("sums");
     assert!(matches!(gone, Err(SegmentError::NotFound { .. })), "{gone:?}");
@@ -82,7 +82,7 @@ pub(crate) fn access_is_by_host_and_notifications_park_the_fiber() {
     });
     let told = owner.notified().unwrap();
     assert_eq!((told.from, told.offset, told.len), (last, 72, 8));
-    assert_eq!((owner.get::<u64>(8).unwrap(), owner.get::<u64>(9).unwrap()), (7, 8));
+    assert_eq!((owner.at::<u64>(8).read().unwrap(), owner.at::<u64>(9).read().unwrap()), (7, 8));
     writer.join().unwrap();
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn threads_outside_the_rack_use_segments_in_order() {
     let segments = gossamer::segments();
     let outside = thread::spawn(move || {
         let near = segments.builder("near").len(64).export().unwrap();
-        near.put(0, &1u64).unwrap();
+        near.at(0).write(&1u64).unwrap();
         let far = segments.open("far").unwrap();
         // The last of the writes is what stays.
         (0..=1000u64).for_each(|n| far.at::<u64>(3).write(&n).unwrap());
@@ -102,7 +102,7 @@ pub(crate) fn threads_outside_the_rack_use_segments_in_order() {
     });
     wait_until("the thread", || outside.is_finished());
     assert_eq!(outside.join().unwrap(), 1000);
-    assert_eq!(owner.apply(|owner| owner.get::<u64>(3).unwrap()), 1005);
+    assert_eq!(owner.apply(|owner| owner.at::<u64>(3).read().unwrap()), 1005);
 }
 
 pub(crate) fn every_thread_finds_a_trust_by_its_name() {

@@ -138,8 +138,8 @@ fn the_owner() {
     let _attached = segments.attach(0).expect("a thread of the rack");
     let segment = segments.builder("served").len(4_096).export().expect("a segment");
     while let Ok(Some(_)) = segment.notified_timeout(DEADLINE) {
-        let request = segment.get::<u64>(REQUEST).expect("a request");
-        segment.put(ANSWER, &request).expect("its own memory");
+        let request = segment.at::<u64>(REQUEST).read().expect("a request");
+        segment.at(ANSWER).write(&request).expect("its own memory");
     }
     process::exit(0);
 }

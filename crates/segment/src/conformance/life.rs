@@ -102,7 +102,7 @@ pub fn threads_that_are_not_attached_use_segments(make: Make) {
             let workers: Vec<_> = (0..3).map(|number| scope.spawn(move || work(number))).collect();
             workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
         });
-        assert_eq!(segment.get::<u64>(0).expect("a word"), 3 * EACH as u64);
+        assert_eq!(segment.at::<u64>(0).read().expect("a word"), 3 * EACH as u64);
         thread::scope(|scope| {
             let told = scope.spawn(|| segment.notified().expect("a notification"));
             remote.write_notify(16, &[1; 3]).expect("a write");
@@ -185,7 +185,7 @@ pub fn operations_need_an_attached_thread(make: Make) {
         thread::scope(|scope| {
             scope.spawn(|| refused(place, &remote)).join().expect("no panic");
         });
-        assert_eq!(segment.get::<u64>(0).expect("a word"), 0);
+        assert_eq!(segment.at::<u64>(0).read().expect("a word"), 0);
         let again = only.segments.attach(0).map(drop);
         assert!(matches!(again, Err(SegmentError::Lane(_))), "{again:?}");
         remote.write(0, &[1]).expect("this thread is still attached");
@@ -215,7 +215,7 @@ pub fn a_write_without_notification_takes_no_time_of_the_owner(make: Make) {
             assert!(wakes < WRITES / 10, "it woke {wakes} times");
             assert!(took < Duration::from_secs(1), "it used {took:?}");
         }
-        assert_eq!(segment.get::<u64>(0).expect("a word"), WRITES - 1);
+        assert_eq!(segment.at::<u64>(0).read().expect("a word"), WRITES - 1);
     });
     let user = script(move |user| {
         user.meet();

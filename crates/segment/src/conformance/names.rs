@@ -57,7 +57,7 @@ pub fn a_name_of_two_hosts_is_ambiguous(make: Make) {
     let owner = |number: u64| {
         script(move |owner: &Player| {
             let segment = owner.export("both", 8);
-            segment.put(0, &number).expect("a word");
+            segment.at(0).write(&number).expect("a word");
             owner.meet();
             owner.meet();
             // Once one is gone, the other is the only one.

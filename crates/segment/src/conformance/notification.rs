@@ -102,8 +102,8 @@ pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
         let each = [(8, 8), (16, 4), (24, 40), (64, 8), (72, 8)];
         assert_eq!(told, [vec![], [each, each].concat(), each.to_vec()]);
         for segment in &segments {
-            assert_eq!(segment.get::<u64>(9).expect("a word"), 2);
-            assert_eq!(segment.get::<u64>(8).expect("a word"), 1);
+            assert_eq!(segment.at::<u64>(9).read().expect("a word"), 2);
+            assert_eq!(segment.at::<u64>(8).read().expect("a word"), 1);
         }
         owner.meet();
     });
@@ -222,7 +222,7 @@ pub fn a_sleeping_owner_is_notified(make: Make) {
             }
             let told = own.notified().expect("a notification");
             assert_eq!((told.offset, told.len), (0, 8));
-            assert_eq!(own.get::<u64>(0).expect("a word"), round);
+            assert_eq!(own.at::<u64>(0).read().expect("a word"), round);
             if !is_first {
                 theirs.at::<u64>(0).write_notify(&round).expect("a write");
             }
@@ -273,7 +273,7 @@ pub fn a_callback_may_notify_again(make: Make) {
             question.at::<u64>(0).write_notify(&(2 * round)).expect("a write");
             let told = answer.notified().expect("a notification");
             assert_eq!((told.offset, told.len), (0, 8));
-            assert_eq!(answer.get::<u64>(0).expect("a word"), 2 * round + 1);
+            assert_eq!(answer.at::<u64>(0).read().expect("a word"), 2 * round + 1);
         }
         user.meet();
     });

@@ -222,7 +222,7 @@ pub fn access_is_per_host(make: Make) {
         let access = Access::none().with(HostId(1), Rights::READ);
         let segment = owner.segments.builder("private").len(64).access(access).export();
         let segment = segment.expect("a segment");
-        segment.put(0, &7u64).expect("a word");
+        segment.at(0).write(&7u64).expect("a word");
         let access = Access::all(Rights::READ).with(HostId(1), Rights::ALL);
         let public = owner.segments.builder("public").len(64).access(access).export();
         let public = public.expect("a segment");
@@ -232,7 +232,7 @@ pub fn access_is_per_host(make: Make) {
         assert!(is_denied(&own), "{own:?}");
         owner.meet();
         assert_eq!(bytes(&segment)[8..], [0; 56], "it was written");
-        assert_eq!(public.get::<u64>(0).expect("a word"), 5);
+        assert_eq!(public.at::<u64>(0).read().expect("a word"), 5);
         owner.meet();
     });
     let reader = script(|reader| {
@@ -290,7 +290,7 @@ pub fn bad_exports_and_opens_are_refused(make: Make) {
         let first = owner.export("taken", 8);
         let result = segments.builder("taken").len(8).export().map(drop);
         assert!(matches!(result, Err(SegmentError::NameTaken(_))), "{result:?}");
-        first.put(0, &1u64).expect("it is still there");
+        first.at(0).write(&1u64).expect("it is still there");
         assert_eq!(owner.open("taken").at::<u64>(0).read().expect("a read"), 1);
     });
     play(make, [owner]);

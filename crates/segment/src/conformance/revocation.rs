@@ -137,7 +137,7 @@ pub fn a_fence_names_the_segment_that_refused(make: Make) {
             // The user's writes may be under way.
             drop(lost);
             owner.meet();
-            assert_eq!(kept.get::<u64>(0).expect("a word"), round);
+            assert_eq!(kept.at::<u64>(0).read().expect("a word"), round);
         }
     });
     let user = script(|user| {
@@ -175,7 +175,7 @@ pub fn a_new_export_is_out_of_reach_of_old_handles(make: Make) {
                 bytes(&segment)[..8] == [0; 8],
                 "an old handle reached generation {generation}"
             );
-            assert_eq!(segment.get::<u64>(1).expect("a word"), u64::from(generation) + 1);
+            assert_eq!(segment.at::<u64>(1).read().expect("a word"), u64::from(generation) + 1);
             if generation.is_multiple_of(2) {
                 segment.revoke().expect("a revocation");
             } else {
@@ -212,7 +212,7 @@ pub fn exports_that_follow_each_other_do_not_mix(make: Make) {
     let is_own = |segment: &Segment| {
         let own = u64::from(segment.generation()) + 1;
         for index in 0..LEN / 8 {
-            let word = segment.get::<u64>(index).expect("a word");
+            let word = segment.at::<u64>(index).read().expect("a word");
             assert!(word == 0 || word == own, "word {index} of export {own} is {word}");
         }
     };
@@ -233,7 +233,7 @@ pub fn exports_that_follow_each_other_do_not_mix(make: Make) {
         let last = owner.export("quick", LEN);
         owner.meet();
         is_own(&last);
-        assert_eq!(last.get::<u64>(31).expect("a word"), u64::from(ROUNDS) + 1);
+        assert_eq!(last.at::<u64>(31).read().expect("a word"), u64::from(ROUNDS) + 1);
     });
     let user = script(|user| {
         user.meet();
@@ -370,7 +370,7 @@ pub fn an_atomic_is_done_once_while_access_changes(make: Make) {
         }
         end.store(true, Relaxed);
         owner.meet();
-        assert_eq!(segment.get::<u64>(0).expect("a word"), count.load(Relaxed));
+        assert_eq!(segment.at::<u64>(0).read().expect("a word"), count.load(Relaxed));
     });
     let user = script(move |user| {
         user.meet();

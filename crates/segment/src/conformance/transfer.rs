@@ -68,11 +68,11 @@ pub fn values_come_back(make: Make) {
         owner.meet();
         owner.meet();
         for n in 0..COUNT - 1 {
-            assert_eq!(segment.get::<Quote>(n).expect("a value"), quote(n));
+            assert_eq!(segment.at::<Quote>(n).read().expect("a value"), quote(n));
         }
-        assert_eq!(segment.get::<u8>(COUNT * 16 - 1).expect("a byte"), 0xab);
-        segment.put(0, &quote(99)).expect("a value");
-        assert!(segment.put(COUNT, &quote(0)).is_err());
+        assert_eq!(segment.at::<u8>(COUNT * 16 - 1).read().expect("a byte"), 0xab);
+        segment.at(0).write(&quote(99)).expect("a value");
+        assert!(segment.at(COUNT).write(&quote(0)).is_err());
         owner.meet();
         owner.meet();
     });
@@ -146,7 +146,7 @@ pub fn a_word_is_never_torn(make: Make) {
         while !owner.is_awaited() {
             let mut seen = 0;
             for n in 0..WORDS {
-                let word = segment.get::<u64>(n).expect("a word");
+                let word = segment.at::<u64>(n).read().expect("a word");
                 assert!(is_whole(word), "{word:#x}");
                 seen |= word;
             }
@@ -269,11 +269,11 @@ pub fn atomics_of_several_hosts_add_up(make: Make) {
         owner.meet();
         owner_counts(&owner.open("sum"));
         owner.meet();
-        assert_eq!(segment.get::<u64>(1).expect("a word"), 3 * 3 * EACH);
+        assert_eq!(segment.at::<u64>(1).read().expect("a word"), 3 * 3 * EACH);
         let swapped = all_swapped.load(Ordering::Relaxed);
-        assert_eq!(segment.get::<u64>(2).expect("a word"), swapped);
+        assert_eq!(segment.at::<u64>(2).read().expect("a word"), swapped);
         assert!(swapped >= EACH, "{swapped} swaps succeeded: somebody's always do");
-        let others = [0, 3, 4, 5, 6, 7].map(|n| segment.get::<u64>(n).expect("a word"));
+        let others = [0, 3, 4, 5, 6, 7].map(|n| segment.at::<u64>(n).read().expect("a word"));
         assert_eq!(others, [0; 6]);
     });
     let [one, two] = counts.map(|count| {
@@ -302,7 +302,7 @@ pub fn a_host_opens_its_own_segment(make: Make) {
         own.write_notify(8, &[5; 8]).expect("a write");
         let told = segment.notified().expect("a notification");
         assert_eq!((told.from, told.offset, told.len), (owner.host(), 8, 8));
-        assert_eq!(segment.get::<u64>(1).expect("a word"), 0x0505_0505_0505_0505);
+        assert_eq!(segment.at::<u64>(1).read().expect("a word"), 0x0505_0505_0505_0505);
     });
     play(make, [owner]);
 }

@@ -36,7 +36,7 @@ pub(crate) fn attached(shared: &Arc<Shared>) -> Option<Rc<Engine>> {
 }
 
 /// The segments of the rack that the calling thread is attached to.
-pub(crate) fn here() -> Option<Arc<Shared>> {
+pub(crate) fn current() -> Option<Arc<Shared>> {
     ENGINE.with_borrow(|engine| engine.as_ref().map(|engine| engine.shared.clone()))
 }
 
@@ -90,7 +90,7 @@ impl Attached {
     /// Makes progress: takes notifications, answers peers, lets revocations go on; true if it did
     /// anything. For a thread without fibers that does other work between operations.
     pub fn poll(&self) -> bool {
-        self.engine.progress.poll()
+        self.engine.poll()
     }
 
     /// As [`poll`](Self::poll), and sleeps for up to `timeout` if there is nothing to do.
@@ -191,7 +191,7 @@ impl Drop for Server {
         if let Some(serving) = self.serving.take().filter(|serving| serving.thread().id() != own) {
             // What it carries out may wait for the polls of this thread.
             while let Some(engine) = attached(&self.shared).filter(|_| !serving.is_finished()) {
-                engine.progress.poll();
+                engine.poll();
                 thread::yield_now();
             }
             // A panic of it was printed.

@@ -1,13 +1,16 @@
 //! The state of one attached thread: its progress engine, through which it starts operations on the
 //! segments of other hosts and waits for them.
 
+mod arrivals;
 mod attach;
 // The engine of this folder.
 #[allow(clippy::module_inception)]
 mod engine;
+mod transfer;
 mod windows;
 
 pub use self::attach::{Attached, Server};
-pub(crate) use self::attach::{attached, here, is_attached, run};
+pub(crate) use self::attach::{attached, current, is_attached, run};
 pub(crate) use self::engine::{ANSWER, Engine};
+pub(crate) use self::transfer::Atomic;
 pub(crate) use self::windows::PIECE;

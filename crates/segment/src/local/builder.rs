@@ -1,12 +1,12 @@
-//! [`Builder`]: the settings of a segment to export.
+//! [`SegmentBuilder`]: the settings of a segment to export.
 
 use std::sync::Arc;
 
 use transport_api::{Access, Rights};
 
-use crate::engine::{here, run};
+use crate::engine::{current, run};
 use crate::error::{Label, SegmentError};
-use crate::local::segment::Segment;
+use crate::local::segment::{Segment, Settings};
 use crate::name::Name;
 use crate::shared::Shared;
 use crate::table::Notify;
@@ -14,13 +14,11 @@ use crate::table::Notify;
 /// The settings of a segment to export: `segments.builder("prices").len(64 << 10).export()`.
 #[derive(Clone)]
 #[must_use = "nothing is exported until `export` is called"]
-pub struct Builder {
+pub struct SegmentBuilder {
     /// `None` if the thread that created it was attached to no rack.
     shared: Option<Arc<Shared>>,
     name: String,
-    len: usize,
-    access: Access,
-    notify: Notify,
+    settings: Settings,
     is_pinned: bool,
 }
 
@@ -44,45 +42,48 @@ impl Segment {
     /// let prices = RemoteSegment::open("prices")?;
     /// prices.at::<u64>(3).write(&70)?;
     /// prices.fence()?;
-    /// assert_eq!(owner.get::<u64>(3)?, 70);
+    /// assert_eq!(owner.at::<u64>(3).read()?, 70);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder(name: &str) -> Builder {
-        Builder::new(here(), name)
+    pub fn builder(name: &str) -> SegmentBuilder {
+        SegmentBuilder::new(current(), name)
     }
 }
 
-impl Builder {
+impl SegmentBuilder {
     pub(crate) fn new(shared: Option<Arc<Shared>>, name: &str) -> Self {
         Self {
             shared,
             name: name.to_owned(),
-            len: 0,
-            access: Access::all(Rights::ALL),
-            notify: Notify::Conditional,
+            settings: Settings {
+                len: 0,
+                access: Access::all(Rights::ALL),
+                notify: Notify::Conditional,
+            },
             is_pinned: false,
         }
     }
 
     /// The length in bytes. They are zero at first.
     pub fn len(mut self, len: usize) -> Self {
-        self.len = len;
+        self.settings.len = len;
         self
     }
 
     /// The rights of each host. The default is all rights for all hosts.
     pub fn access(mut self, access: impl Into<Access>) -> Self {
-        self.access = access.into();
+        self.settings.access = access.into();
         self
     }
 
     /// Which writes notify its owner. The default is [`Notify::Conditional`]: those that request it.
     pub fn notify(mut self, notify: Notify) -> Self {
-        self.notify = notify;
+        self.settings.notify = notify;
         self
     }
 
-    /// Keeps its pages in memory from the start, as [`Segment::pin`] does.
+    /// Keeps its pages in memory from the start until it is revoked or dropped, as [`Segment::pin`]
+    /// does.
     pub fn pin(mut self, is_pinned: bool) -> Self {
         self.is_pinned = is_pinned;
         self
@@ -106,12 +107,11 @@ impl Builder {
         let shared = self.shared.ok_or(SegmentError::NotAttached)?;
         let label = Label { name, host: shared.local() };
         let there = shared.clone();
-        let pin = self.is_pinned;
+        let settings = self.settings;
         // Notifications arrive at the thread that exports it.
-        let segment = run(&shared, move |engine| {
-            Segment::export(&there, label, self.len, self.access, (self.notify, engine.thread))
-        })?;
-        if pin {
+        let segment =
+            run(&shared, move |engine| Segment::export(&there, label, settings, engine.thread))?;
+        if self.is_pinned {
             segment.pin()?;
         }
         Ok(segment)

@@ -1,8 +1,10 @@
-//! The exporter's side: [`Segment`] and its [`Builder`].
+//! The exporter's side: [`Segment`], its [`SegmentBuilder`], and typed views of its elements.
 
 mod builder;
+mod element;
 mod grants;
 mod segment;
 
-pub use self::builder::Builder;
+pub use self::builder::SegmentBuilder;
+pub use self::element::Element;
 pub use self::segment::Segment;

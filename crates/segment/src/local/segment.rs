@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use primitive::SharedBytes;
@@ -28,17 +29,26 @@ pub struct Segment {
     memory: SharedBytes,
     grants: Arc<Grants>,
     exported: Arc<Exported>,
+    /// The thread that is notified.
+    thread: u32,
+    is_pinned: AtomicBool,
+}
+
+/// What a segment is exported with.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) len: usize,
+    pub(super) access: Access,
+    pub(super) notify: Notify,
 }
 
 impl Segment {
-    /// Exports a segment, and publishes its name. Writers that `notify` selects notify `thread` of
-    /// this process.
+    /// Exports a segment, and publishes its name. `thread` of this process is notified.
     pub(super) fn export(
         shared: &Arc<Shared>,
         label: Label,
-        len: usize,
-        access: Access,
-        (notify, thread): (Notify, u32),
+        Settings { len, access, notify }: Settings,
+        thread: u32,
     ) -> Result<Segment, SegmentError> {
         let clerk = &shared.clerk;
         if len == 0 {
@@ -58,7 +68,8 @@ impl Segment {
         let entry = Entry { name: label.name, generation, what };
         clerk.add(&*shared.transport, entry)?;
         let grants = Arc::new(Grants::new(label.clone(), region));
-        Ok(Segment { shared: shared.clone(), label, key, generation, memory, grants, exported })
+        let (shared, is_pinned) = (shared.clone(), AtomicBool::new(false));
+        Ok(Segment { shared, label, key, generation, memory, grants, exported, thread, is_pinned })
     }
 
     #[cfg(feature = "tokio")]
@@ -113,37 +124,15 @@ impl Segment {
         Ok(())
     }
 
-    /// Writes element `index` of the segment as an array of `T`.
-    ///
-    /// # Errors
-    /// [`SegmentError::OutOfBounds`].
-    pub fn put<T: IntoBytes + Immutable>(
-        &self,
-        index: usize,
-        value: &T,
-    ) -> Result<(), SegmentError> {
-        self.write(index.saturating_mul(size_of::<T>()), value.as_bytes())
-    }
-
-    /// Reads element `index` of the segment as an array of `T`.
-    ///
-    /// # Errors
-    /// [`SegmentError::OutOfBounds`].
-    pub fn get<T: FromBytes + IntoBytes>(&self, index: usize) -> Result<T, SegmentError> {
-        let mut value = T::new_zeroed();
-        self.read(index.saturating_mul(size_of::<T>()), value.as_mut_bytes())?;
-        Ok(value)
-    }
-
     /// The writer of record `index` of the segment as an array of records of `T`.
     ///
     /// # Errors
-    /// As [`record_at`](Self::record_at).
+    /// As [`record_at_byte`](Self::record_at_byte).
     pub fn record<T>(&self, index: usize) -> Result<RecordWriter<T>, SegmentError>
     where
         T: FromBytes + IntoBytes + Immutable,
     {
-        self.record_at(index.saturating_mul(Record::<T>::BYTES))
+        self.record_at_byte(index.saturating_mul(Record::<T>::BYTES))
     }
 
     /// The writer of the record of a `T` at byte `at`, which has [`Record::BYTES`] bytes. Versions
@@ -153,16 +142,20 @@ impl Segment {
     ///
     /// # Errors
     /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
-    pub fn record_at<T>(&self, at: usize) -> Result<RecordWriter<T>, SegmentError>
+    pub fn record_at_byte<T>(&self, at: usize) -> Result<RecordWriter<T>, SegmentError>
     where
         T: FromBytes + IntoBytes + Immutable,
     {
         self.check(at, Record::<T>::BYTES)?;
         if !at.is_multiple_of(8) {
-            let segment = self.label.clone();
-            return Err(SegmentError::Misaligned { segment, at, align: 8 });
+            return Err(self.misaligned(at, 8));
         }
         Ok(RecordWriter::new(self.memory.clone(), at))
+    }
+
+    #[cold]
+    pub(super) fn misaligned(&self, at: usize, align: usize) -> SegmentError {
+        SegmentError::Misaligned { segment: self.label.clone(), at, align }
     }
 
     fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {
@@ -183,6 +176,7 @@ impl Segment {
             shared: self.shared.clone(),
             queue: self.exported.queue.clone(),
             label: self.label.clone(),
+            thread: self.thread,
         }
     }
 
@@ -284,21 +278,25 @@ impl Segment {
 
     // ---- memory and life -----------------------------------------------------------------------
 
-    /// Keeps its pages in memory until [`unpin`](Self::unpin). Memory that is registered with an RDMA
-    /// device is always pinned.
+    /// Keeps its pages in memory until [`unpin`](Self::unpin), or until it is revoked or dropped.
+    /// Memory that is registered with an RDMA device is always pinned.
     ///
     /// # Errors
     /// [`SegmentError::System`], for example if the limit of locked memory is exceeded (`ulimit -l`).
     pub fn pin(&self) -> Result<(), SegmentError> {
         let what = || format!("cannot pin {}", self.label);
-        self.memory.pin().map_err(|error| SegmentError::io(what(), error))
+        self.memory.pin().map_err(|error| SegmentError::io(what(), error))?;
+        self.is_pinned.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// Allows the system to swap its pages out again.
+    /// Allows the system to swap its pages out again. Where memory is not mapped, a segment that is
+    /// no multiple of a page long may share a page with another one, which is unpinned with it.
     ///
     /// # Errors
     /// [`SegmentError::System`].
     pub fn unpin(&self) -> Result<(), SegmentError> {
+        self.is_pinned.store(false, Ordering::Relaxed);
         let what = || format!("cannot unpin {}", self.label);
         self.memory.unpin().map_err(|error| SegmentError::io(what(), error))
     }
@@ -323,6 +321,10 @@ impl Drop for Segment {
         self.shared.clerk.remove(&self.label.name, self.generation);
         self.shared.exports.lock().remove(self.key, &self.exported);
         self.exported.queue.close();
+        if *self.is_pinned.get_mut() {
+            // Its memory may be used again, by the transport or the allocator. What fails stays pinned.
+            let _ = self.memory.unpin();
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::error::SegmentError;
 use crate::record::Record;
 use crate::table::home_of;
 
@@ -69,12 +70,20 @@ pub(super) fn value_place<K, V>(slot: usize) -> usize {
     place::<K, V>(slot) + 2 * size_of::<u64>() + size_of::<K>()
 }
 
-/// The slots of a map of up to `capacity` entries: twice as many, so that most lookups end at their
-/// first. `None` if they exceed the address space.
-pub(super) fn slots_for<K, V>(capacity: usize) -> Option<usize> {
-    let slots = capacity.max(1).checked_mul(2)?;
-    let records = slots.checked_mul(Record::<Slot<K, V>>::BYTES)?;
-    (records <= isize::MAX as usize - HEADER_BYTES).then_some(slots)
+/// Slots for each entry, so that most lookups end at their first.
+const SLOTS_PER_ENTRY: usize = 2;
+
+/// The slots of a map of up to `capacity` entries.
+///
+/// # Errors
+/// [`SegmentError::MapTooLarge`].
+pub(super) fn slots_for<K, V>(capacity: usize) -> Result<usize, SegmentError> {
+    let entry_len = SLOTS_PER_ENTRY * Record::<Slot<K, V>>::BYTES;
+    let max = (isize::MAX as usize - HEADER_BYTES) / entry_len;
+    if capacity > max {
+        return Err(SegmentError::MapTooLarge { capacity, entry_len, max });
+    }
+    Ok(SLOTS_PER_ENTRY * capacity.max(1))
 }
 
 /// The slots of a map in a segment of `len` bytes.

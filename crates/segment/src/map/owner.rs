@@ -84,13 +84,11 @@ impl<K: Plain, V: Plain> RecordMap<K, V> {
     /// its key and value.
     ///
     /// # Errors
-    /// As [`Builder::export`](crate::Builder::export); [`SegmentError::TooLarge`] if `capacity`
+    /// As [`SegmentBuilder::export`](crate::SegmentBuilder::export); [`SegmentError::MapTooLarge`] if `capacity`
     /// entries exceed the address space.
     #[track_caller]
     pub fn export(segments: &Segments, name: &str, capacity: usize) -> Result<Self, SegmentError> {
-        let Some(slots) = slots_for::<K, V>(capacity) else {
-            return Err(SegmentError::TooLarge { len: usize::MAX, max: isize::MAX as usize });
-        };
+        let slots = slots_for::<K, V>(capacity)?;
         let segment = segments
             .builder(name)
             .len(place::<K, V>(slots))

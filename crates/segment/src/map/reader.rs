@@ -41,7 +41,7 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
         let expected = Header::of::<K, V>(slots);
         let is_map = slots > 0
             && segment
-                .record_at::<Header>(0)?
+                .record_at_byte::<Header>(0)?
                 .read()?
                 .is_some_and(|(_, header)| header == expected);
         if !is_map {
@@ -77,7 +77,7 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
         let home = home(key, self.slots);
         for passed in 0..slots.min(self.slots) {
             let slot = (home + passed) % self.slots;
-            let found = self.segment.record_at::<Slot<K, V>>(place::<K, V>(slot))?.read()?;
+            let found = self.segment.record_at_byte::<Slot<K, V>>(place::<K, V>(slot))?.read()?;
             match found.map(|(_, Slot { state, key, value })| (state, key, value)) {
                 None | Some((EMPTY, ..)) => return Ok(Probed::Absent),
                 Some((LIVE, found, value)) if found.as_bytes() == key.as_bytes() => {

@@ -45,8 +45,16 @@ fn other_sizes_are_refused() {
     assert!(matches!(other, SegmentError::OtherKind { .. }), "{other}");
     let other = RemoteMap::<u64, u64>::of(open("none")).unwrap_err();
     assert!(matches!(other, SegmentError::OtherKind { .. }), "{other}");
-    let huge = RecordMap::<u64, u64>::export(&segments, "huge", usize::MAX / 4).unwrap_err();
-    assert!(matches!(huge, SegmentError::TooLarge { .. }), "{huge}");
+    // Two slots of 40 bytes for each entry.
+    let max = (isize::MAX as usize - 64) / 80;
+    let huge = |capacity| RecordMap::<u64, u64>::export(&segments, "huge", capacity).unwrap_err();
+    for capacity in [max + 1, usize::MAX / 4, usize::MAX] {
+        let expected =
+            format!("{capacity} entries of 80 bytes exceed the address space: at most {max}");
+        assert_eq!(huge(capacity).to_string(), expected);
+    }
+    let no_memory = huge(max);
+    assert!(matches!(no_memory, SegmentError::Region { .. }), "{no_memory}");
 }
 
 proptest! {

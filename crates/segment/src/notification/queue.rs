@@ -13,7 +13,9 @@
 //! 2. A push wakes every waiter. Each looks again and, if another one was first, waits again. So a
 //!    waiter that gave up between its wake and its look cannot swallow the wake of another.
 //! 3. A waiter is in the list only while it waits: dropping it takes it out.
-//! 4. If the queue is full, the oldest notification goes, and the next one that is taken says so.
+//! 4. A callback takes at most as many in one turn as the queue holds, so that a peer that keeps
+//!    notifying keeps no thread; an attached thread then gives it the next turn. Turns do not overlap.
+//! 5. If the queue is full, the oldest notification goes, and the next one that is taken says so.
 //!    Thus the last change of a segment is always reported, and a gap is reported with the first
 //!    notification behind it.
 //!
@@ -44,6 +46,8 @@ struct State {
     /// `None` also while it runs.
     callback: Option<Callback>,
     is_calling: bool,
+    /// The callback has had its turn; [`Queue::next_turn`] will be called.
+    has_next_turn: bool,
     /// No more notifications will arrive.
     is_closed: bool,
     /// The rack has ended, which takers see elsewhere.
@@ -73,6 +77,16 @@ pub(crate) struct Queue {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
+/// Whether a callback has taken what it may take in one turn.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It has taken all, or there is none.
+    Over,
+    /// Notifications wait: arrange that [`Queue::next_turn`] is called later, on an attached thread.
+    Next,
+}
+
 /// The next notification, if there is one.
 pub(crate) type Taken = Result<Option<Notification>, Closed>;
 
@@ -88,20 +102,21 @@ impl Queue {
     }
 
     /// A notification has arrived. Does not wait.
-    pub(crate) fn push(&self, notification: Notification) {
+    pub(crate) fn push(&self, notification: Notification) -> Turn {
         let mut state = self.lock();
         if state.is_closed {
-            return;
+            return Turn::Over;
         }
         state.keep(notification);
-        if state.is_calling {
-            // The thread that runs the callback takes this one, too.
-            return;
+        if state.is_calling || state.has_next_turn {
+            // The turn that goes on takes this one, too, or the next one.
+            return Turn::Over;
         }
-        match state.callback {
-            Some(_) => self.call(state),
-            None => self.wake(state),
+        if state.callback.is_some() {
+            return self.call(state);
         }
+        self.wake(state);
+        Turn::Over
     }
 
     /// Closes the queue: no more notifications are accepted, and no more callbacks are called.
@@ -131,14 +146,25 @@ impl Queue {
         waiters.into_values().for_each(Waker::wake);
     }
 
-    /// Calls the callback for each queued notification.
-    fn call<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+    /// Another turn of the callback.
+    pub(crate) fn next_turn(&self) -> Turn {
+        let mut state = self.lock();
+        state.has_next_turn = false;
+        self.call(state)
+    }
+
+    /// Calls the callback for each queued notification, but for no more than the queue holds: a peer
+    /// that keeps notifying must not keep this thread.
+    fn call<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Turn {
         state.is_calling = true;
-        while !state.waiting.is_empty()
+        let mut left = CAPACITY;
+        while left > 0
+            && !state.waiting.is_empty()
             && let Some(mut callback) = state.callback.take()
             && let Some(notification) = state.waiting.pop_front()
         {
             drop(state);
+            left -= 1;
             let is_fine = callback::call(&mut callback, notification);
             state = self.lock();
             // It may have set another callback, or dropped the segment.
@@ -151,10 +177,16 @@ impl Queue {
             }
         }
         state.is_calling = false;
-        if !state.waiting.is_empty() {
-            // The callback has panicked or is gone: others may take them.
-            self.wake(state);
+        if state.waiting.is_empty() {
+            return Turn::Over;
         }
+        if state.callback.is_some() {
+            state.has_next_turn = true;
+            return Turn::Next;
+        }
+        // The callback has panicked or is gone: others may take them.
+        self.wake(state);
+        Turn::Over
     }
 }
 
@@ -184,20 +216,23 @@ impl Queue {
     }
 
     /// Calls `callback` for each notification from now on; this thread calls it for those that are
-    /// queued. It replaces an earlier one.
-    pub(crate) fn set_callback(&self, callback: Callback) {
+    /// queued, in one turn. It replaces an earlier one.
+    pub(crate) fn set_callback(&self, callback: Callback) -> Turn {
         let mut state = self.lock();
         if state.is_closed {
             drop(state);
-            return callback::discard(Some(callback));
+            callback::discard(Some(callback));
+            return Turn::Over;
         }
         let before = state.callback.replace(callback);
-        if state.is_calling {
+        let turn = if state.is_calling || state.has_next_turn {
             drop(state);
+            Turn::Over
         } else {
-            self.call(state);
-        }
+            self.call(state)
+        };
         callback::discard(before);
+        turn
     }
 
     /// A descriptor that is readable while a notification is queued, or when no more will arrive.

@@ -8,7 +8,7 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transport_api::HostId;
 
-use crate::notification::queue::{CAPACITY, Closed, Queue, Taken, Waiter};
+use crate::notification::queue::{CAPACITY, Closed, Queue, Taken, Turn, Waiter};
 use crate::notification::{Notification, callback};
 
 fn note(offset: usize) -> Notification {
@@ -17,6 +17,10 @@ fn note(offset: usize) -> Notification {
 
 fn queue() -> Arc<Queue> {
     Arc::new(Queue::new())
+}
+
+fn push_all(queue: &Queue, count: usize) {
+    (0..count).for_each(|at| assert_eq!(queue.push(note(at)), Turn::Over));
 }
 
 fn offset(taken: Taken) -> usize {
@@ -48,10 +52,10 @@ fn is_readable(queue: &Queue) -> bool {
 #[test]
 fn notifications_keep_their_order_and_the_last_ones_stay() {
     let queue = queue();
-    (0..CAPACITY + 3).for_each(|at| queue.push(note(at)));
+    push_all(&queue, CAPACITY + 3);
     let first = queue.take().expect("an open queue").expect("a notification");
     assert_eq!((first.offset, first.missed), (3, 3), "three were dropped right before it");
-    queue.push(note(7000));
+    let _ = queue.push(note(7000));
     for at in 4..CAPACITY + 3 {
         let next = queue.take().expect("an open queue").expect("a notification");
         assert_eq!((next.offset, next.missed), (at, 0));
@@ -59,7 +63,7 @@ fn notifications_keep_their_order_and_the_last_ones_stay() {
     assert_eq!(offset(queue.take()), 7000);
     assert_eq!(queue.take(), Ok(None));
     // A gap is reported though nothing comes behind it.
-    (0..2 * CAPACITY).for_each(|at| queue.push(note(at)));
+    push_all(&queue, 2 * CAPACITY);
     let all = std::iter::from_fn(|| queue.take().expect("an open queue"));
     let (count, missed) = all.fold((0, 0), |(n, missed), one| (n + 1, missed + one.missed));
     assert_eq!((count, missed), (CAPACITY, CAPACITY as u64));
@@ -81,7 +85,7 @@ fn a_waiter_that_gives_up_leaves_nothing() {
         assert_eq!(queue.waiters(), 2);
     }
     assert_eq!(queue.waiters(), 1);
-    queue.push(note(1));
+    let _ = queue.push(note(1));
     assert_eq!((queue.waiters(), count.get()), (0, 1));
     assert_eq!(offset(keeps.take_or_wait(&waker)), 1);
     assert_eq!(queue.waiters(), 0);
@@ -98,15 +102,15 @@ fn all_waiters_are_woken_by_a_push_and_by_the_end() {
     };
     let woken = || counts.iter().map(|count| count.get()).collect::<Vec<_>>();
     assert_eq!(look(), [Ok(None), Ok(None), Ok(None)]);
-    queue.push(note(5));
+    let _ = queue.push(note(5));
     assert_eq!(woken(), [1, 1, 1]);
     assert_eq!(look(), [Ok(Some(note(5))), Ok(None), Ok(None)]);
     queue.end();
     assert_eq!(woken(), [1, 2, 2]);
     look();
-    queue.push(note(6));
+    let _ = queue.push(note(6));
     queue.close();
-    queue.push(note(7));
+    let _ = queue.push(note(7));
     assert_eq!(look(), [Ok(Some(note(6))), Err(Closed), Err(Closed)]);
 }
 
@@ -115,7 +119,7 @@ struct Nosy(Arc<Queue>);
 
 impl Wake for Nosy {
     fn wake(self: Arc<Self>) {
-        self.0.push(note(9));
+        assert_eq!(self.0.push(note(9)), Turn::Over);
     }
 }
 
@@ -132,7 +136,7 @@ fn wakers_are_used_without_the_lock() {
     let nosy = || Waker::from(Arc::new(Nosy(queue.clone())));
     assert_eq!(waiter.take_or_wait(&nosy()), Ok(None));
     assert_eq!(waiter.take_or_wait(&nosy()), Ok(None), "the first waker is dropped here");
-    queue.push(note(8));
+    let _ = queue.push(note(8));
     assert_eq!(offset(queue.take()), 8);
     assert_eq!(offset(queue.take()), 9, "what the waker has pushed");
     assert_eq!(waiter.take_or_wait(&nosy()), Ok(None));
@@ -143,21 +147,21 @@ fn wakers_are_used_without_the_lock() {
 #[test]
 fn the_file_is_readable_while_there_is_something() {
     let queue = queue();
-    queue.push(note(1));
+    let _ = queue.push(note(1));
     assert!(is_readable(&queue), "what came before it was asked for counts");
-    queue.push(note(2));
+    let _ = queue.push(note(2));
     assert_eq!(offset(queue.take()), 1);
     assert!(is_readable(&queue));
     assert_eq!(offset(queue.take()), 2);
     assert!(!is_readable(&queue));
     assert_eq!(queue.take(), Ok(None));
-    queue.push(note(3));
+    let _ = queue.push(note(3));
     queue.close();
     assert_eq!(offset(queue.take()), 3);
     assert!(is_readable(&queue), "nothing will come");
     let ended = Queue::new();
     assert!(!is_readable(&ended));
-    ended.push(note(4));
+    let _ = ended.push(note(4));
     ended.end();
     assert_eq!(offset(ended.take()), 4);
     assert!(is_readable(&ended));
@@ -167,14 +171,14 @@ fn the_file_is_readable_while_there_is_something() {
 fn a_callback_takes_what_waits_and_what_comes() {
     let queue = queue();
     let (sender, received) = mpsc::channel();
-    queue.push(note(1));
-    queue.push(note(2));
-    queue.set_callback(Box::new(move |one| sender.send(one.offset).expect("a receiver")));
+    let _ = queue.push(note(1));
+    let _ = queue.push(note(2));
+    let _ = queue.set_callback(Box::new(move |one| sender.send(one.offset).expect("a receiver")));
     assert_eq!(received.try_iter().collect::<Vec<_>>(), [1, 2]);
-    queue.push(note(3));
+    let _ = queue.push(note(3));
     assert_eq!((received.try_recv(), queue.take()), (Ok(3), Ok(None)));
     // Another one replaces it, which drops it.
-    queue.set_callback(Box::new(|_| ()));
+    let _ = queue.set_callback(Box::new(|_| ()));
     assert_eq!(received.try_recv(), Err(mpsc::TryRecvError::Disconnected));
 }
 
@@ -183,27 +187,53 @@ fn a_callback_may_push_replace_itself_and_close() {
     let queue = queue();
     let (sender, received) = mpsc::channel();
     let (inner, second) = (queue.clone(), sender.clone());
-    queue.set_callback(Box::new(move |one| {
+    let _ = queue.set_callback(Box::new(move |one| {
         sender.send(one.offset).expect("a receiver");
         if one.offset < 3 {
-            inner.push(note(one.offset + 1));
+            let _ = inner.push(note(one.offset + 1));
             return;
         }
         let (sender, last) = (second.clone(), inner.clone());
-        inner.set_callback(Box::new(move |one| {
+        let _ = inner.set_callback(Box::new(move |one| {
             sender.send(100 + one.offset).expect("a receiver");
             last.close();
         }));
     }));
-    queue.push(note(1));
+    let _ = queue.push(note(1));
     assert_eq!(received.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
-    queue.push(note(4));
-    queue.push(note(5));
+    let _ = queue.push(note(4));
+    let _ = queue.push(note(5));
     assert_eq!(received.try_iter().collect::<Vec<_>>(), [104]);
     let closed = received.try_recv();
     assert_eq!(closed, Err(mpsc::TryRecvError::Disconnected), "both callbacks are dropped");
     assert_eq!(queue.take(), Err(Closed));
-    queue.set_callback(Box::new(|_| panic!("nothing comes")));
+    let _ = queue.set_callback(Box::new(|_| panic!("nothing comes")));
+}
+
+/// A callback that is notified of each of its calls has its turns; another one of the program takes over
+/// between two of them.
+#[test]
+fn a_turn_of_a_callback_ends() {
+    let queue = queue();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (inner, count) = (queue.clone(), calls.clone());
+    assert_eq!(queue.push(note(1)), Turn::Over);
+    let turn = queue.set_callback(Box::new(move |one| {
+        assert_eq!(one.offset, 1 + count.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(inner.push(note(one.offset + 1)), Turn::Over);
+    }));
+    assert_eq!((turn, calls.load(Ordering::Relaxed)), (Turn::Next, CAPACITY));
+    // What comes meanwhile waits for the next turn, too.
+    assert_eq!(queue.push(note(CAPACITY + 2)), Turn::Over);
+    assert_eq!((calls.load(Ordering::Relaxed), queue.waiting()), (CAPACITY, 2));
+    let (sender, received) = mpsc::channel();
+    let last = Box::new(move |one: Notification| sender.send(one.offset).expect("a receiver"));
+    assert_eq!(queue.set_callback(last), Turn::Over);
+    assert_eq!(received.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert_eq!(queue.next_turn(), Turn::Over);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), [CAPACITY + 1, CAPACITY + 2]);
+    assert_eq!(queue.push(note(7)), Turn::Over);
+    assert_eq!(received.try_recv(), Ok(7), "at once, as before");
 }
 
 #[test]
@@ -212,9 +242,9 @@ fn a_callback_that_panics_is_called_no_more() {
     let count = Arc::new(Count::default());
     let mut waiter = Waiter::new(&queue);
     assert_eq!(waiter.take_or_wait(&Waker::from(count.clone())), Ok(None));
-    queue.push(note(1));
-    queue.push(note(2));
-    queue.set_callback(Box::new(|one| {
+    let _ = queue.push(note(1));
+    let _ = queue.push(note(2));
+    let _ = queue.set_callback(Box::new(|one| {
         assert!(callback::is_running());
         let place = std::panic::Location::caller();
         if one.offset == 1 {
@@ -223,7 +253,7 @@ fn a_callback_that_panics_is_called_no_more() {
     }));
     assert!(!callback::is_running());
     assert_eq!(offset(queue.take()), 2, "what came behind it waits");
-    queue.push(note(3));
+    let _ = queue.push(note(3));
     assert_eq!(offset(queue.take()), 3);
     assert_eq!(count.get(), 1);
 }
@@ -256,7 +286,7 @@ fn nothing_is_lost_among_many() {
                         while queue.waiting() > CAPACITY / 2 {
                             thread::yield_now();
                         }
-                        queue.push(note(at));
+                        let _ = queue.push(note(at));
                     }
                 })
             })

@@ -13,7 +13,7 @@ use fiber::Unparker;
 
 use crate::engine::{attached, is_attached};
 use crate::error::{Label, SegmentError};
-use crate::notification::queue::{Queue, Taken, Waiter};
+use crate::notification::queue::{Queue, Taken, Turn, Waiter};
 use crate::notification::{Next, Notification, callback};
 use crate::shared::Shared;
 
@@ -41,6 +41,8 @@ pub struct Notifications {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) label: Label,
+    /// The thread at which they arrive.
+    pub(crate) thread: u32,
 }
 
 impl Notifications {
@@ -92,13 +94,19 @@ impl Notifications {
     /// then on the runtime thread that each arrives at, inside its poll. It replaces an earlier
     /// callback. While a callback is set, the other ways of taking notifications get none.
     ///
+    /// After 1024 notifications in a row, the thread goes on with its own work, and an attached thread
+    /// calls the callback for the rest a little later.
+    ///
     /// A callback may use segments, but must not wait: it may read and write mapped memory, write
-    /// elsewhere, and drop the segment. An operation that would have to wait panics, except a write
-    /// with too many bytes in flight, which fails with [`SegmentError::WouldWait`]. A callback that
+    /// elsewhere, and drop the segment. An operation that would have to wait panics before anything is
+    /// done, except a write or a notification with too much in flight, which fails with
+    /// [`SegmentError::WouldWait`]. A callback that
     /// panics is not called again; notifications are queued then, as if there were no callback.
     /// Once the segment is revoked or dropped, no new call begins, but one may still be running.
     pub fn for_each(&self, callback: impl FnMut(Notification) + Send + 'static) {
-        self.queue.set_callback(Box::new(callback));
+        if self.queue.set_callback(Box::new(callback)) == Turn::Next {
+            self.shared.arrange_turn(self.queue.clone(), self.thread);
+        }
     }
 
     /// A descriptor that is readable while a notification is queued, or when no more will arrive, for

@@ -1,4 +1,4 @@
-//! [`Element`]: a value of plain data at an offset in a segment.
+//! [`RemoteElement`]: a value of plain data at an offset in a segment.
 
 use std::marker::PhantomData;
 
@@ -32,13 +32,13 @@ use crate::remote::segment::RemoteSegment;
 ///
 /// A read of a value of more than a word can be torn; one of a [`Record`](crate::Record) cannot.
 #[derive(Clone, Copy)]
-pub struct Element<'a, T> {
+pub struct RemoteElement<'a, T> {
     segment: &'a RemoteSegment,
     at: usize,
     _value: PhantomData<fn() -> T>,
 }
 
-impl<'a, T> Element<'a, T> {
+impl<'a, T> RemoteElement<'a, T> {
     #[inline(always)]
     pub(super) fn new(segment: &'a RemoteSegment, at: usize) -> Self {
         Self { segment, at, _value: PhantomData }
@@ -66,7 +66,7 @@ impl<'a, T> Element<'a, T> {
     }
 }
 
-impl<T: FromBytes + IntoBytes> Element<'_, T> {
+impl<T: FromBytes + IntoBytes> RemoteElement<'_, T> {
     /// Reads it.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl<T: FromBytes + IntoBytes> Element<'_, T> {
     }
 }
 
-impl<T: IntoBytes + Immutable> Element<'_, T> {
+impl<T: IntoBytes + Immutable> RemoteElement<'_, T> {
     /// Writes it.
     ///
     /// # Errors

@@ -1,12 +1,15 @@
 //! The importer's side: [`RemoteSegment`], and typed views of its elements and records.
 
+mod atomics;
 mod element;
 mod open;
 mod record;
 mod renewal;
 mod segment;
+mod transfer;
 
-pub use self::element::Element;
+pub use self::element::RemoteElement;
 pub use self::open::OpenOptions;
 pub use self::record::RemoteRecord;
-pub use self::segment::{MAX_OPERATION, RemoteSegment};
+pub use self::segment::RemoteSegment;
+pub use self::transfer::MAX_OPERATION;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use transport_api::{HostId, RegionError};
 
-use crate::engine::{Engine, attached, here, run};
+use crate::engine::{Engine, attached, current, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
-use crate::remote::renewal::Info;
+use crate::remote::renewal::{Info, Origin};
 use crate::remote::segment::RemoteSegment;
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
@@ -40,7 +40,7 @@ impl RemoteSegment {
     /// As [`OpenOptions::open`]; [`SegmentError::NotAttached`].
     #[track_caller]
     pub fn open(name: &str) -> Result<RemoteSegment, SegmentError> {
-        OpenOptions::new(here().ok_or(SegmentError::NotAttached)?).open(name)
+        OpenOptions::new(current().ok_or(SegmentError::NotAttached)?).open(name)
     }
 
     /// As [`open`](Self::open), but only at `host`.
@@ -49,7 +49,7 @@ impl RemoteSegment {
     /// As [`open`](Self::open).
     #[track_caller]
     pub fn open_at(host: HostId, name: &str) -> Result<RemoteSegment, SegmentError> {
-        OpenOptions::new(here().ok_or(SegmentError::NotAttached)?).host(host).open(name)
+        OpenOptions::new(current().ok_or(SegmentError::NotAttached)?).host(host).open(name)
     }
 }
 
@@ -84,19 +84,6 @@ impl OpenOptions {
         self
     }
 
-    /// The host that publishes the name; opens nothing. Does not wait: [`timeout`](Self::timeout) has
-    /// no effect. This is LOOKUPNAME of the paper's section 4.1.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open), except [`SegmentError::OtherKind`].
-    #[track_caller]
-    pub fn lookup(&self, name: &str) -> Result<HostId, SegmentError> {
-        let name = Name::new(name)?;
-        let (host, query) = (self.host, self.query);
-        run(&self.shared, move |engine| lookup::lookup(engine, &name, host, query))
-            .map(|found| found.host)
-    }
-
     /// Opens the segment. A fiber that has to wait parks; a thread that is not attached blocks.
     ///
     /// # Errors
@@ -110,16 +97,16 @@ impl OpenOptions {
         self.retry(move |options, engine, query| options.try_open(engine, &name, query))
     }
 
-    /// For layers above, which publish objects other than segments
-    /// ([`Segments::publish_entry`](crate::Segments::publish_entry)): finds a name of any kind. The
-    /// entry may come from the cache: if its object is gone, look the name up again
+    /// Finds what is published under the name, of any kind, and the host that publishes it; opens
+    /// nothing. This is LOOKUPNAME of the paper's section 4.1.
+    ///
+    /// The entry may come from the cache: if its object is gone, look the name up again
     /// [`uncached`](Self::uncached).
     ///
     /// # Errors
-    /// [`SegmentError::InvalidName`], [`SegmentError::NotFound`], [`SegmentError::Ambiguous`],
-    /// [`SegmentError::PeerLost`].
+    /// As [`open`](Self::open), except [`SegmentError::OtherKind`].
     #[track_caller]
-    pub fn find(&self, name: &str) -> Result<Found, SegmentError> {
+    pub fn lookup(&self, name: &str) -> Result<Found, SegmentError> {
         let name = Name::new(name)?;
         self.retry(move |options, engine, query| lookup::lookup(engine, &name, options.host, query))
     }
@@ -138,7 +125,7 @@ impl OpenOptions {
         + Send
         + 'static,
     ) -> Result<R, SegmentError> {
-        let (begin, mut pause) = (Instant::now(), RETRY.0);
+        let (mut first_failure, mut pause) = (None, RETRY.0);
         let mut query = self.query;
         loop {
             let options = self.clone();
@@ -154,7 +141,7 @@ impl OpenOptions {
                 Err(error) if is_outdated(error) => self.timeout.max(IMPORT),
                 _ => return found,
             };
-            if begin.elapsed() >= timeout {
+            if first_failure.get_or_insert_with(Instant::now).elapsed() >= timeout {
                 return found;
             }
             if self.shared.has_ended() {
@@ -203,7 +190,8 @@ impl OpenOptions {
             }
             engine.shared.clerk.learn_region(host, &entry, region.generation());
         }
-        let info = Info::new(&self.shared, &region, (label, &entry), (notify, thread));
+        let origin = Origin { label, generation: entry.generation, notify, thread };
+        let info = Info::new(&self.shared, &region, origin);
         Ok(RemoteSegment::new(self.shared.clone(), region, info))
     }
 }

@@ -9,7 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::engine::attached;
 use crate::error::SegmentError;
 use crate::record::Record;
-use crate::remote::segment::{MAX_OPERATION, RemoteSegment};
+use crate::remote::segment::RemoteSegment;
+use crate::remote::transfer::MAX_OPERATION;
 
 /// The most READs of a record that is not mapped, if each is torn.
 const ATTEMPTS: u32 = 200;
@@ -54,7 +55,7 @@ impl RemoteSegment {
     /// [`SegmentError::OutOfBounds`].
     #[inline]
     pub fn record<T>(&self, index: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
-        self.record_at(index.saturating_mul(Record::<T>::BYTES))
+        self.record_at_byte(index.saturating_mul(Record::<T>::BYTES))
     }
 
     /// The record of a `T` at byte `at`, which has [`Record::BYTES`] bytes.
@@ -62,7 +63,7 @@ impl RemoteSegment {
     /// # Errors
     /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
     #[inline]
-    pub fn record_at<T>(&self, at: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
+    pub fn record_at_byte<T>(&self, at: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
         let place = (at, Record::<T>::BYTES, Rights::NONE);
         OpError::check(self.region.key(), (Rights::ALL, self.len()), place)
             .and_then(|()| if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) })

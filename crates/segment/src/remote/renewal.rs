@@ -15,7 +15,7 @@
 //!
 //! Writes are not acknowledged, so the owner refuses those in flight after `write` has returned: a
 //! fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports the region
-//! again, because the refusal was counted ([`Doubts`]).
+//! again, because the refusal was counted ([`RefusalCount`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -27,8 +27,9 @@ use crate::engine::{Engine, attached};
 use crate::error::{Label, SegmentError};
 use crate::lookup;
 use crate::notification::callback;
+use crate::place::Place;
 use crate::remote::segment::RemoteSegment;
-use crate::shared::{Doubts, Shared};
+use crate::shared::{RefusalCount, Shared};
 use crate::table::{Entry, Notify};
 
 /// The timeout of an operation while the access of its segment changes.
@@ -41,17 +42,22 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 /// How long an operation sleeps while the revocation of a region is in progress.
 const GOING: Duration = Duration::from_millis(1);
 
-/// The state of an open segment besides its region.
-pub(super) struct Info {
+/// What the entry of an open segment says.
+pub(super) struct Origin {
     pub(super) label: Label,
     /// The segment's generation.
     pub(super) generation: u32,
     pub(super) notify: Notify,
     /// The thread of the owner that takes notifications.
     pub(super) thread: u32,
+}
+
+/// The state of an open segment besides its region.
+pub(super) struct Info {
+    pub(super) origin: Origin,
     /// The region since the owner has changed access.
     renewed: Mutex<Option<RemoteRegion>>,
-    doubts: Doubts,
+    refusals: RefusalCount,
     /// The count up to which the region was imported again.
     settled: AtomicU32,
     /// Whether its owner publishes this export no more: for good, so that nobody asks again.
@@ -59,26 +65,21 @@ pub(super) struct Info {
 }
 
 impl Info {
-    pub(super) fn new(
-        shared: &Shared,
-        region: &RemoteRegion,
-        (label, entry): (Label, &Entry),
-        (notify, thread): (Notify, u32),
-    ) -> Info {
-        let (generation, name) = (entry.generation, label.name);
-        let doubts = shared.open((label.host, region.key()), (name, generation));
-        let settled = AtomicU32::new(doubts.count());
+    pub(super) fn new(shared: &Shared, region: &RemoteRegion, origin: Origin) -> Info {
+        let Label { name, host } = origin.label;
+        let refusals = shared.note_opened((host, region.key()), name, origin.generation);
+        let settled = AtomicU32::new(refusals.count());
         let (renewed, is_gone) = (Mutex::new(None), AtomicBool::new(false));
-        Info { label, generation, notify, thread, renewed, doubts, settled, is_gone }
+        Info { origin, renewed, refusals, settled, is_gone }
     }
 
     /// Whether an operation that no caller waits for was refused since the last call. Always false
     /// inside a callback, which must not wait.
     fn has_doubt(&self) -> bool {
-        let doubts = self.doubts.count();
-        self.settled.load(Ordering::Relaxed) != doubts
+        let refusals = self.refusals.count();
+        self.settled.load(Ordering::Relaxed) != refusals
             && !callback::is_running()
-            && self.settled.swap(doubts, Ordering::Relaxed) != doubts
+            && self.settled.swap(refusals, Ordering::Relaxed) != refusals
     }
 
     /// The region as it was imported last.
@@ -102,13 +103,13 @@ impl RemoteSegment {
     #[track_caller]
     pub(super) fn with_engine<R>(
         &self,
-        (at, count, needs): (usize, usize, Rights),
+        Place { at, len, needs }: Place,
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
     ) -> Result<R, SegmentError> {
         let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
         let mut region = self.info.region(&self.region);
         // Errors that no rights can cure are returned before the owner is asked.
-        OpError::check(region.key(), (Rights::ALL, region.len()), (at, count, needs))
+        OpError::check(region.key(), (Rights::ALL, region.len()), (at, len, needs))
             .map_err(|error| SegmentError::refused(self.label(), error))?;
         let mut deadline = None;
         loop {
@@ -124,7 +125,7 @@ impl RemoteSegment {
                 }
             };
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + RENEWAL_TIMEOUT);
-            region = self.renew(&engine, region, (needs, cause), deadline)?;
+            region = self.renew(&engine, region, needs, cause, deadline)?;
         }
     }
 
@@ -137,7 +138,8 @@ impl RemoteSegment {
         &self,
         engine: &Engine,
         region: RemoteRegion,
-        (needs, cause): (Rights, Cause),
+        needs: Rights,
+        cause: Cause,
         deadline: Instant,
     ) -> Result<RemoteRegion, SegmentError> {
         let (refused, is_doubt) = match cause {
@@ -205,7 +207,7 @@ impl RemoteSegment {
     fn check_published(&self, engine: &Engine) -> Result<(), SegmentError> {
         if !self.info.is_gone.load(Ordering::Relaxed) {
             let entry = lookup::at_host(engine, self.name(), self.owner())?;
-            if entry.is_some_and(|entry| entry.generation == self.info.generation) {
+            if entry.is_some_and(|entry| entry.generation == self.generation()) {
                 return Ok(());
             }
             self.info.is_gone.store(true, Ordering::Relaxed);
@@ -219,11 +221,11 @@ impl RemoteSegment {
         // Of the exports under one key the one of this handle is meant.
         let other = error.key().filter(|key| *key != self.region.key());
         let opened = other.and_then(|key| self.shared.opened((self.owner(), key)));
-        let own = || (self.info.label.name, self.info.generation);
+        let own = || (*self.name(), self.generation());
         let (name, generation) = opened.unwrap_or_else(own);
         let label = Label { name, host: self.owner() };
         let OpError::Revoked(key) = error else { return SegmentError::refused(label, error) };
-        self.shared.doubt((self.owner(), key));
+        self.shared.count_refusal((self.owner(), key));
         let is_same = |entry: Entry| entry.generation == generation;
         match lookup::at_host(engine, &name, self.owner()) {
             Ok(Some(entry)) if is_same(entry) => SegmentError::AccessChanged(label),

@@ -1,5 +1,5 @@
-//! [`RemoteSegment`]: a segment of another host, or of this one, that was opened: reading, writing,
-//! atomics, notifications and fences.
+//! [`RemoteSegment`]: a segment of another host, or of this one, that was opened; and what its
+//! operations share. Reading and writing are in `transfer.rs`, operations on a word in `atomics.rs`.
 //!
 //! ```text
 //!   mapped (shared memory), attached thread      otherwise
@@ -9,23 +9,21 @@
 //! ```
 
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use transport_api::{HostId, OpError, RemoteRegion, Rights, Window};
+#[cfg(feature = "tokio")]
+use transport_api::OpError;
+use transport_api::{HostId, RemoteRegion, Rights, Window};
 
-use crate::engine::{Engine, attached, is_attached, run};
+use crate::engine::{Engine, is_attached, run};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
-use crate::remote::element::Element;
-use crate::remote::renewal::Info;
+use crate::place::offset_of;
+use crate::remote::element::RemoteElement;
+use crate::remote::renewal::{Info, Origin};
 use crate::shared::Shared;
 use crate::table::Notify;
-
-/// Bytes of one operation, at most: [`RemoteSegment::read_block`] and
-/// [`RemoteSegment::write_block`] move more.
-pub const MAX_OPERATION: usize = crate::engine::PIECE;
 
 /// A segment that was opened. Clones share one state. Any thread may use it; an attached thread, such
 /// as a fiber's, executes its operations directly.
@@ -67,22 +65,27 @@ pub struct RemoteSegment {
 
 impl RemoteSegment {
     pub(super) fn new(shared: Arc<Shared>, region: RemoteRegion, info: Info) -> Self {
-        Self { region, is_silent: info.notify != Notify::Always, shared, info: Arc::new(info) }
+        Self {
+            region,
+            is_silent: info.origin.notify != Notify::Always,
+            shared,
+            info: Arc::new(info),
+        }
     }
 
     /// Its name.
     pub fn name(&self) -> &Name {
-        &self.info.label.name
+        &self.info.origin.label.name
     }
 
     /// The host that exports it.
     pub fn owner(&self) -> HostId {
-        self.info.label.host
+        self.info.origin.label.host
     }
 
     /// The number of earlier exports of the name by its owner.
     pub fn generation(&self) -> u32 {
-        self.info.generation
+        self.info.origin.generation
     }
 
     /// Its length in bytes.
@@ -103,7 +106,7 @@ impl RemoteSegment {
 
     /// Which writes notify the owner.
     pub fn notify(&self) -> Notify {
-        self.info.notify
+        self.info.origin.notify
     }
 
     /// Whether its memory is mapped into this process, so that attached threads read and write it
@@ -125,279 +128,14 @@ impl RemoteSegment {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline(always)]
-    pub fn at<T>(&self, index: usize) -> Element<'_, T> {
-        // An index beyond all memory is out of bounds, and not misaligned.
-        let last = usize::MAX - usize::MAX % align_of::<T>();
-        Element::new(self, index.checked_mul(size_of::<T>()).unwrap_or(last))
+    pub fn at<T>(&self, index: usize) -> RemoteElement<'_, T> {
+        RemoteElement::new(self, offset_of::<T>(index))
     }
 
     /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
     #[inline(always)]
-    pub fn at_byte<T>(&self, offset: usize) -> Element<'_, T> {
-        Element::new(self, offset)
-    }
-
-    // ---- writing -------------------------------------------------------------------------------
-
-    /// Writes `bytes` at byte `at`. They are in flight when this returns.
-    ///
-    /// # Errors
-    /// Those that this host detects: [`SegmentError::OutOfBounds`], [`SegmentError::Rights`],
-    /// [`SegmentError::TooLarge`] above [`MAX_OPERATION`], [`SegmentError::PeerLost`],
-    /// [`SegmentError::Revoked`]. A write that the owner refuses later is an error of
-    /// the next [`fence`](Self::fence).
-    #[inline]
-    #[track_caller]
-    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        if self.is_silent
-            && let Some(window) = self.mapped()
-            && bytes.len() <= MAX_OPERATION
-            && window.write_from(at, bytes).is_ok()
-        {
-            return Ok(());
-        }
-        self.write_over_lane(at, bytes, Notify::Conditional)
-    }
-
-    /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`]).
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    #[track_caller]
-    pub fn write_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        self.write_over_lane(at, bytes, Notify::Always)
-    }
-
-    /// Writes any number of bytes at byte `at`, in pieces, with a limited number of bytes in flight.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write), but for [`SegmentError::TooLarge`].
-    #[track_caller]
-    pub fn write_block(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        if self.is_silent
-            && let Some(window) = self.mapped()
-            && window.write_from(at, bytes).is_ok()
-        {
-            return Ok(());
-        }
-        self.block_over_lane(at, bytes, Notify::Conditional)
-    }
-
-    /// As [`write_block`](Self::write_block), and notifies the owner once, after all of it.
-    ///
-    /// # Errors
-    /// As [`write_block`](Self::write_block).
-    #[track_caller]
-    pub fn write_block_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        self.block_over_lane(at, bytes, Notify::Always)
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn write_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
-        if bytes.len() > MAX_OPERATION {
-            return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
-        }
-        let thread = self.told(wanted);
-        self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
-            engine.write(region, at, bytes, thread)
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn block_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
-        let thread = self.told(wanted);
-        self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
-            match region.window() {
-                Some(window) => window.write_from(at, bytes)?,
-                None => engine.write_block(region, at, bytes)?,
-            }
-            match thread {
-                Some(thread) => engine.announce(region, at, bytes.len(), thread),
-                None => Ok(()),
-            }
-        })
-    }
-
-    // ---- reading -------------------------------------------------------------------------------
-
-    /// Fills `out` with the bytes at byte `at`. A fiber that has to wait parks. Nothing writes to
-    /// `out` after this has returned, or the fiber was unwound.
-    ///
-    /// # Errors
-    /// [`SegmentError::OutOfBounds`], [`SegmentError::Rights`], [`SegmentError::TooLarge`] above
-    /// [`MAX_OPERATION`], [`SegmentError::Revoked`], [`SegmentError::PeerLost`].
-    #[inline]
-    #[track_caller]
-    pub fn read(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
-        if let Some(window) = self.mapped()
-            && out.len() <= MAX_OPERATION
-            && window.read_into(at, out).is_ok()
-        {
-            return Ok(());
-        }
-        self.read_over_lane(at, out)
-    }
-
-    /// Fills `out`, of any length, with the bytes at byte `at`, several pieces at a time.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read), but for [`SegmentError::TooLarge`].
-    #[track_caller]
-    pub fn read_block(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
-        if let Some(window) = self.mapped()
-            && window.read_into(at, out).is_ok()
-        {
-            return Ok(());
-        }
-        self.read_block_over_lane(at, out)
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn read_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
-        if out.len() > MAX_OPERATION {
-            return Err(SegmentError::TooLarge { len: out.len(), max: MAX_OPERATION });
-        }
-        self.read_block_over_lane(at, out)
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
-        if is_attached(&self.shared) {
-            return self.with_engine((at, out.len(), Rights::READ), |engine, region| match region
-                .window()
-            {
-                Some(window) => window.read_into(at, out),
-                None => engine.read_block(region, at, out),
-            });
-        }
-        // Another thread reads, into memory of its own.
-        let (segment, len) = (self.clone(), out.len());
-        let bytes = run(&self.shared, move |_| {
-            let mut bytes = vec![0; len];
-            segment.read_block(at, &mut bytes)?;
-            Ok(bytes)
-        })?;
-        out.copy_from_slice(&bytes);
-        Ok(())
-    }
-
-    // ---- atomics -------------------------------------------------------------------------------
-
-    /// If the word at byte `at` is `expected`, makes it `new`, atomically. Returns the old value,
-    /// which is `expected` if it did.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read); [`SegmentError::Misaligned`] if `at` is not a multiple of eight.
-    #[track_caller]
-    pub fn compare_swap(&self, at: usize, expected: u64, new: u64) -> Result<u64, SegmentError> {
-        if let Some(window) = self.mapped()
-            && self.is_silent
-            && let Ok(old) = window.compare_swap(at, expected, new)
-        {
-            return Ok(old);
-        }
-        self.atomic_over_lane(at, Notify::Conditional, move |engine, region| {
-            match region.window() {
-                Some(window) => window.compare_swap(at, expected, new),
-                None => engine.compare_swap(region, at, (expected, new)),
-            }
-        })
-    }
-
-    /// As [`compare_swap`](Self::compare_swap), and notifies the owner of the word, whether or not
-    /// it was swapped. The segment must allow [`Rights::WRITE`], too.
-    ///
-    /// # Errors
-    /// As [`compare_swap`](Self::compare_swap).
-    #[track_caller]
-    pub fn compare_swap_notify(
-        &self,
-        at: usize,
-        expected: u64,
-        new: u64,
-    ) -> Result<u64, SegmentError> {
-        self.atomic_over_lane(at, Notify::Always, move |engine, region| match region.window() {
-            Some(window) => window.compare_swap(at, expected, new),
-            None => engine.compare_swap(region, at, (expected, new)),
-        })
-    }
-
-    /// Adds `addend` (wrapping) to the word at byte `at`, atomically. Returns the old value.
-    ///
-    /// # Errors
-    /// As [`compare_swap`](Self::compare_swap).
-    #[track_caller]
-    pub fn fetch_add(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
-        if let Some(window) = self.mapped()
-            && self.is_silent
-            && let Ok(old) = window.fetch_add(at, addend)
-        {
-            return Ok(old);
-        }
-        self.atomic_over_lane(at, Notify::Conditional, move |engine, region| {
-            match region.window() {
-                Some(window) => window.fetch_add(at, addend),
-                None => engine.fetch_add(region, at, addend),
-            }
-        })
-    }
-
-    /// As [`fetch_add`](Self::fetch_add), and notifies the owner of the word. The segment must allow
-    /// [`Rights::WRITE`], too.
-    ///
-    /// # Errors
-    /// As [`compare_swap`](Self::compare_swap).
-    #[track_caller]
-    pub fn fetch_add_notify(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
-        self.atomic_over_lane(at, Notify::Always, move |engine, region| match region.window() {
-            Some(window) => window.fetch_add(at, addend),
-            None => engine.fetch_add(region, at, addend),
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn atomic_over_lane(
-        &self,
-        at: usize,
-        wanted: Notify,
-        operation: impl Fn(&Engine, &RemoteRegion) -> Result<u64, OpError> + Send + 'static,
-    ) -> Result<u64, SegmentError> {
-        let thread = self.told(wanted);
-        let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
-        let segment = self.clone();
-        run(&self.shared, move |_| {
-            // If only the notification is refused, the operation is not repeated.
-            let mut swapped = None;
-            let result = segment.with_engine((at, 8, needs), |engine, region| {
-                if !at.is_multiple_of(8) {
-                    return Err(OpError::Misaligned(at));
-                }
-                // Checked first: a notification must not be refused after the word was changed.
-                region.check(at, 8, needs)?;
-                let old = match swapped {
-                    Some(old) => old,
-                    None => *swapped.insert(operation(engine, region)?),
-                };
-                if let Some(thread) = thread {
-                    engine.announce(region, at, 8, thread)?;
-                }
-                Ok(old)
-            });
-            // The operation has taken effect. An owner that has revoked the segment since, or is
-            // gone, gets no notification.
-            swapped.map_or(result, Ok)
-        })
+    pub fn at_byte<T>(&self, offset: usize) -> RemoteElement<'_, T> {
+        RemoteElement::new(self, offset)
     }
 
     // ---- order ---------------------------------------------------------------------------------
@@ -435,7 +173,7 @@ impl RemoteSegment {
     }
 
     pub(super) fn label(&self) -> Label {
-        self.info.label.clone()
+        self.info.origin.label.clone()
     }
 
     /// Whether a write needs no notification.
@@ -462,37 +200,23 @@ impl RemoteSegment {
         if is_attached(&self.shared) { self.region.window() } else { None }
     }
 
-    /// The thread of the owner to notify, if the segment and the caller (`wanted`) ask for that.
-    fn told(&self, wanted: Notify) -> Option<u32> {
-        let tell = match self.info.notify {
-            Notify::Always => true,
-            Notify::Never => false,
-            Notify::Conditional => wanted == Notify::Always,
-        };
-        tell.then_some(self.info.thread)
+    /// The thread of the owner to notify of an operation, if the segment takes a notification of it;
+    /// `is_requested`: the caller asks for one.
+    pub(super) fn thread_to_notify(&self, is_requested: bool) -> Option<u32> {
+        let Origin { notify, thread, .. } = self.info.origin;
+        notify.applies(is_requested).then_some(thread)
     }
 
-    /// Runs an operation with bytes of the caller.
-    #[track_caller]
-    fn with_bytes(
-        &self,
-        at: usize,
-        bytes: &[u8],
-        needs: Rights,
-        operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
-    ) -> Result<(), SegmentError> {
-        let place = (at, bytes.len(), needs);
-        if is_attached(&self.shared) {
-            let has_room = |engine: Rc<Engine>| engine.has_room(self.owner(), bytes.len());
-            if callback::is_running() && !attached(&self.shared).is_some_and(has_room) {
-                return Err(SegmentError::WouldWait(self.label()));
-            }
-            return self.with_engine(place, |engine, region| operation(engine, region, bytes));
+    /// Inside a callback, which must not wait: whether a write of `bytes`, or a notification, need
+    /// not wait until others have arrived.
+    ///
+    /// # Errors
+    /// [`SegmentError::WouldWait`].
+    pub(super) fn check_room(&self, engine: &Engine, bytes: usize) -> Result<(), SegmentError> {
+        if callback::is_running() && !engine.has_room(self.owner(), bytes) {
+            return Err(SegmentError::WouldWait(self.label()));
         }
-        let (segment, bytes) = (self.clone(), bytes.to_vec());
-        run(&self.shared, move |_| {
-            segment.with_engine(place, |engine, region| operation(engine, region, &bytes))
-        })
+        Ok(())
     }
 }
 

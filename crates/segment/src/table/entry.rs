@@ -182,6 +182,15 @@ impl Head {
 }
 
 impl Notify {
+    /// Whether an operation that writes notifies the owner; `is_requested`: its caller asks for that.
+    pub(crate) fn applies(self, is_requested: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Conditional => is_requested,
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             Self::Always => 0,

@@ -73,7 +73,7 @@ impl Board {
         let (own, other) =
             if transport.local() == HostId(0) { (BACK, FORTH) } else { (FORTH, BACK) };
         let own = segments.builder(own).len(LEN).export()?;
-        own.put(PID / 8, &u64::from(std::process::id()))?;
+        own.at(PID / 8).write(&u64::from(std::process::id()))?;
         let host = HostId(1 - transport.local().0);
         let remote = segments.options().host(host).timeout(TIMEOUT).open(other)?;
         Ok(Board { remote, own, attached, segments })

@@ -23,7 +23,7 @@ pub(super) const VALUE: u64 = 0x0123_4567_89ab_cdef;
 /// Serves until the importer says that it is over.
 pub(super) fn serve(board: &Board, plan: Plan) -> Result<(), HostError> {
     prepare(board, plan)?;
-    board.own.put(READY / 8, &1u64)?;
+    board.own.at(READY / 8).write(&1u64)?;
     match plan {
         Plan::OneWay(bytes) => answer(board, bytes),
         Plan::Notify(wait) => answer_notifications(board, wait),
@@ -67,7 +67,7 @@ fn chain(board: &Board) -> Result<(), HostError> {
     const STRIDE: usize = 187;
     for word in 0..WORDS {
         let next = (word + STRIDE) % WORDS;
-        board.own.put((DATA / 8) + word, &((DATA + next * 8) as u64))?;
+        board.own.at((DATA / 8) + word).write(&((DATA + next * 8) as u64))?;
     }
     Ok(())
 }

@@ -271,7 +271,7 @@ impl Importer {
         counts: &mut BTreeMap<usize, u64>,
     ) -> Attempt {
         for _ in 0..TORN {
-            let record = match segment.record_at::<Value>(RECORD.start * 8)?.read() {
+            let record = match segment.record_at_byte::<Value>(RECORD.start * 8)?.read() {
                 // Its owner may have been killed while it wrote, which a fence finds out.
                 Err(SegmentError::Torn { .. }) => {
                     fence(segment)?;

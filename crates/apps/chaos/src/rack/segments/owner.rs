@@ -51,9 +51,9 @@ pub(super) fn run(mut rng: Rng, segments: &Segments, me: u32, end: Instant) -> L
 
 /// Lets peers use the segment for a while, and looks at what they do.
 fn live(rng: &mut Rng, segment: &Segment, generation: u32, ledger: &mut Ledger) {
-    let head = segment.put(0, &seal(generation));
+    let head = segment.at(0).write(&seal(generation));
     expect(head.is_ok(), || format!("the owner cannot write to {segment:?}: {head:?}"));
-    let mut record = match segment.record_at(RECORD.start * 8) {
+    let mut record = match segment.record_at_byte(RECORD.start * 8) {
         Ok(record) => record,
         Err(error) => return violation(format!("{segment:?} takes no record: {error:?}")),
     };
@@ -90,7 +90,7 @@ fn take_notifications(segment: &Segment, ledger: &mut Ledger) {
     while let Ok(Some(told)) = notifications.try_next() {
         ledger.operations += 1;
         let is_inside = told.offset.checked_add(told.len).is_some_and(|end| end <= LEN);
-        let word = segment.get::<u64>(told.offset / 8);
+        let word = segment.at::<u64>(told.offset / 8).read();
         expect(is_inside && told.from.0 < Plan::HOSTS && segment.notify() != Notify::Never, || {
             format!("{segment:?} got {told:?}")
         });

@@ -1,0 +1,202 @@
+//! Operations over the lanes of an attached thread: writes, with flow control and notifications;
+//! fences; reads and atomics, which wait.
+
+use std::collections::VecDeque;
+
+use primitive::SharedBytes;
+use progress::Operation;
+use transport_api::{HostId, OpError, RemoteRegion};
+
+use crate::engine::engine::Engine;
+use crate::engine::windows::PIECE;
+
+/// The most reads of one block in flight.
+const READS: usize = 8;
+
+/// An operation on one word, which returns its old value.
+#[derive(Clone, Copy)]
+pub(crate) enum Atomic {
+    /// If the word is `expected`, makes it `new`.
+    CompareSwap { expected: u64, new: u64 },
+    /// Adds `addend`, wrapping.
+    FetchAdd { addend: u64 },
+}
+
+/// Writing.
+impl Engine {
+    /// `len` bytes of the staging memory.
+    fn staging(&self, len: usize) -> SharedBytes {
+        self.staging.get_or_init(|| SharedBytes::heap(PIECE)).slice(0, len)
+    }
+
+    /// Writes at most [`PIECE`] bytes, which are in flight when this returns; `notify` is the
+    /// thread of the owner to notify.
+    #[track_caller]
+    pub(crate) fn write(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        bytes: &[u8],
+        notify: Option<u32>,
+    ) -> Result<(), OpError> {
+        let host = to.owner();
+        self.reserve(host, bytes.len())?;
+        let staging = self.staging(bytes.len());
+        staging.write_from(0, bytes);
+        let mut lane = self.progress.lane(host).borrow_mut();
+        let started = match notify {
+            None => lane.write(to, at, &staging),
+            Some(thread) => lane.write_notify(to, at, &staging, thread, 0),
+        };
+        if started.is_err() {
+            self.windows.take_back(host, bytes.len());
+        }
+        started?;
+        // The staging memory may change once this has returned.
+        lane.flush()
+    }
+
+    /// Writes any number of bytes.
+    #[track_caller]
+    pub(crate) fn write_block(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), OpError> {
+        for (number, piece) in bytes.chunks(PIECE).enumerate() {
+            self.write(to, at + number * PIECE, piece, None)?;
+        }
+        Ok(())
+    }
+
+    /// Notifies `thread` of the owner that `len` bytes at `at` have changed, after every earlier
+    /// operation of this thread on the region.
+    #[track_caller]
+    pub(crate) fn announce(
+        &self,
+        on: &RemoteRegion,
+        at: usize,
+        len: u32,
+        thread: u32,
+    ) -> Result<(), OpError> {
+        let nothing = self.staging(0);
+        self.reserve(on.owner(), 0)?;
+        let mut lane = self.progress.lane(on.owner()).borrow_mut();
+        let started = lane.write_notify(on, at, &nothing, thread, len);
+        if started.is_err() {
+            self.windows.take_back(on.owner(), 0);
+        }
+        started?;
+        lane.flush()
+    }
+
+    /// Waits until a notification of `host` need not wait.
+    ///
+    /// # Panics
+    /// If it would wait where that is impossible.
+    #[track_caller]
+    pub(crate) fn make_room(&self, host: HostId) -> Result<(), OpError> {
+        self.reserve(host, 0)?;
+        self.windows.take_back(host, 0);
+        Ok(())
+    }
+
+    /// Whether a write of `bytes` to a segment of `host` need not wait.
+    pub(crate) fn has_room(&self, host: HostId, bytes: usize) -> bool {
+        self.windows.has_room(host, bytes)
+    }
+
+    #[track_caller]
+    fn reserve(&self, host: HostId, bytes: usize) -> Result<(), OpError> {
+        self.windows.reserve(host, bytes, || self.begin_fence(host), |fence| self.wait(fence))
+    }
+
+    fn begin_fence(&self, host: HostId) -> Result<Operation, OpError> {
+        self.progress.begin(host, |lane, token| lane.fence(token))
+    }
+
+    /// Waits until every earlier operation of this thread on segments of `host` has taken effect, and
+    /// returns the first that was refused.
+    #[track_caller]
+    pub(crate) fn fence(&self, host: HostId) -> Result<(), OpError> {
+        self.windows.fence(host, || self.begin_fence(host), |fence| self.wait(fence))
+    }
+
+    /// A region of `host` was imported again, because the owner had refused an operation that is
+    /// repeated. The next fence would report that refusal. Unless a write is in flight, which might
+    /// have been refused as well, this consumes that report.
+    #[track_caller]
+    pub(crate) fn forget_refusals(&self, host: HostId) {
+        if self.windows.is_clean(host) {
+            // Only refusals, and the loss of the host, which every operation reports.
+            let _ = self.fence(host);
+        }
+    }
+}
+
+/// Reading, and operations on one word.
+impl Engine {
+    /// Begins to read at most [`PIECE`] bytes. The lane keeps the memory until the read has ended.
+    pub(crate) fn begin_read(
+        &self,
+        from: &RemoteRegion,
+        at: usize,
+        len: usize,
+    ) -> Result<(Operation, SharedBytes), OpError> {
+        let into = SharedBytes::heap(len.max(8)).slice(0, len);
+        let read =
+            self.progress.begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
+        Ok((read, into))
+    }
+
+    /// Reads any number of bytes into `out`, several pieces at a time.
+    #[track_caller]
+    pub(crate) fn read_block(
+        &self,
+        from: &RemoteRegion,
+        at: usize,
+        out: &mut [u8],
+    ) -> Result<(), OpError> {
+        let mut under_way = VecDeque::with_capacity(READS);
+        let mut pieces = out.chunks_mut(PIECE).enumerate();
+        loop {
+            while under_way.len() < READS
+                && let Some((number, piece)) = pieces.next()
+            {
+                let (read, bytes) = self.begin_read(from, at + number * PIECE, piece.len())?;
+                under_way.push_back((read, bytes, piece));
+            }
+            let Some((read, bytes, piece)) = under_way.pop_front() else { return Ok(()) };
+            self.wait(read)?;
+            bytes.read_into(0, piece);
+        }
+    }
+
+    /// An operation on the word at `at`; its old value. Where memory is not mapped, it waits.
+    ///
+    /// # Panics
+    /// Before anything is done, if it would wait where that is impossible.
+    #[track_caller]
+    pub(crate) fn atomic(
+        &self,
+        on: &RemoteRegion,
+        at: usize,
+        atomic: Atomic,
+    ) -> Result<u64, OpError> {
+        if let Some(window) = on.window() {
+            return match atomic {
+                Atomic::CompareSwap { expected, new } => window.compare_swap(at, expected, new),
+                Atomic::FetchAdd { addend } => window.fetch_add(at, addend),
+            };
+        }
+        self.check_may_wait("an operation on a word");
+        let begun = self.progress.begin(on.owner(), |lane, token| match atomic {
+            Atomic::CompareSwap { expected, new } => {
+                lane.compare_swap(on, at, expected, new, token)
+            }
+            Atomic::FetchAdd { addend } => lane.fetch_add(on, at, addend, token),
+        });
+        self.wait(begun?)
+    }
+}

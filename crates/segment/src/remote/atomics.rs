@@ -1,0 +1,112 @@
+//! Operations on one word of a segment that was opened, which return its old value.
+
+use transport_api::{OpError, Rights};
+
+use crate::engine::{Atomic, run};
+use crate::error::SegmentError;
+use crate::place::Place;
+use crate::remote::segment::RemoteSegment;
+
+impl RemoteSegment {
+    /// If the word at byte `at` is `expected`, makes it `new`, atomically. Returns the old value,
+    /// which is `expected` if it did.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`SegmentError::Misaligned`] if `at` is not a multiple of eight.
+    #[track_caller]
+    pub fn compare_swap(&self, at: usize, expected: u64, new: u64) -> Result<u64, SegmentError> {
+        if self.is_silent()
+            && let Some(window) = self.mapped()
+            && let Ok(old) = window.compare_swap(at, expected, new)
+        {
+            return Ok(old);
+        }
+        self.atomic_over_lane(at, Atomic::CompareSwap { expected, new }, false)
+    }
+
+    /// As [`compare_swap`](Self::compare_swap), and notifies the owner of the word, whether or not
+    /// it was swapped. The segment must allow [`Rights::WRITE`], too.
+    ///
+    /// # Errors
+    /// As [`compare_swap`](Self::compare_swap); inside a callback [`SegmentError::WouldWait`], before
+    /// anything is done, if too many notifications are in flight.
+    #[track_caller]
+    pub fn compare_swap_notify(
+        &self,
+        at: usize,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64, SegmentError> {
+        self.atomic_over_lane(at, Atomic::CompareSwap { expected, new }, true)
+    }
+
+    /// Adds `addend` (wrapping) to the word at byte `at`, atomically. Returns the old value.
+    ///
+    /// # Errors
+    /// As [`compare_swap`](Self::compare_swap).
+    #[track_caller]
+    pub fn fetch_add(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
+        if self.is_silent()
+            && let Some(window) = self.mapped()
+            && let Ok(old) = window.fetch_add(at, addend)
+        {
+            return Ok(old);
+        }
+        self.atomic_over_lane(at, Atomic::FetchAdd { addend }, false)
+    }
+
+    /// As [`fetch_add`](Self::fetch_add), and notifies the owner of the word. The segment must allow
+    /// [`Rights::WRITE`], too.
+    ///
+    /// # Errors
+    /// As [`compare_swap_notify`](Self::compare_swap_notify).
+    #[track_caller]
+    pub fn fetch_add_notify(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
+        self.atomic_over_lane(at, Atomic::FetchAdd { addend }, true)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn atomic_over_lane(
+        &self,
+        at: usize,
+        atomic: Atomic,
+        is_notify_requested: bool,
+    ) -> Result<u64, SegmentError> {
+        let thread = self.thread_to_notify(is_notify_requested);
+        let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
+        let place = Place { at, len: size_of::<u64>(), needs };
+        let segment = self.clone();
+        run(&self.shared, move |engine| {
+            if thread.is_some() {
+                segment.check_room(engine, 0)?;
+            }
+            // If only the notification is refused, the operation is not repeated.
+            let mut done = None;
+            let result = segment.with_engine(place, |engine, region| {
+                if !at.is_multiple_of(8) {
+                    return Err(OpError::Misaligned(at));
+                }
+                // Checked first: a notification must not be refused after the word was changed.
+                region.check(place.at, place.len, needs)?;
+                let old = match done {
+                    Some(old) => old,
+                    None => {
+                        if thread.is_some() {
+                            engine.make_room(region.owner())?;
+                        }
+                        *done.insert(engine.atomic(region, at, atomic)?)
+                    }
+                };
+                if let Some(thread) = thread {
+                    engine.announce(region, at, size_of::<u64>() as u32, thread)?;
+                }
+                Ok(old)
+            });
+            // The operation has taken effect. An owner that has revoked the segment since, or is
+            // gone, gets no notification.
+            done.map_or(result, Ok)
+        })
+    }
+}

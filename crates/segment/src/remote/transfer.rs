@@ -1,0 +1,226 @@
+//! Reading and writing a segment that was opened: by a checked copy where its memory is mapped and the
+//! calling thread is attached, otherwise over a lane.
+
+use transport_api::{OpError, RemoteRegion, Rights};
+
+use crate::engine::{Engine, attached, is_attached, run};
+use crate::error::SegmentError;
+use crate::place::Place;
+use crate::remote::segment::RemoteSegment;
+
+/// Bytes of one operation, at most: [`RemoteSegment::read_block`] and
+/// [`RemoteSegment::write_block`] move more.
+pub const MAX_OPERATION: usize = crate::engine::PIECE;
+
+/// A length as a notification carries it.
+fn notified_len(len: usize) -> Result<u32, SegmentError> {
+    u32::try_from(len).map_err(|_| SegmentError::TooLarge { len, max: u32::MAX as usize })
+}
+
+/// Writing.
+impl RemoteSegment {
+    /// Writes `bytes` at byte `at`. They are in flight when this returns.
+    ///
+    /// # Errors
+    /// Those that this host detects: [`SegmentError::OutOfBounds`], [`SegmentError::Rights`],
+    /// [`SegmentError::TooLarge`] above [`MAX_OPERATION`], [`SegmentError::PeerLost`],
+    /// [`SegmentError::Revoked`]. A write that the owner refuses later is an error of
+    /// the next [`fence`](Self::fence).
+    #[inline]
+    #[track_caller]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        if self.is_silent()
+            && let Some(window) = self.mapped()
+            && bytes.len() <= MAX_OPERATION
+            && window.write_from(at, bytes).is_ok()
+        {
+            return Ok(());
+        }
+        self.write_over_lane(at, bytes, false)
+    }
+
+    /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
+    /// the segment takes no notifications ([`Notify::Never`]).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[track_caller]
+    pub fn write_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        self.write_over_lane(at, bytes, true)
+    }
+
+    /// Writes any number of bytes at byte `at`, in pieces, with a limited number of bytes in flight.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), but for [`SegmentError::TooLarge`], which only a segment that is
+    /// always notified returns ([`write_block_notify`](Self::write_block_notify)).
+    #[track_caller]
+    pub fn write_block(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        if self.is_silent()
+            && let Some(window) = self.mapped()
+            && window.write_from(at, bytes).is_ok()
+        {
+            return Ok(());
+        }
+        self.block_over_lane(at, bytes, false)
+    }
+
+    /// As [`write_block`](Self::write_block), and notifies the owner once, after all of it.
+    ///
+    /// # Errors
+    /// As [`write_block`](Self::write_block); [`SegmentError::TooLarge`] from 4 GiB on, which a
+    /// notification cannot tell of: write one part, then the other.
+    #[track_caller]
+    pub fn write_block_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        self.block_over_lane(at, bytes, true)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn write_over_lane(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        is_notify_requested: bool,
+    ) -> Result<(), SegmentError> {
+        if bytes.len() > MAX_OPERATION {
+            return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
+        }
+        let thread = self.thread_to_notify(is_notify_requested);
+        self.with_bytes(at, bytes, move |engine, region, bytes| {
+            engine.write(region, at, bytes, thread)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn block_over_lane(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        is_notify_requested: bool,
+    ) -> Result<(), SegmentError> {
+        let announcement = match self.thread_to_notify(is_notify_requested) {
+            Some(thread) => Some((thread, notified_len(bytes.len())?)),
+            None => None,
+        };
+        self.with_bytes(at, bytes, move |engine, region, bytes| {
+            match region.window() {
+                Some(window) => window.write_from(at, bytes)?,
+                None => engine.write_block(region, at, bytes)?,
+            }
+            match announcement {
+                Some((thread, len)) => engine.announce(region, at, len, thread),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Runs an operation that writes bytes of the caller.
+    #[track_caller]
+    fn with_bytes(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
+    ) -> Result<(), SegmentError> {
+        let place = Place { at, len: bytes.len(), needs: Rights::WRITE };
+        if let Some(engine) = attached(&self.shared) {
+            self.check_room(&engine, bytes.len())?;
+            return self.with_engine(place, |engine, region| operation(engine, region, bytes));
+        }
+        let (segment, bytes) = (self.clone(), bytes.to_vec());
+        run(&self.shared, move |_| {
+            segment.with_engine(place, |engine, region| operation(engine, region, &bytes))
+        })
+    }
+}
+
+/// Reading.
+impl RemoteSegment {
+    /// Fills `out` with the bytes at byte `at`. A fiber that has to wait parks. Nothing writes to
+    /// `out` after this has returned, or the fiber was unwound.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfBounds`], [`SegmentError::Rights`], [`SegmentError::TooLarge`] above
+    /// [`MAX_OPERATION`], [`SegmentError::Revoked`], [`SegmentError::PeerLost`].
+    #[inline]
+    #[track_caller]
+    pub fn read(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if let Some(window) = self.mapped()
+            && out.len() <= MAX_OPERATION
+            && window.read_into(at, out).is_ok()
+        {
+            return Ok(());
+        }
+        self.read_over_lane(at, out)
+    }
+
+    /// Fills `out`, of any length, with the bytes at byte `at`, several pieces at a time.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for [`SegmentError::TooLarge`].
+    #[track_caller]
+    pub fn read_block(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if let Some(window) = self.mapped()
+            && window.read_into(at, out).is_ok()
+        {
+            return Ok(());
+        }
+        self.read_block_over_lane(at, out)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn read_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if out.len() > MAX_OPERATION {
+            return Err(SegmentError::TooLarge { len: out.len(), max: MAX_OPERATION });
+        }
+        self.read_block_over_lane(at, out)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if is_attached(&self.shared) {
+            let place = Place { at, len: out.len(), needs: Rights::READ };
+            return self.with_engine(place, |engine, region| match region.window() {
+                Some(window) => window.read_into(at, out),
+                None => engine.read_block(region, at, out),
+            });
+        }
+        // Another thread reads, into memory of its own.
+        let (segment, len) = (self.clone(), out.len());
+        let bytes = run(&self.shared, move |_| {
+            let mut bytes = vec![0; len];
+            segment.read_block(at, &mut bytes)?;
+            Ok(bytes)
+        })?;
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_no_notification_can_carry_is_refused() {
+        let max = u32::MAX as usize;
+        assert_eq!(notified_len(max).expect("the largest"), u32::MAX);
+        let refused = notified_len(max + 1).expect_err("it would arrive as another length");
+        assert!(
+            matches!(refused, SegmentError::TooLarge { len, max: m } if (len, m) == (max + 1, max))
+        );
+        assert_eq!(
+            refused.to_string(),
+            "4294967296 bytes exceed the 4294967295 bytes of one operation: use a block operation, or \
+             split it"
+        );
+    }
+}
