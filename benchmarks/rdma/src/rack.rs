@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bench_kit::measure::sampling::{CaseError, Sampler};
+use bench_kit::measure::watch::WaitMode;
 use bench_kit::product::get::GetPlan;
 use bench_kit::product::sample::{Load, StopFlag, measure_load};
 use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
@@ -182,7 +183,7 @@ fn send_batches(sum: Trust<Adder>, size: usize) -> Load {
         })
     };
     let done = Box::new(move || sum.apply(|sum| sum.runs()));
-    Load { stop, fibers: vec![fiber], done }
+    Load { stop, fibers: vec![fiber], done, others: WaitMode::Polls }
 }
 
 /// The median of half of each round trip that fits into `time`, in microseconds.
@@ -210,13 +211,13 @@ fn round_trips(sum: &Trust<Adder>, time: Duration) -> Vec<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use bench_kit::product::get::Way;
+    use gossamer::ReadMode;
 
     use super::*;
 
     #[test]
     fn senders_are_found_by_their_names() {
-        let get = Sender::Get(GetPlan { way: Way::Read, bytes: 100, fibers: 64 });
+        let get = Sender::Get(GetPlan { mode: ReadMode::OneSided, bytes: 100, fibers: 64 });
         let fibers = Sender::Fibers(64);
         for sender in [Sender::OneFiber, Sender::Window(16), Sender::Batch(4), fibers, get] {
             assert_eq!(Sender::named(&sender.text()), Some(sender));

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use gossamer::{Read, ShardedRecords};
+use gossamer::{ReadMode, ShardedRecords};
 
 use super::sample::{Load, StopFlag};
 use crate::harness::{Case, Peer, Placement, Suite, Unit};
 use crate::measure::sampling::{CaseError, Reading, Sampler};
+use crate::measure::watch::WaitMode;
 use crate::memcached::{self, Server};
 use crate::work::next;
 
@@ -52,21 +53,11 @@ pub fn is_value(key: Key, value: &[u8]) -> bool {
     words.iter().fold(0, differs) == 0 && *rest == key[..rest.len()]
 }
 
-/// How a value is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// By a READ of the owner's memory.
-    Read,
-    /// By asking its trustee.
-    Delegation,
-}
-
-impl Way {
-    fn text(self) -> &'static str {
-        match self {
-            Way::Read => "by READ",
-            Way::Delegation => "by delegation",
-        }
+/// How a value is found, in the names of cases.
+fn text_of(mode: ReadMode) -> &'static str {
+    match mode {
+        ReadMode::OneSided => "by READ",
+        ReadMode::Delegated => "by delegation",
     }
 }
 
@@ -74,7 +65,7 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetPlan {
     /// How.
-    pub way: Way,
+    pub mode: ReadMode,
     /// Bytes of a value, one of [`BYTES`].
     pub bytes: usize,
     /// How many fibers.
@@ -84,17 +75,17 @@ pub struct GetPlan {
 impl GetPlan {
     /// Its name in the report.
     pub fn text(self) -> String {
-        let GetPlan { way, bytes, fibers } = self;
+        let GetPlan { mode, bytes, fibers } = self;
         let plural = if fibers == 1 { "" } else { "s" };
-        format!("{}, {bytes} bytes, {fibers} fiber{plural}", way.text())
+        format!("{}, {bytes} bytes, {fibers} fiber{plural}", text_of(mode))
     }
 
     /// The plan of this name.
     pub fn named(text: &str) -> Option<GetPlan> {
-        let ways = [Way::Read, Way::Delegation].into_iter();
-        let plans = ways.flat_map(|way| {
+        let modes = [ReadMode::OneSided, ReadMode::Delegated].into_iter();
+        let plans = modes.flat_map(|mode| {
             BYTES.into_iter().flat_map(move |bytes| {
-                FIBERS.into_iter().map(move |fibers| GetPlan { way, bytes, fibers })
+                FIBERS.into_iter().map(move |fibers| GetPlan { mode, bytes, fibers })
             })
         });
         plans.into_iter().find(|plan| plan.text() == text)
@@ -122,10 +113,15 @@ impl GetPlan {
         let start = |number: u64| {
             let (records, keys) = (records.clone(), keys.clone());
             let (stop, done) = (stop.clone(), done.clone());
-            gossamer::spawn(move || ask(&records, self.way, &keys, (number << 40, &stop, &done)))
+            gossamer::spawn(move || ask(&records, self.mode, &keys, (number << 40, &stop, &done)))
         };
         let fibers = (1..=self.fibers as u64).map(start).collect();
-        Load { stop, fibers, done: Box::new(move || done.load(Relaxed)) }
+        // What is read without the owner leaves that nothing to do.
+        let others = match self.mode {
+            ReadMode::OneSided => WaitMode::Blocks,
+            ReadMode::Delegated => WaitMode::Polls,
+        };
+        Load { stop, fibers, done: Box::new(move || done.load(Relaxed)), others }
     }
 }
 
@@ -150,7 +146,7 @@ fn fill<const BYTES: usize>(records: Records<BYTES>) {
 /// GETs values until it is to stop.
 fn ask<const BYTES: usize>(
     records: &Records<BYTES>,
-    way: Way,
+    mode: ReadMode,
     keys: &[Key],
     (mut chance, stop, done): (u64, &StopFlag, &AtomicU64),
 ) {
@@ -158,12 +154,9 @@ fn ask<const BYTES: usize>(
         for _ in 0..BURST {
             chance = next(chance);
             let key = keys[(chance >> 33) as usize % keys.len()];
-            let found = match way {
-                Way::Read => records.get(&key),
-                Way::Delegation => records.get_by(&key, Read::Delegated),
-            };
+            let found = records.get_by(&key, mode);
             let is_right = matches!(&found, Ok(Some(value)) if is_value(key, value));
-            assert!(is_right, "a GET of {key:?} {} brought {found:?}", way.text());
+            assert!(is_right, "a GET of {key:?} {} brought {found:?}", text_of(mode));
             // Only fibers of this thread count.
             done.store(done.load(Relaxed) + 1, Relaxed);
             if stop.is_set() {
@@ -197,8 +190,8 @@ pub fn suite(
                     Ok(Reading::of(1e6 / rate))
                 })
             });
-            let ours = [Way::Delegation, Way::Read].map(|way| {
-                let plan = GetPlan { way, bytes, fibers: under_way };
+            let ours = [ReadMode::Delegated, ReadMode::OneSided].map(|mode| {
+                let plan = GetPlan { mode, bytes, fibers: under_way };
                 let per_second = per_second.clone();
                 Case::new(format!("gossamer/{}", plan.text()), Unit::Microseconds, move |sampler| {
                     Ok(Reading::of(1e6 / per_second(sampler, plan)?))
@@ -224,9 +217,9 @@ mod tests {
 
     #[test]
     fn a_plan_is_found_by_its_name() {
-        for way in [Way::Read, Way::Delegation] {
+        for mode in [ReadMode::OneSided, ReadMode::Delegated] {
             for (bytes, fibers) in [(100, 1), (1000, 64)] {
-                let plan = GetPlan { way, bytes, fibers };
+                let plan = GetPlan { mode, bytes, fibers };
                 assert_eq!(GetPlan::named(&plan.text()), Some(plan));
             }
         }

@@ -56,7 +56,7 @@ fn prepare(board: &Board, plan: Plan) -> Result<(), HostError> {
 }
 
 fn write_record<const WORDS: usize>(board: &Board) -> Result<(), HostError> {
-    board.own.record_at::<[u64; WORDS]>(DATA)?.write(&[VALUE; WORDS]);
+    board.own.record_at_byte::<[u64; WORDS]>(DATA)?.write(&[VALUE; WORDS]);
     Ok(())
 }
 

@@ -242,7 +242,7 @@ fn records<const WORDS: usize>(
     pace: Pace,
     time: Duration,
 ) -> Result<Figure, HostError> {
-    let record = board.remote.record_at::<[u64; WORDS]>(DATA)?;
+    let record = board.remote.record_at_byte::<[u64; WORDS]>(DATA)?;
     timed(pace, time, |n| {
         for _ in 0..n {
             let read = black_box(&record).read()?;
