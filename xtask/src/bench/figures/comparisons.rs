@@ -74,7 +74,7 @@ pub(super) fn table_2(lists: &Lists) -> String {
     let mut table = ratios(lists, "-table-2", &TABLE_2, "write");
     for (name, case, then) in [
         ("blocks of 4 KiB, written", "write_block, 4 KiB", "35.4 Mb/s"),
-        ("blocks of 4 KiB, read", "read_block, 4 KiB", ""),
+        ("blocks of 4 KiB, read", "read_block, 4 KiB", "the same"),
     ] {
         let cells = found(lists, &everywhere("segment", "-table-2", case)).map(cell);
         table += &format!("| {name} | {then} | |");
@@ -153,7 +153,7 @@ fn operations() -> Vec<(&'static str, Places, &'static str)> {
             "38 us",
         ),
         ("`write_block`, 4 KiB", table_2("write_block, 4 KiB"), "35.4 Mb/s"),
-        ("`read_block`, 4 KiB", table_2("read_block, 4 KiB"), ""),
+        ("`read_block`, 4 KiB", table_2("read_block, 4 KiB"), "the same"),
         (
             "`write_notify`, until an owner that polls has it",
             table_2("write_notify, 8 bytes, one way, to a process that polls"),

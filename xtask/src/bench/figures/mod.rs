@@ -44,13 +44,13 @@ const END: &str = "<!-- figures end -->";
 #[derive(Args)]
 pub(crate) struct Figures {
     /// What `cargo xtask bench core --json` wrote (repeatable)
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, value_name = "FILE")]
     core: Vec<PathBuf>,
     /// What `cargo xtask bench tcp --json` wrote (repeatable)
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, value_name = "FILE")]
     tcp: Vec<PathBuf>,
     /// What `cargo xtask bench rdma --json` wrote (repeatable)
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, value_name = "FILE")]
     rdma: Vec<PathBuf>,
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn run(root: &Path, figures: &Figures) -> Result<()> {
 /// What is to stand in a part.
 fn content(lists: &Lists, part: &str) -> Result<String> {
     Ok(match *part.split(' ').collect::<Vec<_>>() {
-        ["rows", list, prefix] => tables::rows(&lists.suites(list, prefix)?),
-        ["bars", list, prefix] => tables::bars(&lists.suites(list, prefix)?),
+        ["rows", list, prefix] => tables::rows(&lists.suites(list, prefix)),
+        ["bars", list, prefix] => tables::bars(&lists.suites(list, prefix)),
         ["costs"] => comparisons::costs(lists),
         ["table-2"] => comparisons::table_2(lists),
         ["table-3"] => comparisons::table_3(lists),

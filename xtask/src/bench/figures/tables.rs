@@ -4,8 +4,14 @@ use std::fmt::Write;
 
 use super::list::{Row, Suite};
 
+/// What stands where nothing was measured.
+const NOTHING: &str = "Not measured yet.\n";
+
 /// All rows, a table for each suite.
 pub(super) fn rows(suites: &[Suite]) -> String {
+    if suites.is_empty() {
+        return NOTHING.to_owned();
+    }
     let tables = suites.iter().map(|(suite, rows)| {
         let mut table = format!(
             "**{suite}**\n\n| case | placement | unit | median | least to most | rounds | discarded \
@@ -28,6 +34,9 @@ pub(super) fn rows(suites: &[Suite]) -> String {
 
 /// The rows that have a bar, in one table.
 pub(super) fn bars(suites: &[Suite]) -> String {
+    if suites.is_empty() {
+        return NOTHING.to_owned();
+    }
     let mut table = "| suite | case | placement | median | beside | ratio | bar | |\n\
                      |---|---|---|---|---|---|---|---|\n"
         .to_owned();
