@@ -21,7 +21,12 @@ fn text(bytes: &[u8]) -> String {
 fn the_list_can_be_narrowed() {
     let all = text(&run(&["--list"]).stdout);
     assert!(all.lines().any(|line| line == "counter/lock/ticket"), "{all}");
-    for part in ["segment-access/local/load", "segment-notify/eventfd/", "segment-shm-names/"] {
+    for part in [
+        "segment-access/local/load",
+        "segment-notify/eventfd/",
+        "segment-shm-names/",
+        "get-shm/gossamer/by READ, ",
+    ] {
         assert!(all.lines().any(|line| line.starts_with(part)), "no {part} in\n{all}");
     }
     let some = text(&run(&["--list", "--suite", "counter", "--filter", "ticket"]).stdout);

@@ -14,7 +14,8 @@
 //! - [`load`]: idle and oversubscribed threads.
 //! - [`work`]: what a critical section does, and what a thread does between two of them.
 //! - [`product`]: Gossamer as a candidate; [`ucx`]: UCX's own benchmark, with which several
-//!   compare; [`eventfd`]: how the system itself wakes a process.
+//!   compare; [`eventfd`]: how the system itself wakes a process; [`memcached`]: servers of
+//!   memcached's protocol.
 
 #![deny(unsafe_code)]
 
@@ -37,5 +38,6 @@ pub mod load;
 pub mod work;
 
 pub mod eventfd;
+pub mod memcached;
 pub mod product;
 pub mod ucx;

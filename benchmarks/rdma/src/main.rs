@@ -53,6 +53,9 @@ struct Cli {
     /// Plot the suite `rdma-queue-pairs` to FILE as SVG.
     #[arg(long, value_name = "FILE", requires = "json")]
     plot: Option<PathBuf>,
+    /// The program `kv`, built from the same sources, for the suite `get-rdma`.
+    #[arg(long, value_name = "PROGRAM", env = "GOSSAMER_KV")]
+    kv: Option<PathBuf>,
 }
 
 /// A host that is measured: where its device is.
@@ -74,15 +77,16 @@ fn main() -> ExitCode {
 /// Measures the selected cases; returns whether all were measured.
 fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
     let hosts = two_hosts(&env::var(HOSTS).unwrap_or_default());
+    let kv = options.kv.as_deref();
     if options.session.list {
-        let suites = suites::all(&hosts.unwrap_or_else(|| ["", ""].map(host)));
+        let suites = suites::all(&hosts.unwrap_or_else(|| ["", ""].map(host)), kv);
         print!("{}", session::list(&options.session.filtered(suites)?));
         return Ok(true);
     }
     let hosts = hosts.ok_or_else(|| {
         format!("{HOSTS} does not name two RDMA devices; `cargo xtask bench rdma` has some")
     })?;
-    let mut suites = options.session.filtered(suites::all(&hosts))?;
+    let mut suites = options.session.filtered(suites::all(&hosts, kv))?;
     let cores = Cores::of_this_process()?;
     print!("{}", machine::header(cores, &[], include_str!("../Cargo.lock")));
     let [first, second] = hosts.map(|host| host.device);

@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bench_kit::measure::sampling::{CaseError, Sampler};
+use bench_kit::measure::watch::WaitMode;
+use bench_kit::product::get::GetPlan;
 use bench_kit::product::sample::{Load, StopFlag, measure_load};
 use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
@@ -45,6 +47,8 @@ pub(crate) enum Sender {
     Batch(usize),
     /// This number of fibers, each of which waits for its answer.
     Fibers(usize),
+    /// Fibers that ask for values instead.
+    Get(GetPlan),
 }
 
 impl Sender {
@@ -55,6 +59,7 @@ impl Sender {
             Sender::Window(window) => format!("apply_then, {window} outstanding"),
             Sender::Batch(size) => format!("apply_then, batches of {size}"),
             Sender::Fibers(fibers) => format!("apply, {fibers} fibers"),
+            Sender::Get(plan) => plan.text(),
         }
     }
 
@@ -65,7 +70,7 @@ impl Sender {
             ["apply,", fibers, "fibers"] => fibers.parse().ok().map(Sender::Fibers),
             ["apply_then,", window, "outstanding"] => window.parse().ok().map(Sender::Window),
             ["apply_then,", "batches", "of", size] => size.parse().ok().map(Sender::Batch),
-            _ => None,
+            _ => GetPlan::named(text).map(Sender::Get),
         }
     }
 }
@@ -138,18 +143,21 @@ fn take_part() -> Result<f64, Box<dyn std::error::Error>> {
         rack = rack.sleep_after(AWAKE);
     }
     let figure = rack.run(move || {
-        let other = gossamer::threads().nth(1).expect("a rack of two");
-        let sum = other.entrust_with(|()| Adder::fresh(), ());
+        let sum = || {
+            let other = gossamer::threads().nth(1).expect("a rack of two");
+            other.entrust_with(|()| Adder::fresh(), ())
+        };
         let think = Think::of_ns(0);
         match sender {
-            Sender::OneFiber => half_round_trip_us(&sum, time),
+            Sender::OneFiber => half_round_trip_us(&sum(), time),
             Sender::Window(window) => {
-                measure_load(send_window(sum, window, think), time).per_second
+                measure_load(send_window(sum(), window, think), time).per_second
             }
-            Sender::Batch(size) => measure_load(send_batches(sum, size), time).per_second,
+            Sender::Batch(size) => measure_load(send_batches(sum(), size), time).per_second,
             Sender::Fibers(fibers) => {
-                measure_load(send_from_fibers(sum, fibers, think), time).per_second
+                measure_load(send_from_fibers(sum(), fibers, think), time).per_second
             }
+            Sender::Get(plan) => measure_load(plan.start(), time).per_second,
         }
     });
     Ok(figure?)
@@ -175,7 +183,7 @@ fn send_batches(sum: Trust<Adder>, size: usize) -> Load {
         })
     };
     let done = Box::new(move || sum.apply(|sum| sum.runs()));
-    Load { stop, fibers: vec![fiber], done }
+    Load { stop, fibers: vec![fiber], done, others: WaitMode::Polls }
 }
 
 /// The median of half of each round trip that fits into `time`, in microseconds.
@@ -203,11 +211,15 @@ fn round_trips(sum: &Trust<Adder>, time: Duration) -> Vec<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use gossamer::ReadMode;
+
     use super::*;
 
     #[test]
     fn senders_are_found_by_their_names() {
-        for sender in [Sender::OneFiber, Sender::Window(16), Sender::Batch(4), Sender::Fibers(64)] {
+        let get = Sender::Get(GetPlan { mode: ReadMode::OneSided, bytes: 100, fibers: 64 });
+        let fibers = Sender::Fibers(64);
+        for sender in [Sender::OneFiber, Sender::Window(16), Sender::Batch(4), fibers, get] {
             assert_eq!(Sender::named(&sender.text()), Some(sender));
         }
         assert_eq!(Sender::named("apply_then, many"), None);

@@ -2,11 +2,13 @@
 //! what perftest does on the same two devices; how a write tells that it is there; queue pairs in
 //! numbers; and what is held against what.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bench_kit::harness::Limit::{AtLeast, AtMost};
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::sampling::Reading;
+use bench_kit::product::get;
 use bench_kit::product::share::FIBERS;
 
 use crate::lanes::{self, Joining, Telling};
@@ -23,12 +25,24 @@ pub(crate) const QUEUE_PAIRS: &str = "rdma-queue-pairs";
 /// Threads of a host in that suite.
 pub(crate) const THREADS: [u32; 4] = [1, 2, 4, 8];
 
-/// All suites, between these two hosts.
-pub(crate) fn all(hosts: &[Host; 2]) -> Vec<Suite> {
+/// All suites, between these two hosts; `kv` is the program.
+pub(crate) fn all(hosts: &[Host; 2], kv: Option<&Path>) -> Vec<Suite> {
     let mut suites = vec![half_round_trip(hosts), rate(hosts), signal(hosts), payloads(hosts)];
     suites.push(queue_pairs(hosts));
     suites.extend(segment::suites(hosts));
+    suites.push(gets(hosts, kv));
     suites
+}
+
+fn gets(hosts: &[Host; 2], kv: Option<&Path>) -> Suite {
+    let (hosts, kv) = (hosts.clone(), (kv.map(Path::to_owned), false));
+    let mut suite = get::suite("get-rdma", Placement::Unpinned, kv, move |sampler, plan| {
+        let sender = Sender::Get(plan);
+        let plan = Plan { sender, inline: true, sleeps: false, time: sampler.time };
+        rack::figure(sampler, &hosts, plan)
+    });
+    suite.time = TIME;
+    suite
 }
 
 fn suite(name: &str, about: &str) -> Suite {

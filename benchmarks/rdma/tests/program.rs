@@ -23,6 +23,7 @@ fn the_list_can_be_narrowed() {
         "ib_read_lat",
         "ib_atomic_lat",
         "work requests",
+        "get-rdma/gossamer/by READ, 100 bytes, 64 fibers",
     ] {
         assert!(all.contains(part), "no {part} in\n{all}");
     }

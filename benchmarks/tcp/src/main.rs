@@ -23,6 +23,7 @@ mod segment;
 mod sockets;
 mod suites;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bench_kit::measure::cores::Cores;
@@ -39,19 +40,22 @@ const PEERS: [&str; 4] = ["prost", "tarpc", "tokio", "tonic"];
 struct Cli {
     #[command(flatten)]
     options: Options,
+    /// The program `kv`, built from the same sources, for the suite `get-tcp`.
+    #[arg(long, value_name = "PROGRAM", env = "GOSSAMER_KV")]
+    kv: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     if let Some(code) = roles::run_role(&suites::ROLES) {
         return code;
     }
-    session::exit_code("tcp-bench", run(&Cli::parse().options))
+    session::exit_code("tcp-bench", run(&Cli::parse()))
 }
 
 /// Measures the selected cases; returns whether every case whose program is on this machine was
 /// measured.
-fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
-    let mut suites = options.filtered(suites::all())?;
+fn run(Cli { options, kv }: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
+    let mut suites = options.filtered(suites::all(kv.as_deref()))?;
     if options.list {
         print!("{}", session::list(&suites));
         return Ok(true);

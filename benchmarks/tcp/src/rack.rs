@@ -9,9 +9,8 @@ use std::{env, io};
 
 use bench_kit::measure::sampling::{CaseError, Sampler, undisturbed};
 use bench_kit::product::sample::{Throughput, measure_load};
-use bench_kit::product::two_process::Sender;
+use bench_kit::product::two_process::Work;
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
-use bench_kit::work::{Adder, Section};
 use gossamer::Rack;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use transport_api::HostId;
@@ -23,7 +22,7 @@ pub(crate) const HOST: Role = Role { name: "gossamer-host", run: host };
 /// Names the host among those of the rack.
 pub(crate) const NUMBER: &str = "TCP_BENCH_HOST";
 const ADDRESSES: &str = "TCP_BENCH_ADDRESSES";
-const SENDER: &str = "TCP_BENCH_SENDER";
+const WORK: &str = "TCP_BENCH_WORK";
 const TIME: &str = "TCP_BENCH_NS";
 const CERTIFICATE: &str = "TCP_BENCH_CERTIFICATE";
 const KEY: &str = "TCP_BENCH_KEY";
@@ -52,17 +51,17 @@ impl Security {
     }
 }
 
-/// Answered requests per second: host 0, on the first core, sends to host 1, on the second.
+/// Answered requests per second: host 0, on the first core, asks host 1, on the second.
 pub(crate) fn per_second(
     sampler: &Sampler,
-    sender: Sender,
+    work: Work,
     security: Security,
 ) -> Result<f64, CaseError> {
     let addresses = free_addresses()?.map(|address| address.to_string()).join(" ");
     let authority = Authority::of(security)?;
     let start = |number: u32, core| {
         let mut variables = variables(number, &addresses, authority.as_ref())?;
-        variables.push((SENDER, sender.text().into()));
+        variables.push((WORK, work.text().into()));
         variables.push((TIME, sampler.time.as_nanos().to_string().into()));
         Ok::<_, CaseError>(RoleProcess::spawn(HOST, Some(core), &variables)?)
     };
@@ -169,14 +168,12 @@ fn host(_: Lifeline) -> ExitCode {
 
 fn take_part() -> Result<Option<Throughput>, Box<dyn std::error::Error>> {
     let time = Duration::from_nanos(env::var(TIME)?.parse()?);
-    let sender = Sender::named(&env::var(SENDER)?).ok_or("unknown sender")?;
+    let work = Work::named(&env::var(WORK)?).ok_or("unknown work")?;
     let host: u32 = env::var(NUMBER)?.parse()?;
     let addresses = addresses()?;
     let listener = TcpListener::bind(addresses.get(host as usize).ok_or("no such host")?)?;
     let transport = TcpTransport::join(config(host, addresses, listener)?)?;
-    let throughput = Rack::new().hosts(2).threads(1).run_on(transport, move || {
-        let other = gossamer::threads().nth(1).expect("a rack of two");
-        measure_load(sender.start(other.entrust_with(|()| Adder::fresh(), ())), time)
-    });
+    let rack = Rack::new().hosts(2).threads(1);
+    let throughput = rack.run_on(transport, move || measure_load(work.start(), time));
     Ok(throughput?)
 }

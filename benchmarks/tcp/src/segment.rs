@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bench_kit::harness::Limit::AtMost;
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
-use bench_kit::measure::sampling::{CaseError, Reading};
+use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
 use bench_kit::product::segment::cases::{Candidate, table_2, table_3};
 use bench_kit::product::segment::{Access, Host, Pace, Pair, Plan, local, run_host};
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
@@ -65,29 +65,49 @@ fn host(_: Lifeline) -> ExitCode {
     })
 }
 
-/// What UCX does that is compared with: a put, which the other side polls for, and a get.
-fn ucx(test: Test, bytes: usize, times: f64, name: String) -> Case {
+/// What UCX does that is compared with: runs of its benchmark, added up.
+fn ucx(name: impl Into<String>, runs: impl IntoIterator<Item = (Test, usize)>) -> Case {
+    let runs: Vec<_> = runs.into_iter().collect();
     Case::new(name, Unit::Microseconds, move |sampler| {
-        let expected = Duration::from_micros(20);
-        let run = Run { test, over: "tcp", bytes, expected };
-        Ok(Reading::of(times * run.microseconds(sampler)?))
+        // A sample has the suite's time, however many runs it adds up.
+        let sampler = Sampler { time: sampler.time / runs.len() as u32, ..*sampler };
+        let run = |&(test, bytes): &(Test, usize)| {
+            Run { test, over: "tcp", bytes, expected: Duration::from_micros(20) }
+                .microseconds(&sampler)
+        };
+        Ok(Reading::of(runs.iter().map(run).sum::<Result<f64, CaseError>>()?))
     })
+}
+
+/// The candidates of UCX that operations on so many bytes stand beside: a write one way, a write and
+/// a fence, a read.
+///
+/// UCX carries a get over TCP as an active message there and one back, with the data, and perftest's
+/// `ucp_get` times something else: its owner looks for messages only once in a millisecond.
+fn ucx_cases(bytes: usize) -> [Case; 3] {
+    let size = local::size(bytes);
+    let (put, message) = ((Test::PutLatency, bytes), (Test::AmLatency, 8));
+    [
+        ucx(format!("ucx/ucp_put_lat, {size}"), [put]),
+        ucx(format!("ucx/ucp_put_lat, {size}, and ucp_am_lat back"), [put, message]),
+        ucx(
+            format!("ucx/ucp_am_lat, 8 bytes there, {size} back"),
+            [message, (Test::AmLatency, bytes)],
+        ),
+    ]
 }
 
 fn access() -> Suite {
     let about = "reads and writes of a segment of another process over loopback, both of which poll; \
-                 a write one way, or until a fence says that it is there; an operation is one of them";
+                 a write one way, or until a fence says that it is there; an operation is one of \
+                 them; UCX's are sums of its one-way latencies";
     let mut suite = Suite::new("segment-tcp", about, Placement::Pair);
     suite.time = TIME;
     for bytes in [8, 4096] {
         let size = local::size(bytes);
-        let put = ucx(Test::PutLatency, bytes, 1.0, format!("ucx/ucp_put_lat, {size}"));
-        let puts = ucx(Test::PutLatency, bytes, 2.0, format!("ucx/ucp_put_lat, {size}, twice"));
-        let get = ucx(Test::GetLatency, bytes, 1.0, format!("ucx/ucp_get, {size}"));
-        let peers = [&put, &puts, &get].map(|case| Peer::case(case.name()));
-        for case in [put, puts, get] {
-            suite.push(case);
-        }
+        let cases = ucx_cases(bytes);
+        let peers = cases.each_ref().map(|case| Peer::case(case.name()));
+        cases.into_iter().for_each(|case| suite.push(case));
         for security in [Security::Off, Security::Tls] {
             let candidate = candidate(security);
             let plans = [
@@ -111,7 +131,7 @@ fn access() -> Suite {
         (Test::FetchAdd, "fetch_add", Access::FetchAdd),
         (Test::CompareSwap, "compare_swap", Access::CompareSwap),
     ] {
-        let peer = ucx(test, 8, 1.0, format!("ucx/{}", test.name()));
+        let peer = ucx(format!("ucx/{}", test.name()), [(test, 8)]);
         let name = format!("gossamer/{name}");
         let case = candidate.duration(name, Plan::Repeat(access)).beside(Peer::case(peer.name()));
         suite.push(peer);

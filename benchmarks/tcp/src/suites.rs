@@ -1,11 +1,13 @@
 //! The cases: every candidate at 1 and at 64 requests outstanding, and what is held against what.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bench_kit::harness::Limit::{AtLeast, AtMost};
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
-use bench_kit::product::two_process::Sender;
+use bench_kit::product::get;
+use bench_kit::product::two_process::{Sender, Work};
 use bench_kit::roles::Role;
 use bench_kit::ucx::{Run, Test};
 
@@ -23,10 +25,11 @@ const TIME: Duration = Duration::from_millis(200);
 /// Requests under way when the rate is measured.
 const WINDOW: u64 = 64;
 
-/// The suites `tcp-round-trip`, `tcp-rate` and `segment-tcp*`.
-pub(crate) fn all() -> Vec<Suite> {
+/// The suites `tcp-round-trip`, `tcp-rate`, `segment-tcp*` and `get-tcp`; `kv` is the program.
+pub(crate) fn all(kv: Option<&Path>) -> Vec<Suite> {
     let mut suites = vec![round_trip(), rate()];
     suites.extend(segment::suites());
+    suites.push(gets(kv));
     suites
 }
 
@@ -59,12 +62,21 @@ fn round_trip() -> Suite {
     suite
 }
 
+fn gets(kv: Option<&Path>) -> Suite {
+    let kv = (kv.map(Path::to_owned), true);
+    let mut suite = get::suite("get-tcp", Placement::Pair, kv, |sampler, plan| {
+        rack::per_second(sampler, Work::Get(plan), Security::Off)
+    });
+    suite.time = TIME;
+    suite
+}
+
 fn one_fiber(sampler: &Sampler) -> Result<f64, CaseError> {
-    rack::per_second(sampler, Sender::OneFiber, Security::Off)
+    rack::per_second(sampler, Work::Send(Sender::OneFiber), Security::Off)
 }
 
 fn one_fiber_tls(sampler: &Sampler) -> Result<f64, CaseError> {
-    rack::per_second(sampler, Sender::OneFiber, Security::Tls)
+    rack::per_second(sampler, Work::Send(Sender::OneFiber), Security::Tls)
 }
 
 fn rate() -> Suite {
@@ -83,7 +95,8 @@ fn rate() -> Suite {
     {
         for security in [Security::Off, Security::Tls] {
             let name = format!("gossamer/{name}{}", security.text());
-            let case = mops(&name, move |sampler| rack::per_second(sampler, sender, security));
+            let case =
+                mops(&name, move |sampler| rack::per_second(sampler, Work::Send(sender), security));
             let case = case.bar(tonic.clone(), Bar::ratio(AtLeast(5.0)));
             let case = case.bar(tarpc.clone(), Bar::ratio(AtLeast(2.0)));
             suite.push(case.beside(ucx.clone()));

@@ -15,9 +15,16 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn the_list_can_be_narrowed() {
     let all = text(&run(&["--list"]).stdout);
-    for part in
-        ["tarpc", "tonic", "ucx", "sockets", "gossamer/apply, TLS", "ucp_put_lat", "ucp_get"]
-    {
+    for part in [
+        "tarpc",
+        "tonic",
+        "ucx",
+        "sockets",
+        "gossamer/apply, TLS",
+        "ucp_put_lat",
+        "ucp_am_lat, 4 KiB back",
+        "get-tcp/memcached, 1000 bytes",
+    ] {
         assert!(all.contains(part), "no {part} in\n{all}");
     }
     let some = text(&run(&["--list", "--filter", "tcp-rate/tarpc"]).stdout);

@@ -1,6 +1,8 @@
 //! `cargo xtask bench`: the measurements of the pages docs/performance*.md. Each is a program in a
 //! workspace of its own under `benchmarks`; [`rdma`] runs in a virtual machine with RDMA devices.
+//! [`figures`] writes what they measured into the pages.
 
+mod figures;
 mod rdma;
 
 use std::env;
@@ -9,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use self::figures::Figures;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -23,6 +26,8 @@ pub(crate) enum Bench {
     /// Measure delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the
     /// figures of docs/performance-rdma.md
     Rdma(RdmaMeasuring),
+    /// Write figures of segments and GETs into the documents, and draw their plots
+    Figures(Figures),
 }
 
 /// The options of all measurements.
@@ -72,24 +77,29 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
         Bench::Core(how) => {
             say_if_ucx_is_missing(&workspace.root);
             say_if_prototype_is_missing();
-            // The key-value store is measured by its own program.
-            let build = "build --release --package gossamer-kv --bin kv";
-            Step::cargo(&workspace.root, build).run()?;
-            let kv = workspace.target().join("release/kv");
             let folder = workspace.benchmarks("core")?;
-            let step = Step::cargo(&folder, "run --release --bin core-bench --");
-            (step.arg("--kv").arg(kv), how)
+            (Step::cargo(&folder, "run --release --bin core-bench --"), how)
         }
         Bench::Tcp(how) => {
             say_if_ucx_is_missing(&workspace.root);
-            (Step::cargo(&workspace.benchmarks("tcp")?, "run --release --bin tcp-bench --"), how)
+            let folder = workspace.benchmarks("tcp")?;
+            (Step::cargo(&folder, "run --release --bin tcp-bench --"), how)
         }
         Bench::Rdma(how) => return rdma::run(workspace, how),
+        Bench::Figures(lists) => return figures::run(&workspace.root, lists),
     };
     // The program runs in another folder; the file is relative to this one.
     let here = env::current_dir()?;
     let json = how.json.as_ref().map(|file| here.join(file));
+    let step = step.arg("--kv").arg(build_kv(workspace)?);
     how.applied_to(step, json.as_deref()).run()
+}
+
+/// Builds the key-value store, which is measured by its own program, and serves memcached's protocol
+/// beside GETs of ours.
+fn build_kv(workspace: &Workspace) -> Result<PathBuf> {
+    Step::cargo(&workspace.root, "build --release --package gossamer-kv --bin kv").run()?;
+    Ok(workspace.target().join("release/kv"))
 }
 
 /// Cargo cannot fetch it; this explains the missing rows.

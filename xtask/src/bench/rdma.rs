@@ -7,14 +7,14 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::Message;
 
-use crate::bench::RdmaMeasuring;
+use crate::bench::{RdmaMeasuring, build_kv};
 use crate::step::Step;
 use crate::workspace::Workspace;
 
 /// The program.
 const PROGRAM: &str = "rdma-bench";
 /// The timeout of a round of all cases, emulated, in seconds; most of it is the start of processes.
-const ROUND: u32 = 300;
+const ROUND: u32 = 400;
 
 /// Builds the program, runs it in a guest, and brings its results here.
 pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()> {
@@ -22,6 +22,7 @@ pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()
     let build = "build --release --message-format json-render-diagnostics --bin";
     let build = Step::cargo(&workspace.benchmarks("rdma")?, build).arg(PROGRAM);
     let program = program_in(&build.capture()?)?;
+    let kv = build_kv(workspace)?;
     // Files in other folders are removed with the guest.
     let out = workspace.target().join("rdma-vm/out");
     fs::create_dir_all(&out)?;
@@ -29,7 +30,7 @@ pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()
     let (rows, picture) = (there("rdma-bench.json", &how.json), there("rdma-bench.svg", plot));
     let timeout = how.rounds.saturating_mul(ROUND);
     let step = Step::program(&workspace.root, env::current_exe()?, "rdma-vm --timeout");
-    let step = step.arg(timeout.to_string()).arg("--").arg(program);
+    let step = step.arg(timeout.to_string()).arg("--").arg(program).arg("--kv").arg(kv);
     let mut step = how.applied_to(step, rows.as_ref().map(|(there, _)| &**there));
     if let Some((there, _)) = &picture {
         step = step.arg("--plot").arg(there);

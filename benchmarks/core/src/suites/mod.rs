@@ -8,15 +8,15 @@
 //! - [`processes`] with [`iceoryx`]: requests between two processes.
 //! - [`segment`]: segments of another process.
 //! - [`idle`]: threads that wait, and more threads than cores.
-//! - [`kv`]: the key-value store beside stores with locks.
+//! - [`kv`]: the key-value store beside stores with locks; [`get`]: values of another process.
 //! - [`prototype`]: an earlier program for the same task, built from a folder and run beside.
 
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use bench_kit::count::Workload;
-use bench_kit::harness::Suite;
-use bench_kit::product::{single_thread, two_process};
+use bench_kit::harness::{Placement, Suite};
+use bench_kit::product::{get, single_thread, two_process};
 use bench_kit::roles::Role;
 
 mod channels;
@@ -69,5 +69,7 @@ pub(crate) fn all(programs: &Programs) -> Vec<Suite> {
     suites.extend(segment::suites());
     suites.extend(idle::suites());
     suites.push(kv::suite(programs.kv.clone()));
+    let kv = (programs.kv.clone(), true);
+    suites.push(get::suite("get-shm", Placement::Pair, kv, two_process::gets_per_second));
     suites
 }

@@ -7,10 +7,12 @@
 //!   counter of instructions; [`poll`]: a trustee with many clients that have nothing to ask.
 //! - [`fibers`]: switches, spawns and wake-ups.
 //! - [`two_process`]: a rack of two processes.
+//! - [`get`]: values of a map on another host.
 //! - [`segment`]: segments of another process, over every transport.
 //! - [`idle`]: racks that wait, and racks with more threads than cores.
 
 pub mod fibers;
+pub mod get;
 pub mod idle;
 pub mod poll;
 pub mod sample;

@@ -48,6 +48,8 @@ pub struct Load {
     pub fibers: Vec<JoinHandle<()>>,
     /// How many operations they have done so far.
     pub done: Box<dyn Fn() -> u64>,
+    /// How the threads of other hosts wait: if they block, one that sleeps has lost nothing.
+    pub others: WaitMode,
 }
 
 /// Operations per second of a load, and what the rack's threads lost of their cores meanwhile.
@@ -103,8 +105,15 @@ pub fn measure_rack(
 /// If a fiber of the load panics.
 pub fn measure_load(load: Load, time: Duration) -> Throughput {
     gossamer::sleep(WARM_UP);
+    // The first thread is of this host: here, `main` runs.
+    let own = gossamer::threads().next().map(|thread| thread.thread().host);
     for thread in gossamer::threads() {
-        thread.visit(|_, ()| WATCH.set(Some(Watch::start(WaitMode::Polls))), ());
+        let blocks = load.others == WaitMode::Blocks && Some(thread.thread().host) != own;
+        let start = |blocks: bool| {
+            let mode = if blocks { WaitMode::Blocks } else { WaitMode::Polls };
+            WATCH.set(Some(Watch::start(mode)));
+        };
+        thread.visit(move |_, blocks| start(blocks), blocks);
     }
     let (start, before) = (Instant::now(), (load.done)());
     gossamer::sleep(time);
@@ -138,7 +147,7 @@ mod tests {
                 })
             };
             let done = Box::new(move || counter.apply(|count| *count));
-            Load { stop, fibers: vec![fiber], done }
+            Load { stop, fibers: vec![fiber], done, others: WaitMode::Polls }
         });
         let throughput = throughput.expect("a pace");
         assert!(

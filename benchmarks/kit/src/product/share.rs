@@ -8,6 +8,7 @@ use gossamer::Trust;
 
 use super::sample::{Load, StopFlag, client_and_trustee, measure_rack, two_symmetric};
 use crate::harness::{Case, Unit};
+use crate::measure::watch::WaitMode;
 use crate::work::{Adder, Counter, Lines, Section, Think, next};
 
 /// Requests that `apply_then` keeps under way.
@@ -98,7 +99,7 @@ pub fn two_counters(half_own: bool) -> Case {
 /// A load that counts what has been done to `objects`.
 fn load<S: Delegated>(objects: Vec<Trust<S>>, stop: StopFlag, fibers: Fibers) -> Load {
     let done = move || objects.iter().map(|object| object.apply(|object| object.runs())).sum();
-    Load { stop, fibers, done: Box::new(done) }
+    Load { stop, fibers, done: Box::new(done), others: WaitMode::Polls }
 }
 
 type Fibers = Vec<gossamer::JoinHandle<()>>;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use gossamer::{Rack, Trust};
 
+use super::get::GetPlan;
 use super::sample::{Load, Throughput, measure_rack};
 use super::share::{FIBERS, WINDOW, send_from_fibers, send_window};
 use crate::harness::{Case, Unit};
@@ -54,8 +55,7 @@ impl Sender {
         Sender::ALL.into_iter().find(|sender| sender.text() == text)
     }
 
-    /// Has it send to `sum`.
-    pub fn start(self, sum: Trust<Adder>) -> Load {
+    fn start(self, sum: Trust<Adder>) -> Load {
         let think = Think::of_ns(0);
         match self {
             Sender::OneFiber => send_from_fibers(sum, 1, think),
@@ -66,10 +66,49 @@ impl Sender {
     }
 }
 
+/// What host 0 asks of host 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// To add to a sum.
+    Send(Sender),
+    /// The values of a map.
+    Get(GetPlan),
+}
+
+impl Work {
+    /// Its name in the environment of the hosts.
+    pub fn text(self) -> String {
+        match self {
+            Work::Send(sender) => sender.text().to_owned(),
+            Work::Get(plan) => plan.text(),
+        }
+    }
+
+    /// The work of this name.
+    pub fn named(text: &str) -> Option<Work> {
+        let get = || GetPlan::named(text).map(Work::Get);
+        Sender::named(text).map(Work::Send).or_else(get)
+    }
+
+    /// Starts it. To be called on host 0 of a rack of two hosts of one thread each.
+    ///
+    /// # Panics
+    /// If there is no second thread.
+    pub fn start(self) -> Load {
+        match self {
+            Work::Send(sender) => {
+                let other = gossamer::threads().nth(1).expect("a rack of two");
+                sender.start(other.entrust_with(|()| Adder::fresh(), ()))
+            }
+            Work::Get(plan) => plan.start(),
+        }
+    }
+}
+
 /// Half a round trip of an 8-byte request with an 8-byte answer.
 pub fn latency() -> Case {
     Case::new("gossamer/apply, 1 fiber", Unit::Nanoseconds, |sampler| {
-        let throughput = sample(sampler, Sender::OneFiber)?;
+        let throughput = sample(sampler, Work::Send(Sender::OneFiber))?;
         Ok(Reading::of(1e9 / throughput.per_second / 2.0))
     })
 }
@@ -77,12 +116,20 @@ pub fn latency() -> Case {
 /// Rate of 8-byte requests, each answered.
 pub fn rate(sender: Sender) -> Case {
     let name = format!("gossamer/{}", sender.text());
-    Case::new(name, Unit::Mops, move |sampler| sample(sampler, sender)?.mops())
+    Case::new(name, Unit::Mops, move |sampler| sample(sampler, Work::Send(sender))?.mops())
 }
 
-fn sample(sampler: &Sampler, sender: Sender) -> Result<Throughput, CaseError> {
+/// GETs per second over shared memory.
+///
+/// # Errors
+/// Those of a case.
+pub fn gets_per_second(sampler: &Sampler, plan: GetPlan) -> Result<f64, CaseError> {
+    Ok(sample(sampler, Work::Get(plan))?.per_second)
+}
+
+fn sample(sampler: &Sampler, work: Work) -> Result<Throughput, CaseError> {
     let time = sampler.time.as_nanos().to_string();
-    let variables = [(TIME, time.into()), (LOAD, sender.text().into())];
+    let variables = [(TIME, time.into()), (LOAD, work.text().into())];
     let line = RoleProcess::spawn(PAIR, None, &variables)?.first_line()?;
     let mut figures = line.split(' ').map(str::parse);
     match (figures.next(), figures.next()) {
@@ -111,13 +158,10 @@ fn pair(_: Lifeline) -> ExitCode {
 
 fn measure_load() -> Result<Throughput, CaseError> {
     let asked = |name: &str| env::var(name).unwrap_or_default();
-    let (Some(sender), Ok(time)) =
-        (Sender::named(&asked(LOAD)), asked(TIME).parse().map(Duration::from_nanos))
+    let (Some(work), Ok(time)) =
+        (Work::named(&asked(LOAD)), asked(TIME).parse().map(Duration::from_nanos))
     else {
         return Err(CaseError::Failed(format!("{TIME} or {LOAD} does not say what to do")));
     };
-    measure_rack(Rack::new().hosts(2).threads(1).pin(true), time, move || {
-        let other = gossamer::threads().nth(1).expect("a rack of two");
-        sender.start(other.entrust_with(|()| Adder::fresh(), ()))
-    })
+    measure_rack(Rack::new().hosts(2).threads(1).pin(true), time, move || work.start())
 }

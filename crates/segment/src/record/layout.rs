@@ -6,11 +6,17 @@ use std::marker::PhantomData;
 
 use primitive::SharedBytes;
 use primitive::sync::{Ordering, fence};
-use transport_api::integrity::checksum_of;
+use transport_api::integrity::{checksum_of, checksum_of_many};
 use transport_api::{OpError, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(super) const WORD: usize = size_of::<u64>();
+
+/// Words of a payload from which several chains of its checksum are faster than one.
+const CHAINED: usize = 16;
+
+/// Words of a payload from which a copy of all of them is faster than loading each by itself.
+const COPIED: usize = 32;
 
 /// The message of the panic that refuses version 0.
 const NEVER_WRITTEN: &str = "version 0 is that of a record that was never written: begin with 1";
@@ -106,10 +112,11 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     pub fn decode_bytes(bytes: &[u8]) -> Result<Option<(u64, T)>, Torn> {
         let (len, expected) = (bytes.len(), Self::BYTES);
         assert!(len == expected, "a record has {expected} bytes, got {len}");
-        let mut attempt = Attempt::new();
-        for (index, word) in bytes.as_chunks().0.iter().enumerate() {
-            attempt.put(index, u64::from_ne_bytes(*word));
-        }
+        let mut attempt = Attempt::<T>::new();
+        let word = |at: usize| <[u8; WORD]>::try_from(&bytes[at..at + WORD]).unwrap_or_default();
+        attempt.version = u64::from_ne_bytes(word(0));
+        attempt.value.as_mut_bytes().copy_from_slice(&bytes[WORD..WORD + size_of::<T>()]);
+        attempt.checksum = u64::from_ne_bytes(word(Self::CHECKSUM));
         attempt.end().ok_or(Torn { attempts: 1 })
     }
 
@@ -189,14 +196,15 @@ fn payload_word(bytes: &[u8], index: usize) -> u64 {
     }))
 }
 
-/// The checksum of a record.
+/// The checksum of a record: of the version and its payload.
 #[inline(always)]
 fn checksum<T: IntoBytes + Immutable>(version: u64, value: &T) -> u64 {
     let bytes = value.as_bytes();
-    checksum_of(Record::<T>::WORDS - 1, |index| match index {
-        0 => version,
-        _ => payload_word(bytes, index - 1),
-    })
+    let word = |index| payload_word(bytes, index);
+    let words = Record::<T>::WORDS - 2;
+    let payload =
+        if words < CHAINED { checksum_of(words, word) } else { checksum_of_many(words, word) };
+    checksum_of(2, |index| if index == 0 { version } else { payload })
 }
 
 /// The words of a record that is written.
@@ -251,7 +259,14 @@ impl<T: FromBytes + IntoBytes + Immutable> Attempt<T> {
     #[inline(always)]
     pub(super) fn through(window: &Window, at: usize) -> Result<Self, OpError> {
         let mut attempt = Self::new();
-        window.load_words(at, Record::<T>::WORDS, |index, word| attempt.put(index, word))?;
+        if size_of::<T>() >= COPIED * WORD {
+            window.load_words(at, 1, |_, version| attempt.version = version)?;
+            window.read_into(at + WORD, attempt.value.as_mut_bytes())?;
+            let checksum = at + Record::<T>::CHECKSUM;
+            window.load_words(checksum, 1, |_, word| attempt.checksum = word)?;
+        } else {
+            window.load_words(at, Record::<T>::WORDS, |index, word| attempt.put(index, word))?;
+        }
         Ok(attempt)
     }
 

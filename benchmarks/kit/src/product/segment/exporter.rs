@@ -5,7 +5,7 @@ use std::time::Duration;
 use primitive::sync::Ordering::{Acquire, Release};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use segment::{Record, Segment};
+use segment::Segment;
 
 use super::board::{Board, DATA, HostError, OVER, READY, TIMEOUT};
 use super::plan::{Access, Plan, Wait};
@@ -56,8 +56,7 @@ fn prepare(board: &Board, plan: Plan) -> Result<(), HostError> {
 }
 
 fn write_record<const WORDS: usize>(board: &Board) -> Result<(), HostError> {
-    let memory = board.own.memory();
-    Record::<[u64; WORDS]>::encode_into(memory, DATA, &[VALUE; WORDS], 1);
+    board.own.record_at_byte::<[u64; WORDS]>(DATA)?.write(&[VALUE; WORDS]);
     Ok(())
 }
 

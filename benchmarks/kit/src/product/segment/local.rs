@@ -2,6 +2,7 @@
 //! copies.
 
 use std::hint::black_box;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use primitive::SharedBytes;
@@ -17,6 +18,33 @@ const WINDOW: usize = 4096;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+
+/// Bytes that begin at a cache line, as the data of the segments does.
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    part: Range<usize>,
+}
+
+impl Buffer {
+    pub(super) fn new(len: usize) -> Buffer {
+        let bytes = vec![7; len + LINE];
+        let start = bytes.as_ptr().align_offset(LINE);
+        Buffer { bytes, part: start..start + len }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.part.clone()]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.part.clone()]
+    }
+}
 
 /// Memory that a transport would share, and what keeps it.
 fn shared(bytes: usize) -> Result<(Region, SharedBytes), CaseError> {
@@ -144,14 +172,11 @@ pub fn memcpy_rate(bytes: usize) -> Case {
 
 fn copy(bytes: usize, unit: Unit) -> Case {
     Case::new(format!("memcpy, {}", size(bytes)), unit, move |sampler| {
-        // Aligned as the data of the segment is.
-        let (from, mut to) = (vec![7u8; bytes + LINE], vec![0u8; bytes + LINE]);
-        let (start, end) = (from.as_ptr().align_offset(LINE), to.as_ptr().align_offset(LINE));
-        let (from, to) = (&from[start..start + bytes], &mut to[end..end + bytes]);
+        let (from, mut to) = (Buffer::new(bytes), Buffer::new(bytes));
         let mut reading = sampler.single_thread(|thread| {
             thread.measure(|n| {
                 for _ in 0..n {
-                    black_box(&mut *to).copy_from_slice(black_box(from));
+                    black_box(&mut *to).copy_from_slice(black_box(&from));
                 }
             });
         })?;
