@@ -2,9 +2,11 @@
 //! hangs, nothing is left behind, and every survivor reports the right host as lost.
 //!
 //! In reading order: [`Runner`] (several rounds), `start` (the processes of one), `running` (one
-//! round), `checks` (whether its outcome is correct).
+//! round), `descriptors` (whether a process keeps another's memory open), `checks` (whether its outcome
+//! is correct).
 
 mod checks;
+mod descriptors;
 mod running;
 mod start;
 

@@ -25,7 +25,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a rack that has not ended by then is watched.
 const LATE: Duration = Duration::from_secs(8);
 /// Polling interval.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A line of the rack's output.
 struct Line {
@@ -44,7 +44,7 @@ pub(super) struct RunningRound {
     /// When the rack reported the start of its work.
     running: Option<Instant>,
     /// The process id of each host, as reported by the rack.
-    hosts: BTreeMap<u32, u32>,
+    pub(super) hosts: BTreeMap<u32, u32>,
     /// The hosts that the rack lost, once it has compared its ledgers.
     pub(super) checked: Option<BTreeSet<u32>>,
     /// Hosts reported as lost by a process, and when.
@@ -192,31 +192,6 @@ impl RunningRound {
         self.read_output(due, |_| false);
         // `read_output` returns early if all pipes are closed.
         thread::sleep(due.saturating_duration_since(Instant::now()));
-    }
-
-    /// No process may hold another's memory file open: a descriptor that is passed on is mapped,
-    /// then closed.
-    ///
-    /// On a busy machine the rack may have ended already: a process without runtime threads has
-    /// rightly closed its memory.
-    fn check_memory_files(&mut self) {
-        let open: Vec<_> =
-            self.hosts.iter().map(|(host, pid)| (*host, procfs::memory_files(*pid))).collect();
-        let is_closed = |(host, files): &(u32, BTreeSet<_>)| {
-            files.is_empty() && procfs::runs_threads_of(*host, self.hosts[host])
-        };
-        if open.len() != Plan::HOSTS as usize || open.iter().any(is_closed) {
-            return self.violation(format!(
-                "expected memory files in every process of the rack, found {open:?}"
-            ));
-        }
-        for (index, (host, files)) in open.iter().enumerate() {
-            for (other, others) in &open[..index] {
-                if !files.is_disjoint(others) {
-                    self.violation(format!("host {host} and host {other} both hold a memory file"));
-                }
-            }
-        }
     }
 
     fn members(&self) -> io::Result<Vec<Process>> {
