@@ -16,13 +16,16 @@ use rustix::process::{
 
 use crate::procfs::{self, Process};
 use crate::round::start::start;
+use crate::round::starvation::Starvation;
 use crate::{Kill, Moment, Plan, RoundReport};
 
 /// Time limit for each step of a round.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time limit for a rack that must end, up to its last process.
+/// Time limit for a rack that must end, up to its last process, beside the time in which its threads
+/// wait for a processor.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a rack that has not ended by then is watched.
+/// How long a rack that has not ended by then is watched, and how long its threads may wait for a
+/// processor.
 const LATE: Duration = Duration::from_secs(8);
 /// Polling interval.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -86,6 +89,7 @@ impl RunningRound {
             plan: plan.clone(),
             kill: None,
             end: Duration::ZERO,
+            starved: Duration::ZERO,
             detected: Vec::new(),
             leader: None,
             operations: 0,
@@ -233,6 +237,7 @@ impl RunningRound {
             .saturating_sub(self.running.map_or(Duration::ZERO, |running| killed - running));
         let may_work = continues && !leader_killed;
         let deadline = killed + END_TIMEOUT + if may_work { work } else { Duration::ZERO };
+        let mut starvation = Starvation::default();
         loop {
             if self.report.leader.is_none() {
                 self.report.leader = self.leader.try_wait()?;
@@ -250,11 +255,19 @@ impl RunningRound {
                     return Ok(());
                 }
             }
-            if Instant::now() > deadline {
+            let now = Instant::now();
+            if starvation.is_due(now) {
+                let members = self.members()?;
+                let threads = members.iter().flat_map(|process| procfs::scheduling(process.pid));
+                starvation.sample(now, threads);
+                self.report.starved = starvation.longest();
+            }
+            if now > deadline + self.report.starved.min(LATE) {
+                let late = now - deadline + END_TIMEOUT;
                 for process in self.members()? {
                     let stacks = stacks_of(process.pid);
                     self.violation(format!(
-                        "{process:?} is still running {END_TIMEOUT:?} later: {stacks}"
+                        "{process:?} is still running {late:.1?} later: {stacks}"
                     ));
                 }
                 self.watch_late_end()?;
