@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use crate::Plan;
 use crate::procfs;
 use crate::round::running::{POLL_INTERVAL, RunningRound};
+use crate::round::starvation::Starvation;
 
-/// How long a descriptor may take from one process to another until it is closed there.
+/// How long a descriptor may take from one process to another until it is closed there, beside the time
+/// in which the threads of the rack wait for a processor.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A memory file, by device and inode.
@@ -23,9 +25,13 @@ impl RunningRound {
     /// On a busy machine the rack may have ended already: a process without runtime threads has
     /// rightly closed its memory.
     pub(super) fn check_memory_files(&mut self) {
-        let begin = Instant::now();
+        let (begin, mut starvation) = (Instant::now(), Starvation::default());
         let Some(mut kept) = self.held_twice() else { return };
-        while !kept.is_empty() && begin.elapsed() < TIMEOUT {
+        while !kept.is_empty() && begin.elapsed() < TIMEOUT + starvation.longest() {
+            let now = Instant::now();
+            if starvation.is_due(now) {
+                starvation.sample(now, self.hosts.values().copied());
+            }
             thread::sleep(POLL_INTERVAL);
             let Some(now) = self.held_twice() else { return };
             kept.retain(|held| now.contains(held));

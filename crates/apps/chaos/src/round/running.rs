@@ -257,9 +257,7 @@ impl RunningRound {
             }
             let now = Instant::now();
             if starvation.is_due(now) {
-                let members = self.members()?;
-                let threads = members.iter().flat_map(|process| procfs::scheduling(process.pid));
-                starvation.sample(now, threads);
+                starvation.sample(now, self.members()?.iter().map(|process| process.pid));
                 self.report.starved = starvation.longest();
             }
             if now > deadline + self.report.starved.min(LATE) {

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::procfs::Scheduling;
+use crate::procfs::{self, Scheduling};
 
 /// Time between two samples: longer than that between two ticks of the kernel, in which the
 /// counters of a thread that runs may stand still.
@@ -41,12 +41,13 @@ impl Starvation {
         self.sampled.is_none_or(|sampled| now >= sampled + SAMPLE_INTERVAL)
     }
 
-    /// Takes a sample of all threads of the rack, by id.
-    pub(super) fn sample(
-        &mut self,
-        now: Instant,
-        threads: impl IntoIterator<Item = (u32, Scheduling)>,
-    ) {
+    /// Takes a sample of all threads of the rack, which has these processes.
+    pub(super) fn sample(&mut self, now: Instant, processes: impl IntoIterator<Item = u32>) {
+        self.note(now, processes.into_iter().flat_map(procfs::scheduling));
+    }
+
+    /// Notes a sample of all threads of the rack, by id.
+    fn note(&mut self, now: Instant, threads: impl IntoIterator<Item = (u32, Scheduling)>) {
         self.sampled = Some(now);
         for (id, Scheduling { is_runnable, ran, waited }) in threads {
             let fresh = || Thread { first: waited, ran, since: now };
@@ -82,7 +83,7 @@ mod tests {
         let (mut starvation, start) = (Starvation::default(), Instant::now());
         assert!(starvation.is_due(start));
         let mut sample = |at, scheduling| {
-            starvation.sample(start + millis(at), [(7, scheduling)]);
+            starvation.note(start + millis(at), [(7, scheduling)]);
             starvation.longest()
         };
         assert_eq!(sample(0, thread(true, 5, 100)), millis(0), "what was before does not count");
@@ -98,7 +99,7 @@ mod tests {
         let (mut starvation, start) = (Starvation::default(), Instant::now());
         for at in (0..2000).step_by(20) {
             let threads = [(1, thread(false, 3, 8)), (2, thread(true, at, 0))];
-            starvation.sample(start + millis(at), threads);
+            starvation.note(start + millis(at), threads);
         }
         assert_eq!(starvation.longest(), millis(0));
         let last = start + millis(1980);
@@ -108,9 +109,9 @@ mod tests {
     #[test]
     fn the_thread_that_has_waited_longest_counts_also_when_it_has_ended() {
         let (mut starvation, start) = (Starvation::default(), Instant::now());
-        starvation.sample(start, [(1, thread(true, 0, 0)), (2, thread(true, 0, 0))]);
-        starvation.sample(start + millis(90), [(1, thread(true, 1, 50)), (2, thread(true, 0, 0))]);
-        starvation.sample(start + millis(200), [(1, thread(false, 1, 60))]);
+        starvation.note(start, [(1, thread(true, 0, 0)), (2, thread(true, 0, 0))]);
+        starvation.note(start + millis(90), [(1, thread(true, 1, 50)), (2, thread(true, 0, 0))]);
+        starvation.note(start + millis(200), [(1, thread(false, 1, 60))]);
         assert_eq!(starvation.longest(), millis(90));
     }
 }
