@@ -41,12 +41,14 @@ impl Starvation {
         self.sampled.is_none_or(|sampled| now >= sampled + SAMPLE_INTERVAL)
     }
 
-    /// Takes a sample of all threads of the rack, which has these processes.
+    /// Takes a sample of all threads of the rack, which has these processes, and of this one: a judge
+    /// that waits for a processor sees the end late.
     pub(super) fn sample(&mut self, now: Instant, processes: impl IntoIterator<Item = u32>) {
-        self.note(now, processes.into_iter().flat_map(procfs::scheduling));
+        let all = processes.into_iter().chain([std::process::id()]);
+        self.note(now, all.flat_map(procfs::scheduling));
     }
 
-    /// Notes a sample of all threads of the rack, by id.
+    /// Notes a sample of threads, by id.
     fn note(&mut self, now: Instant, threads: impl IntoIterator<Item = (u32, Scheduling)>) {
         self.sampled = Some(now);
         for (id, Scheduling { is_runnable, ran, waited }) in threads {
