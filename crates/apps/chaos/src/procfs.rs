@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fs, io};
 
 /// A process as `/proc` shows it.
@@ -40,6 +41,37 @@ fn parse(pid: u32, stat: &str) -> Option<Process> {
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     Some(Process { pid, state, parent, group })
+}
+
+/// What a thread has had of the processors, as `/proc` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scheduling {
+    /// Whether it runs, or waits for a processor.
+    pub(crate) is_runnable: bool,
+    /// How long it has run.
+    pub(crate) ran: Duration,
+    /// How long it has waited for a processor, without a wait that has not ended.
+    pub(crate) waited: Duration,
+}
+
+/// The threads of a process that have not ended, by id. Those of a process that was killed are among
+/// them until they have ended, although the process may be a zombie already.
+pub(crate) fn scheduling(pid: u32) -> Vec<(u32, Scheduling)> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let each = threads.flatten().filter_map(|thread| {
+        let read = |what| fs::read_to_string(thread.path().join(what)).ok();
+        let id = thread.file_name().to_str()?.parse().ok()?;
+        let state = parse(pid, &read("stat")?)?.state;
+        Some((id, parse_scheduling(state, &read("schedstat")?)?))
+    });
+    each.collect()
+}
+
+fn parse_scheduling(state: char, schedstat: &str) -> Option<Scheduling> {
+    let mut fields = schedstat.split_whitespace().map(|field| field.parse().ok());
+    let mut next = || Some(Duration::from_nanos(fields.next()??));
+    let (ran, waited) = (next()?, next()?);
+    Some(Scheduling { is_runnable: state == 'R', ran, waited })
 }
 
 /// The open descriptors of a process (`self` for this one) and their targets.
@@ -123,6 +155,20 @@ mod tests {
     fn a_name_with_brackets_does_not_confuse_the_fields() {
         let process = parse(7, "7 (a) Z 1 (b) S 12 34 34 0 -1").expect("a process");
         assert_eq!(process, Process { pid: 7, state: 'S', parent: 12, group: 34 });
+    }
+
+    #[test]
+    fn a_thread_that_runs_is_seen_to_run() {
+        let expected = Scheduling {
+            is_runnable: true,
+            ran: Duration::from_nanos(76_374),
+            waited: Duration::from_nanos(3_143_729),
+        };
+        assert_eq!(parse_scheduling('R', "76374 3143729 2\n"), Some(expected));
+        assert_eq!(parse_scheduling('S', "76374"), None);
+        let own = scheduling(std::process::id());
+        assert!(own.iter().any(|(_, thread)| thread.is_runnable), "{own:?}");
+        assert!(own.iter().any(|(_, thread)| !thread.ran.is_zero()), "{own:?}");
     }
 
     #[test]

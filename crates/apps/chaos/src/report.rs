@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::Plan;
 
+/// Waits for a processor that a summary line mentions.
+const REMARKABLE: Duration = Duration::from_millis(100);
+
 /// The outcome of a round.
 #[derive(Debug)]
 pub struct RoundReport {
@@ -15,6 +18,8 @@ pub struct RoundReport {
     pub kill: Option<Kill>,
     /// Time from the kill to the end of the rack's last process.
     pub end: Duration,
+    /// How long the thread that waited longest for a processor waited in that time.
+    pub starved: Duration,
     /// Time from the kill until each working process reported the loss.
     pub detected: Vec<Duration>,
     /// The leader's exit status.
@@ -55,7 +60,12 @@ impl fmt::Display for RoundReport {
             Some(status) => write!(f, "; leader {status}")?,
             None => write!(f, "; leader did not exit")?,
         }
-        write!(f, "; ended in {} ms; {} operations; ", self.end.as_millis(), self.operations)?;
+        write!(f, "; ended in {} ms", self.end.as_millis())?;
+        if self.starved >= REMARKABLE {
+            let starved = self.starved.as_millis();
+            write!(f, ", of which a thread waited {starved} ms for a processor")?;
+        }
+        write!(f, "; {} operations; ", self.operations)?;
         f.write_str(if self.violations.is_empty() { "ok" } else { "FAILED" })
     }
 }

@@ -2,8 +2,10 @@
 //! messages of the control plane, polls it, and notices when the process of a peer ends.
 //!
 //! The kernel makes the pidfd of a peer readable at once when its process ends, whatever it was
-//! doing. A connection that closes without a goodbye is a loss, too: the control plane gives the
-//! process a moment to end, so that the report can say how it ended.
+//! doing. A process that is killed ends with its last thread, each of which needs a processor once
+//! more: where none is free, nothing shows the end before. A connection that closes without a goodbye
+//! is a loss, too: the control plane gives the process a moment to end, so that the report can say how
+//! it ended.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,12 +1,15 @@
 //! Runs rounds: starts a rack, kills one of its processes as planned, and checks that nothing
 //! hangs, nothing is left behind, and every survivor reports the right host as lost.
 //!
-//! In reading order: [`Runner`] (several rounds), `start` (the processes of one), `running` (one
-//! round), `checks` (whether its outcome is correct).
+//! In reading order: [`Runner`] (several rounds), `start` (the processes of one), `starvation` (how
+//! long they wait for a processor), `running` (one round), `descriptors` (whether a process keeps
+//! another's memory open), `checks` (whether the outcome is correct).
 
 mod checks;
+mod descriptors;
 mod running;
 mod start;
+mod starvation;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -16,16 +16,19 @@ use rustix::process::{
 
 use crate::procfs::{self, Process};
 use crate::round::start::start;
+use crate::round::starvation::Starvation;
 use crate::{Kill, Moment, Plan, RoundReport};
 
 /// Time limit for each step of a round.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time limit for a rack that must end, up to its last process.
+/// Time limit for a rack that must end, up to its last process, beside the time in which its threads
+/// wait for a processor.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a rack that has not ended by then is watched.
+/// How long a rack that has not ended by then is watched, and how long its threads may wait for a
+/// processor.
 const LATE: Duration = Duration::from_secs(8);
 /// Polling interval.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A line of the rack's output.
 struct Line {
@@ -44,7 +47,7 @@ pub(super) struct RunningRound {
     /// When the rack reported the start of its work.
     running: Option<Instant>,
     /// The process id of each host, as reported by the rack.
-    hosts: BTreeMap<u32, u32>,
+    pub(super) hosts: BTreeMap<u32, u32>,
     /// The hosts that the rack lost, once it has compared its ledgers.
     pub(super) checked: Option<BTreeSet<u32>>,
     /// Hosts reported as lost by a process, and when.
@@ -86,6 +89,7 @@ impl RunningRound {
             plan: plan.clone(),
             kill: None,
             end: Duration::ZERO,
+            starved: Duration::ZERO,
             detected: Vec::new(),
             leader: None,
             operations: 0,
@@ -194,31 +198,6 @@ impl RunningRound {
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }
 
-    /// No process may hold another's memory file open: a descriptor that is passed on is mapped,
-    /// then closed.
-    ///
-    /// On a busy machine the rack may have ended already: a process without runtime threads has
-    /// rightly closed its memory.
-    fn check_memory_files(&mut self) {
-        let open: Vec<_> =
-            self.hosts.iter().map(|(host, pid)| (*host, procfs::memory_files(*pid))).collect();
-        let is_closed = |(host, files): &(u32, BTreeSet<_>)| {
-            files.is_empty() && procfs::runs_threads_of(*host, self.hosts[host])
-        };
-        if open.len() != Plan::HOSTS as usize || open.iter().any(is_closed) {
-            return self.violation(format!(
-                "expected memory files in every process of the rack, found {open:?}"
-            ));
-        }
-        for (index, (host, files)) in open.iter().enumerate() {
-            for (other, others) in &open[..index] {
-                if !files.is_disjoint(others) {
-                    self.violation(format!("host {host} and host {other} both hold a memory file"));
-                }
-            }
-        }
-    }
-
     fn members(&self) -> io::Result<Vec<Process>> {
         procfs::members(self.leader.id())
     }
@@ -258,6 +237,7 @@ impl RunningRound {
             .saturating_sub(self.running.map_or(Duration::ZERO, |running| killed - running));
         let may_work = continues && !leader_killed;
         let deadline = killed + END_TIMEOUT + if may_work { work } else { Duration::ZERO };
+        let mut starvation = Starvation::default();
         loop {
             if self.report.leader.is_none() {
                 self.report.leader = self.leader.try_wait()?;
@@ -275,11 +255,17 @@ impl RunningRound {
                     return Ok(());
                 }
             }
-            if Instant::now() > deadline {
+            let now = Instant::now();
+            if starvation.is_due(now) {
+                starvation.sample(now, self.members()?.iter().map(|process| process.pid));
+                self.report.starved = starvation.longest();
+            }
+            if now > deadline + self.report.starved.min(LATE) {
+                let late = now - deadline + END_TIMEOUT;
                 for process in self.members()? {
                     let stacks = stacks_of(process.pid);
                     self.violation(format!(
-                        "{process:?} is still running {END_TIMEOUT:?} later: {stacks}"
+                        "{process:?} is still running {late:.1?} later: {stacks}"
                     ));
                 }
                 self.watch_late_end()?;
