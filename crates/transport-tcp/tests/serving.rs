@@ -11,7 +11,7 @@ use gossamer_transport_tcp::{Credentials, TcpTransport};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, HostId, Lane, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
+    Event, HostId, Lane, Namespace, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -193,12 +193,14 @@ fn a_lane_tells_what_its_peer_does_not_take() {
     const MANY: usize = 100_000;
     let [sender, receiver] = rack(1);
     let mut lane = sender.lane(0, HostId(1)).expect("a lane");
-    assert_eq!(lane.waiting_bulk(), 0);
+    assert_eq!(lane.waiting_bulk(Tag(7).namespace()), 0);
     for _ in 0..MANY {
         lane.bulk(0, Tag(7), vec![1; 20]).expect("a payload");
     }
     lane.flush().expect("a flush");
-    assert!(lane.waiting_bulk() > MANY * 20 / 2, "{} bytes", lane.waiting_bulk());
+    let waiting = lane.waiting_bulk(Tag(7).namespace());
+    assert!(waiting > MANY * 20 / 2, "{waiting} bytes");
+    assert_eq!(lane.waiting_bulk(Namespace::SEGMENTS), 0, "none of another layer");
     let (mut back, mut taken, start) =
         (receiver.lane(0, HostId(0)).expect("a lane"), 0, Instant::now());
     while taken < MANY {
@@ -206,7 +208,7 @@ fn a_lane_tells_what_its_peer_does_not_take() {
         lane.poll(&mut |_| ());
         assert!(start.elapsed() < DEADLINE, "{taken} payloads");
     }
-    assert_eq!(lane.waiting_bulk(), 0);
+    assert_eq!(lane.waiting_bulk(Tag(7).namespace()), 0);
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl Service {
             // If the peer is gone, the lane reports it.
             let _ = lane.bulk(threads, TAG, message.encode());
             let _ = lane.flush();
-            if lane.waiting_bulk() >= WAITING_BYTES {
+            if lane.waiting_bulk(TAG.namespace()) >= WAITING_BYTES {
                 // So a peer that asks on and takes no answer exceeds its limit.
                 self.host.control(|control| control.set_writable(to, false));
                 self.blocked.insert(to);
@@ -255,7 +255,8 @@ impl Service {
         let Self { host, lanes, blocked, .. } = self;
         blocked.retain(|peer| {
             let lane = lanes.iter().find(|lane| lane.peer() == *peer);
-            let waits = lane.is_some_and(|lane| lane.waiting_bulk() >= WAITING_BYTES);
+            let waits =
+                lane.is_some_and(|lane| lane.waiting_bulk(TAG.namespace()) >= WAITING_BYTES);
             if !waits {
                 host.control(|control| control.set_writable(*peer, true));
             }
