@@ -146,10 +146,11 @@ pub enum SegmentError {
     /// longer than an operation waits.
     #[error("{0} was revoked by its owner; open it again")]
     Revoked(Label),
-    /// A write inside a callback would have to wait, because too many bytes are in flight.
+    /// A write inside a callback would have to wait, because too many bytes are in flight, or too many
+    /// notifications that the owner has not taken.
     #[error(
-        "cannot write to {0} inside a notification callback: too many bytes are in flight, and a \
-         callback must not wait; write less, or write from a fiber"
+        "cannot write to {0} inside a notification callback: too many bytes or notifications are in \
+         flight, and a callback must not wait; write less, or write from a fiber"
     )]
     WouldWait(Label),
     /// A record was torn at every attempt: its writer died in the middle of a write, or writes

@@ -42,7 +42,7 @@ pub(crate) struct Engine {
     pub(crate) progress: Rc<Progress>,
     /// Where a thread without fibers sleeps.
     parker: Option<RefCell<Box<dyn Parker>>>,
-    windows: Windows,
+    pub(super) windows: Windows,
     /// The buffer of a write until it is flushed. Allocated by the first one: most threads never
     /// write to memory that is not mapped.
     staging: OnceCell<SharedBytes>,
@@ -151,7 +151,7 @@ impl Engine {
     }
 
     /// `len` bytes of the staging memory.
-    fn staging(&self, len: usize) -> SharedBytes {
+    pub(super) fn staging(&self, len: usize) -> SharedBytes {
         self.staging.get_or_init(|| SharedBytes::heap(PIECE)).slice(0, len)
     }
 
@@ -168,7 +168,7 @@ impl Engine {
         notify: Option<u32>,
     ) -> Result<(), OpError> {
         let host = to.owner();
-        self.reserve(host, bytes.len())?;
+        self.reserve(to, bytes.len(), notify.is_some())?;
         let staging = self.staging(bytes.len());
         staging.write_from(0, bytes);
         let mut lane = self.progress.lane(host).borrow_mut();
@@ -210,7 +210,7 @@ impl Engine {
     ) -> Result<(), OpError> {
         let nothing = self.staging(0);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.reserve(on.owner(), 0)?;
+        self.reserve(on, 0, true)?;
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         let started = lane.write_notify(on, at, &nothing, thread, len);
         if started.is_err() {
@@ -220,17 +220,7 @@ impl Engine {
         lane.flush()
     }
 
-    /// Whether a write of `bytes` to a segment of `host` need not wait.
-    pub(crate) fn has_room(&self, host: HostId, bytes: usize) -> bool {
-        self.windows.has_room(host, bytes)
-    }
-
-    #[track_caller]
-    fn reserve(&self, host: HostId, bytes: usize) -> Result<(), OpError> {
-        self.windows.reserve(host, bytes, || self.begin_fence(host), |fence| self.wait(fence))
-    }
-
-    fn begin_fence(&self, host: HostId) -> Result<Operation, OpError> {
+    pub(super) fn begin_fence(&self, host: HostId) -> Result<Operation, OpError> {
         self.progress.begin(host, |lane, token| lane.fence(token))
     }
 

@@ -5,6 +5,7 @@ mod attach;
 // The engine of this folder.
 #[allow(clippy::module_inception)]
 mod engine;
+mod notifying;
 mod windows;
 
 pub use self::attach::{Attached, Server};

@@ -94,8 +94,8 @@ impl Notifications {
     ///
     /// A callback may use segments, but must not wait: it may read and write mapped memory, write
     /// elsewhere, and drop the segment. An operation that would have to wait panics, except a write
-    /// with too many bytes in flight, which fails with [`SegmentError::WouldWait`]. A callback that
-    /// panics is not called again; notifications are queued then, as if there were no callback.
+    /// with too many bytes or notifications in flight, which fails with
+    /// [`SegmentError::WouldWait`]. A callback that panics is not called again; notifications are queued then, as if there were no callback.
     /// Once the segment is revoked or dropped, no new call begins, but one may still be running.
     pub fn for_each(&self, callback: impl FnMut(Notification) + Send + 'static) {
         self.queue.set_callback(Box::new(callback));

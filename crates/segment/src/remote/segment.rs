@@ -37,7 +37,7 @@ pub const MAX_OPERATION: usize = crate::engine::PIECE;
 /// | [`write`](Self::write), [`write_block`](Self::write_block) | the bytes are in flight; [`fence`](Self::fence) returns once they have arrived |
 /// | [`read`](Self::read), [`read_block`](Self::read_block) | the bytes are in the caller's buffer |
 /// | [`compare_swap`](Self::compare_swap), [`fetch_add`](Self::fetch_add) | the operation has taken effect, and its result is the old value |
-/// | [`fence`](Self::fence) | every earlier operation of this thread on segments of that host has taken effect, or the error names the first that was refused |
+/// | [`fence`](Self::fence) | every earlier operation of this thread on segments of that host has taken effect, or the error names the first that was refused; notifications may still be on their way |
 ///
 /// Operations of one thread on segments of one host take effect in their order. A word, which is
 /// eight bytes at a multiple of eight, is never torn; the words of one operation have no order among
@@ -160,7 +160,8 @@ impl RemoteSegment {
     }
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`]).
+    /// the segment takes no notifications ([`Notify::Never`]). Waits while more than 1,024
+    /// notifications of this thread wait here for threads of the owner to take earlier ones.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -201,9 +202,12 @@ impl RemoteSegment {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
         let thread = self.told(wanted);
-        self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
-            engine.write(region, at, bytes, thread)
-        })
+        self.with_bytes(
+            (at, thread.is_some()),
+            bytes,
+            Rights::WRITE,
+            move |engine, region, bytes| engine.write(region, at, bytes, thread),
+        )
     }
 
     #[cold]
@@ -211,16 +215,21 @@ impl RemoteSegment {
     #[track_caller]
     fn block_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         let thread = self.told(wanted);
-        self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
-            match region.window() {
-                Some(window) => window.write_from(at, bytes)?,
-                None => engine.write_block(region, at, bytes)?,
-            }
-            match thread {
-                Some(thread) => engine.announce(region, at, bytes.len(), thread),
-                None => Ok(()),
-            }
-        })
+        self.with_bytes(
+            (at, thread.is_some()),
+            bytes,
+            Rights::WRITE,
+            move |engine, region, bytes| {
+                match region.window() {
+                    Some(window) => window.write_from(at, bytes)?,
+                    None => engine.write_block(region, at, bytes)?,
+                }
+                match thread {
+                    Some(thread) => engine.announce(region, at, bytes.len(), thread),
+                    None => Ok(()),
+                }
+            },
+        )
     }
 
     // ---- reading -------------------------------------------------------------------------------
@@ -375,6 +384,10 @@ impl RemoteSegment {
     ) -> Result<u64, SegmentError> {
         let thread = self.told(wanted);
         let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
+        if thread.is_some() && is_attached(&self.shared) {
+            // Before the word is changed.
+            self.check_room(0, true)?;
+        }
         let segment = self.clone();
         run(&self.shared, move |_| {
             // If only the notification is refused, the operation is not repeated.
@@ -403,7 +416,8 @@ impl RemoteSegment {
     // ---- order ---------------------------------------------------------------------------------
 
     /// Waits until every earlier operation of this thread on segments of the same host has taken
-    /// effect there. A thread that is not attached waits for those of the thread that carries out
+    /// effect there. It does not wait for notifications, which arrive when a thread of the owner takes
+    /// them. A thread that is not attached waits for those of the thread that carries out
     /// its operations.
     ///
     /// # Errors
@@ -472,21 +486,31 @@ impl RemoteSegment {
         tell.then_some(self.info.thread)
     }
 
-    /// Runs an operation with bytes of the caller.
+    /// Inside a callback, which must not wait: whether a write of `bytes` need not, and, if it
+    /// `notifies`, nor its notification.
+    ///
+    /// # Errors
+    /// [`SegmentError::WouldWait`].
+    fn check_room(&self, bytes: usize, notifies: bool) -> Result<(), SegmentError> {
+        let has_room = |engine: Rc<Engine>| engine.has_room(self.owner(), bytes, notifies);
+        if callback::is_running() && !attached(&self.shared).is_some_and(has_room) {
+            return Err(SegmentError::WouldWait(self.label()));
+        }
+        Ok(())
+    }
+
+    /// Runs an operation with bytes of the caller, at byte `at`; `notifies`: it notifies the owner.
     #[track_caller]
     fn with_bytes(
         &self,
-        at: usize,
+        (at, notifies): (usize, bool),
         bytes: &[u8],
         needs: Rights,
         operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
         let place = (at, bytes.len(), needs);
         if is_attached(&self.shared) {
-            let has_room = |engine: Rc<Engine>| engine.has_room(self.owner(), bytes.len());
-            if callback::is_running() && !attached(&self.shared).is_some_and(has_room) {
-                return Err(SegmentError::WouldWait(self.label()));
-            }
+            self.check_room(bytes.len(), notifies)?;
             return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
