@@ -19,7 +19,8 @@ pub enum Event {
         /// The old value of an atomic, the number of bytes of a read, otherwise zero.
         value: u64,
     },
-    /// An operation could not be carried out.
+    /// An operation could not be carried out, or a revocation has ended although the region is not known
+    /// to be quiet ([`OpError::NotQuiet`]).
     Failed {
         /// The token given with the operation; `None` for one that takes no token. Not all of
         /// those are reported, but the next [`fence`](Lane::fence) says whether there was one.
@@ -61,6 +62,17 @@ pub enum Event {
     /// The host at the other end is gone. Reported once per lane, as its last event: operations,
     /// imports and fences whose end was not reported before have failed.
     Peer(PeerEvent),
+}
+
+impl Event {
+    /// For backends: the end of the revocation of region `key` that was begun with `token`; `busy` are
+    /// the hosts that may still access the region.
+    pub fn revoked(token: u64, key: RegionKey, busy: Vec<HostId>) -> Event {
+        if busy.is_empty() {
+            return Event::Completed { token, value: 0 };
+        }
+        Event::Failed { token: Some(token), error: OpError::NotQuiet { key, hosts: busy } }
+    }
 }
 
 /// How a peer has ended.

@@ -211,6 +211,38 @@ fn a_lane_tells_what_its_peer_does_not_take() {
     assert_eq!(lane.waiting_bulk(Tag(7).namespace()), 0);
 }
 
+/// A revocation waits for threads of its host alone, also when the service thread has ended.
+#[test]
+fn a_revocation_without_a_service_thread_waits_for_the_threads_of_its_host() {
+    const WHILE: Duration = Duration::from_millis(50);
+    let [owner, _other] = rack(2);
+    let mut lanes = [0, 1].map(|thread| owner.lane(thread, HostId(0)).expect("a lane"));
+    let ends = |lane: &mut dyn Lane, time: Duration| {
+        let (start, mut end) = (Instant::now(), None);
+        while end.is_none() && start.elapsed() < time {
+            lane.poll(&mut |event| match event {
+                Event::Completed { token: 7, .. } => end = Some(Ok(())),
+                Event::Failed { token: Some(7), error } => end = Some(Err(error)),
+                _ => {}
+            });
+            thread::yield_now();
+        }
+        end
+    };
+    for has_ended in [false, true] {
+        let _region = owner.export(RegionKey(1), 64, Rights::ALL.into()).expect("an export");
+        let _remote = owner.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
+        owner.begin_revoke(0, RegionKey(1), 7).expect("a revocation");
+        if !has_ended {
+            owner.sever();
+        }
+        let [first, second] = &mut lanes;
+        assert_eq!(ends(&mut **first, WHILE), None, "the other thread may be in an operation");
+        second.poll(&mut |_| ());
+        assert_eq!(ends(&mut **first, DEADLINE), Some(Ok(())));
+    }
+}
+
 #[test]
 fn an_import_that_begins_after_the_goodbye_ends() {
     let [leaver, _other] = rack(1);
