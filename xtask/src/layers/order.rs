@@ -82,7 +82,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
-    ("crates/segment/src/engine", &[&["windows"], &["engine"], &["attach"]]),
+    ("crates/segment/src/engine", &[&["windows"], &["engine"], &["attach", "notifying"]]),
     ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder"]]),
     ("crates/segment/src/map", &[&["layout"], &["owner", "reader"]]),
     ("crates/segment/src/record", &[&["layout"], &["reader", "writer"]]),
