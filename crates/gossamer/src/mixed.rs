@@ -9,7 +9,7 @@
 //! - A thread sleeps where its connections are; its neighbours, which share its memory, wake it
 //!   there by a socket.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -48,12 +48,11 @@ impl Mixed {
         if self.near.maps(host) { &*self.near } else { &*self.far }
     }
 
-    /// Exports over TCP, too, what shared memory exports as `near`.
-    fn export_also(&self, near: Region) -> Result<Region, RegionError> {
+    /// The region that both transports export, whose memory was first exported with access `first`.
+    fn both(&self, near: Region, far: Region, first: Access) -> Region {
         let (key, access, memory) = (near.key(), near.access().clone(), near.memory().clone());
-        let far = self.far.export_memory(key, memory.clone(), access.clone())?;
-        let generation = far.generation();
-        Ok(Region::new(key, access, generation, memory, Arc::new(Both { _far: far, near })))
+        let (generation, of) = (far.generation(), Arc::downgrade(&self.near));
+        Region::new(key, access, generation, memory, Arc::new(Both { _far: far, near, first, of }))
     }
 }
 
@@ -62,6 +61,10 @@ impl Mixed {
 struct Both {
     _far: Region,
     near: Region,
+    /// What the first export of the memory allowed.
+    first: Access,
+    /// One of the transports.
+    of: Weak<ShmTransport>,
 }
 
 impl Transport for Mixed {
@@ -82,7 +85,9 @@ impl Transport for Mixed {
     }
 
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
-        self.export_also(self.near.export(key, len, access)?)
+        let near = self.near.export(key, len, access.clone())?;
+        let far = self.far.export_memory(key, near.memory().clone(), access.clone())?;
+        Ok(self.both(near, far, access))
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
@@ -99,8 +104,15 @@ impl Transport for Mixed {
     }
 
     fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
-        let both = region.keep::<Both>().ok_or(RegionError::Foreign(region.key()))?;
-        self.export_also(self.near.reexport(&both.near, access)?)
+        let key = region.key();
+        let is_ours = |both: &&Both| both.of.as_ptr() == Arc::as_ptr(&self.near);
+        let both = region.keep::<Both>().filter(is_ours).ok_or(RegionError::Foreign(key))?;
+        RegionError::check_reexport(key, (&both.first, &access), self.hosts())?;
+        // Over TCP first: if the other fails, dropping this leaves no operation under way. The other
+        // way round, hosts that map the memory might have begun some, and nobody would wait for them.
+        let far = self.far.export_memory(key, region.memory().clone(), access.clone())?;
+        let near = self.near.reexport(&both.near, access)?;
+        Ok(self.both(near, far, both.first.clone()))
     }
 
     fn import(
@@ -253,6 +265,35 @@ mod tests {
             super::whole_rack([[0, 2], [1, 3]], threads)
         }
         gossamer_segment::conformance!(rack);
+    }
+
+    /// Memory that only one of the transports could export again was exported by none: nobody waits for
+    /// what hosts begin meanwhile.
+    #[test]
+    fn memory_is_exported_again_on_both_or_on_neither() {
+        let hosts = hosts([[0, 1], [2, 3]], 1);
+        let (key, all) = (RegionKey(1), Access::all(Rights::ALL));
+        let region = hosts[0].export(key, 64, all.clone()).expect("an export");
+        hosts[0].revoke(key).expect("a revocation");
+        let import = |host: usize, timeout| hosts[host].import(HostId(0), key, timeout);
+        let unknown =
+            |host| matches!(import(host, Duration::ZERO), Err(RegionError::Unknown { .. }));
+        let in_the_way = hosts[0].far.export(key, 64, all.clone()).expect("an export");
+        let taken = hosts[0].reexport(&region, all.clone()).map(drop);
+        assert!(matches!(taken, Err(RegionError::KeyTaken(_))), "{taken:?}");
+        assert!(unknown(1), "near, it is not exported");
+        drop(in_the_way);
+        let in_the_way = hosts[0].near.export(key, 64, all.clone()).expect("an export");
+        assert_eq!(in_the_way.generation(), 1, "near, it was not exported meanwhile");
+        let taken = hosts[0].reexport(&region, all.clone()).map(drop);
+        assert!(matches!(taken, Err(RegionError::KeyTaken(_))), "{taken:?}");
+        assert!(unknown(2), "far, it is not exported any more");
+        drop(in_the_way);
+        let again = hosts[0].reexport(&region, all).expect("the key is free");
+        for host in 1..4 {
+            let import = import(host, Duration::from_secs(20)).expect("a region");
+            assert_eq!(import.len(), again.memory().len());
+        }
     }
 
     #[test]

@@ -81,6 +81,12 @@ impl Lane for FakeLane {
     fn bulk(&mut self, _: u32, _: Tag, _: Vec<u8>) -> Result<(), OpError> {
         Ok(())
     }
+    fn waiting_notifications(&self) -> usize {
+        0
+    }
+    fn waiting_bulk(&self, _: Namespace) -> usize {
+        0
+    }
     fn flush(&mut self) -> Result<(), OpError> {
         self.wire().flushes += 1;
         Ok(())

@@ -212,6 +212,19 @@ pub enum SegmentError {
         /// Why it could not be exported again.
         source: Arc<RegionError>,
     },
+    /// The segment is revoked, but a host that had opened it is lost without its process having ended,
+    /// and may still write to the memory: do not use the memory for anything else. The segment cannot
+    /// be exported again.
+    #[error(
+        "{segment} is revoked, but {} may still access its memory; export a new segment instead",
+        Hosts(hosts)
+    )]
+    NotQuiet {
+        /// The segment.
+        segment: Label,
+        /// The hosts that may access it; empty if that is not known.
+        hosts: Vec<HostId>,
+    },
     /// The owner changed the access to the segment while writes were in flight.
     #[error(
         "the owner of {0} changed its access while writes were in flight: some writes since the \

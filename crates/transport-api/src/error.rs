@@ -86,6 +86,23 @@ pub enum RegionError {
     /// There is no such host in the rack.
     #[error("no {0} in this rack")]
     NoSuchHost(HostId),
+    /// A revocation has ended although the region is not known to be quiet.
+    #[error("{}", not_quiet(*key, hosts))]
+    NotQuiet {
+        /// The region.
+        key: RegionKey,
+        /// The hosts that may still access its memory.
+        hosts: Vec<HostId>,
+    },
+}
+
+/// The message about a region that is revoked, and that `hosts` may still access.
+fn not_quiet(key: RegionKey, hosts: &[HostId]) -> String {
+    let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+    format!(
+        "region {key:?} is revoked, but {} may still access its memory; do not use the memory again",
+        hosts.join(", ")
+    )
 }
 
 impl RegionError {
@@ -183,6 +200,15 @@ pub enum OpError {
     /// The peer is gone.
     #[error("{0} is gone")]
     PeerLost(HostId, #[source] LossReason),
+    /// A revocation has ended although the region is not known to be quiet: a host that had imported it
+    /// is lost, and may still run.
+    #[error("{}", not_quiet(*key, hosts))]
+    NotQuiet {
+        /// The region.
+        key: RegionKey,
+        /// The hosts that may still access its memory.
+        hosts: Vec<HostId>,
+    },
 }
 
 impl OpError {
@@ -192,6 +218,7 @@ impl OpError {
             Self::OutOfBounds { key, .. }
             | Self::Rights { key, .. }
             | Self::Revoked(key)
+            | Self::NotQuiet { key, .. }
             | Self::Foreign(key) => Some(*key),
             Self::Misaligned(_)
             | Self::TooLarge(..)
@@ -239,6 +266,16 @@ impl OpError {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_region_that_is_not_quiet_names_its_hosts() {
+        let error = OpError::NotQuiet { key: RegionKey(4), hosts: vec![HostId(1), HostId(3)] };
+        assert_eq!(
+            error.to_string(),
+            "region bare/0x4 is revoked, but host 1, host 3 may still access its memory; do not use \
+             the memory again"
+        );
+    }
 
     #[test]
     fn only_hosts_of_the_rack_count_when_access_is_compared() {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use primitive::SharedBytes;
 
-use crate::{HostId, LossReason, OpError, RegionError, RegionKey, RemoteRegion, Tag, ThreadId};
+use crate::{
+    HostId, LossReason, Namespace, OpError, RegionError, RegionKey, RemoteRegion, Tag, ThreadId,
+};
 
 /// Something that a lane reports when it is polled.
 #[derive(Debug)]
@@ -17,7 +19,8 @@ pub enum Event {
         /// The old value of an atomic, the number of bytes of a read, otherwise zero.
         value: u64,
     },
-    /// An operation could not be carried out.
+    /// An operation could not be carried out, or a revocation has ended although the region is not known
+    /// to be quiet ([`OpError::NotQuiet`]).
     Failed {
         /// The token given with the operation; `None` for one that takes no token. Not all of
         /// those are reported, but the next [`fence`](Lane::fence) says whether there was one.
@@ -59,6 +62,17 @@ pub enum Event {
     /// The host at the other end is gone. Reported once per lane, as its last event: operations,
     /// imports and fences whose end was not reported before have failed.
     Peer(PeerEvent),
+}
+
+impl Event {
+    /// For backends: the end of the revocation of region `key` that was begun with `token`; `busy` are
+    /// the hosts that may still access the region.
+    pub fn revoked(token: u64, key: RegionKey, busy: Vec<HostId>) -> Event {
+        if busy.is_empty() {
+            return Event::Completed { token, value: 0 };
+        }
+        Event::Failed { token: Some(token), error: OpError::NotQuiet { key, hosts: busy } }
+    }
 }
 
 /// How a peer has ended.
@@ -164,6 +178,9 @@ pub trait Lane: Send {
     /// Lazowska 1994, section 3: data alone never takes control at its receiver, and a notification
     /// does so only because the writer asks for it.
     ///
+    /// The data needs no thread of the peer. The notification waits until one takes it: see
+    /// [`waiting_notifications`](Self::waiting_notifications).
+    ///
     /// # Errors
     /// See above; also [`OpError::NoSuchThread`].
     fn write_notify(
@@ -178,7 +195,12 @@ pub trait Lane: Send {
     /// Asks for a report once all operations that this lane started earlier have taken effect in the
     /// peer's memory: [`Event::Completed`], or [`Event::Failed`] with the region that refused one of
     /// those since the last fence, and the reason. Operations whose call returned an error were
-    /// never started and do not count. Notifications and bulk payloads are not waited for.
+    /// never started and do not count.
+    ///
+    /// A fence covers the data of a [`write_notify`](Self::write_notify), but neither notifications nor
+    /// bulk payloads: they arrive when a thread of the peer takes them, and a fence depends on no
+    /// thread of the peer's program. So it may end while both
+    /// [wait](Self::waiting_notifications).
     ///
     /// # Errors
     /// [`OpError::PeerLost`].
@@ -193,12 +215,18 @@ pub trait Lane: Send {
     /// [`OpError::TooLarge`], [`OpError::NoSuchThread`], [`OpError::PeerLost`].
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError>;
 
-    /// For transports that this lane carries: bytes of bulk payloads, and of what is kept with each,
-    /// that wait here because the peer does not take them. Who sends what a peer asks for, sends no
-    /// more of it while much waits. Zero where a lane cannot tell.
-    fn waiting_bulk(&self) -> usize {
-        0
-    }
+    /// Notifications of this lane that wait in this process, because threads of the peer have not
+    /// taken earlier ones, or because they are not flushed. The peer bounds how many it takes in
+    /// advance; a lane that cannot hand on more keeps them, in order and without limit. So a caller
+    /// that notifies without end compares this with a limit of its own before each
+    /// [`write_notify`](Self::write_notify), and otherwise polls until it is lower. Its meaning
+    /// ends with the peer.
+    fn waiting_notifications(&self) -> usize;
+
+    /// Bytes of bulk payloads in a name space that wait in this process in the same way, with
+    /// [`WAITING_OVERHEAD`](crate::WAITING_OVERHEAD) for each payload. A layer that sends what a peer
+    /// asks for, sends no more of it while much waits.
+    fn waiting_bulk(&self, namespace: Namespace) -> usize;
 
     /// Hands everything that was started to the device: one doorbell for a batch.
     ///

@@ -15,7 +15,7 @@
 //!    on which another can stand.
 //! 6. [`EventQueues`]: events that wait for the lanes of the threads that they are for;
 //!    [`PollTracker`]: which threads poll, so that the service thread does it for the others. For
-//!    backends in which one thread may read what is for another.
+//!    backends in which one thread may read what is for another. [`Waiting`]: what a lane holds back.
 //! 7. [`Cell`]: memory that two threads hand back and forth, made from two regions.
 //! 8. `conformance`: the suite that every backend passes, instantiated by one macro.
 
@@ -35,6 +35,7 @@ mod progress;
 mod quiet;
 mod region;
 mod transport;
+mod waiting;
 mod window;
 
 pub use access::{Access, Rights};
@@ -47,4 +48,5 @@ pub use progress::{PollTracker, ProgressThread};
 pub use quiet::QuietPoints;
 pub use region::{Region, RemoteRegion};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
+pub use waiting::{WAITING_OVERHEAD, Waiting};
 pub use window::Window;

@@ -17,6 +17,9 @@
 //! A thread that has seen the epoch sees the revocation, and a thread that sees that it has also sees
 //! what its earlier operations did. This is quiescent-state-based reclamation with polls as quiescent
 //! states: a poll pays one load.
+//!
+//! It speaks for the threads of its process alone. The control plane asks other processes, and waits
+//! for the end of those that are lost (`transport-control`, `revocations.rs`).
 
 use std::sync::PoisonError;
 

@@ -111,6 +111,13 @@ pub trait Transport: Send + Sync + 'static {
     /// covered. There the report waits without bound for a thread that does none of it, such as one
     /// of a stopped process: nothing else keeps it from writing.
     ///
+    /// A host that is lost answers nothing. Devices and owners that carry out operations cut it off.
+    /// Where it maps the memory, nothing does as long as its process runs: if that does not end within
+    /// some seconds, the report is [`Event::Failed`](crate::Event::Failed) with
+    /// [`OpError::NotQuiet`](crate::OpError::NotQuiet), as it is at once if this process cannot watch
+    /// its peers any more. The region is then revoked, but its memory must not be used for anything
+    /// else.
+    ///
     /// # Errors
     /// [`RegionError::Unknown`].
     fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError>;
@@ -118,8 +125,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Exports the memory of `region` again, under the same key as the next generation, with other
     /// access: so an owner gives or takes rights without new memory. `region` must have been
     /// revoked, and its owner must have waited until it is quiet
-    /// ([`begin_revoke`](Self::begin_revoke)): an operation that was under way may otherwise still
-    /// write. The bytes stay as they are. Imports of earlier generations stay revoked; importers
+    /// ([`begin_revoke`](Self::begin_revoke), without [`RegionError::NotQuiet`]): an operation that
+    /// was under way may otherwise still write. The bytes stay as they are. Imports of earlier generations stay revoked; importers
     /// import the new one. It lives and ends as every export; `region` itself may be dropped.
     ///
     /// No host may get more rights than the first export of this memory gave it; within those,

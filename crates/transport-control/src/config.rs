@@ -17,6 +17,10 @@ pub const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// How long a host that leaves waits for peers that do not say that they have seen it.
 pub const LEAVE_GRACE: Duration = Duration::from_secs(2);
 
+/// How long a revocation waits for a peer that is lost to stop ([`CutOff::AtStop`]), as it does
+/// when its process ends. No answer will come from it.
+pub const STOP_GRACE: Duration = Duration::from_secs(2);
+
 /// How long after the end of a connection its cause may become known. Part of the 100 ms within which
 /// the end of a process is reported.
 pub const CLOSING_GRACE: Duration = Duration::from_millis(50);
@@ -66,6 +70,17 @@ pub enum Reach {
     ByOwner,
 }
 
+/// From when on a peer that has ended or left accesses no region of this host, where peers reach regions
+/// by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutOff {
+    /// When its end is reported: the transport refuses whatever the peer does from then on.
+    AtEnd,
+    /// When the transport says so with [`Control::stopped`](crate::Control::stopped). A peer that has
+    /// mapped a region may use it as long as its process runs, whatever its connection does.
+    AtStop,
+}
+
 /// How a host says goodbye.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goodbye {
@@ -90,6 +105,8 @@ pub struct Config {
     pub loss_bound: Option<Duration>,
     /// How importers reach regions.
     pub reach: Reach,
+    /// From when on a peer that is gone accesses no region.
+    pub cut_off: CutOff,
     /// How a host says goodbye.
     pub goodbye: Goodbye,
     /// How long a revocation waits for importers; `None`: until they have quiesced or are lost.

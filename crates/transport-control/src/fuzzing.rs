@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use primitive::limits::PENDING_REQUESTS;
 use transport_api::{HostId, RegionKey};
 
-use crate::config::{Config, Goodbye, Reach};
+use crate::config::{Config, CutOff, Goodbye, Reach};
 use crate::control::Control;
 use crate::message::Message;
 use crate::output::Output;
@@ -26,9 +26,10 @@ const PEERS: [HostId; 2] = [HostId(1), HostId(2)];
 /// When that does not hold.
 pub fn control_plane(now: Instant, data: &[u8]) {
     let mut script = Script(data);
-    let goodbye = match script.byte() {
-        Some(0) => Goodbye::Message,
-        Some(_) => Goodbye::DataPath,
+    let (goodbye, cut_off) = match script.byte() {
+        Some(0) => (Goodbye::Message, CutOff::AtEnd),
+        Some(2) => (Goodbye::Message, CutOff::AtStop),
+        Some(_) => (Goodbye::DataPath, CutOff::AtEnd),
         None => return,
     };
     let config = Config {
@@ -36,6 +37,7 @@ pub fn control_plane(now: Instant, data: &[u8]) {
         hosts: 3,
         loss_bound: Some(Duration::from_secs(1)),
         reach: Reach::Direct,
+        cut_off,
         goodbye,
         revocation_timeout: None,
     };
@@ -90,6 +92,7 @@ impl Host {
             }
             10 => self.poll(),
             11 => control.closing(now, peer),
+            15 => control.stopped(peer),
             // A message whose fields are likely to mean something.
             12 => {
                 let mut bytes = vec![script.byte().unwrap_or(0) % 12];

@@ -8,7 +8,7 @@
 //! ```text
 //!   threads of the program               service thread of the transport
 //!     export  revoke  begin_import         receive  left  lose  disconnected    (from connections)
-//!     cancel_import  leave                 quiesced                   (from the runtime threads)
+//!     cancel_import  leave                 stopped  quiesced          (from the runtime threads)
 //!            \                                /
 //!             v                              v
 //!            +--------------------------------+
@@ -61,8 +61,8 @@ pub mod testing;
 mod violation;
 
 pub use config::{
-    ANSWER_GRACE, CLOSING_GRACE, Config, Description, Export, Goodbye, HEARTBEATS_PER_BOUND,
-    LEAVE_GRACE, Medium, Reach,
+    ANSWER_GRACE, CLOSING_GRACE, Config, CutOff, Description, Export, Goodbye,
+    HEARTBEATS_PER_BOUND, LEAVE_GRACE, Medium, Reach, STOP_GRACE,
 };
 pub use control::{Control, ImportId};
 pub use export_guard::{ExportGuard, Revoker};

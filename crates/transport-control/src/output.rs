@@ -62,8 +62,8 @@ pub enum Output<M: Medium> {
         /// Counts the inhibitions of this host.
         epoch: u64,
     },
-    /// A revocation of this host has ended: no importer uses the region any more, and its memory is
-    /// free.
+    /// A revocation of this host has ended. If no host is `busy`, no importer uses the region any
+    /// more, and its memory is free.
     Revoked {
         /// What waits for it.
         requester: Option<M::Requester>,
@@ -73,8 +73,9 @@ pub enum Output<M: Medium> {
         generation: u32,
         /// The transport's part of the region.
         export: M::Export,
-        /// Whether all importers have quiesced or are lost. If not, the revocation timed out.
-        is_quiet: bool,
+        /// The importers that may still use the region: they have neither quiesced nor certainly
+        /// stopped, and the revocation waits for them no longer.
+        busy: Vec<HostId>,
     },
     /// All peers have seen that this host leaves, are gone, or took too long.
     Departed {

@@ -132,6 +132,35 @@ fn a_full_send_queue_defers_and_loses_nothing() {
     }
 }
 
+/// A revocation that waits for a thread of its host ends with an error when the service thread does,
+/// which alone hears of it; so does one that begins later.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_revocation_without_a_service_thread_ends_and_claims_nothing() {
+    let hosts = common::hosts(2, 2);
+    let (host, key) = (&hosts[0], RegionKey(1));
+    let mut lanes = [0, 1].map(|thread| host.lane(thread, HostId(0)).unwrap());
+    for has_ended in [false, true] {
+        let _region = host.export(key, 64, Rights::ALL.into()).unwrap();
+        let _own = host.import(HostId(0), key, SOON).unwrap();
+        host.begin_revoke(0, key, 7).unwrap();
+        if !has_ended {
+            host.sever();
+        }
+        let (start, mut end) = (Instant::now(), None);
+        while end.is_none() {
+            assert!(start.elapsed() < SOON, "the revocation hangs");
+            lanes[0].poll(&mut |event| match event {
+                Event::Completed { token: 7, .. } => end = Some(Ok(())),
+                Event::Failed { token: Some(7), error } => end = Some(Err(error)),
+                _ => {}
+            });
+        }
+        let busy = OpError::NotQuiet { key, hosts: vec![HostId(0)] };
+        assert_eq!(end, Some(Err(busy)), "its other thread may use the region");
+    }
+}
+
 /// Says in the environment of a started test that its locked memory is limited.
 const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
 

@@ -12,13 +12,19 @@ use std::{env, fs, thread};
 
 use gossamer_transport_shm::{Leader, Neighbours, ShmTransport};
 use primitive::limits::PENDING_REQUESTS;
+use primitive::sync::Ordering;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType, send, sockopt};
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, getppid, pidfd_getfd, pidfd_open};
-use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, Rights, Tag, Transport};
+use rustix::process::{
+    PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, getppid, getrlimit, pidfd_getfd,
+    pidfd_open, setrlimit,
+};
+use transport_api::{
+    Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionKey, Rights, Tag, Transport,
+};
 use transport_control::Message;
 
 /// Which part a started process plays; unset in the process that runs the tests.
@@ -29,9 +35,13 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 const BUILD: [u8; 32] = [0xb2; 32];
 
-/// A region that the leader exports, and one that it does not.
+/// Regions that the leader exports, and one that it does not.
 const EXPORTED: u64 = 1;
+const SECOND: u64 = 2;
 const UNKNOWN: u64 = 99;
+
+/// How the host ends whose revocation has failed as it must.
+const HAS_FAILED: u8 = 9;
 
 /// Far more imports than a peer may have unanswered.
 const FLOOD: u64 = 50 * PENDING_REQUESTS as u64;
@@ -39,11 +49,19 @@ const FLOOD: u64 = 50 * PENDING_REQUESTS as u64;
 /// As many packets as each import of a flood gets into.
 const WITHIN: u64 = PENDING_REQUESTS as u64 / 2;
 
-const TESTS: [(&str, fn()); 4] = [
+const TESTS: [(&str, fn()); 6] = [
     ("imports_without_end_are_a_violation", imports_without_end_are_a_violation),
     ("answers_left_unread_are_a_violation", answers_left_unread_are_a_violation),
     ("many_imports_within_the_limit_are_none", many_imports_within_the_limit_are_none),
     ("a_sabotaged_alarm_neither_blocks_nor_is_lost", a_sabotaged_alarm_neither_blocks_nor_is_lost),
+    (
+        "a_process_without_connection_is_quiet_when_it_ends",
+        a_process_without_connection_is_quiet_when_it_ends,
+    ),
+    (
+        "a_host_that_cannot_watch_its_peers_claims_nothing",
+        a_host_that_cannot_watch_its_peers_claims_nothing,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -53,6 +71,8 @@ fn main() -> ExitCode {
         Ok("unread") => flood(EXPORTED, FLOOD),
         Ok("within") => flood(UNKNOWN, WITHIN),
         Ok("sabotage") => sabotage(),
+        Ok("mute") => mute(),
+        Ok("unwatched") => unwatched(),
         Ok(other) => panic!("no role {other}"),
     }
 }
@@ -182,6 +202,91 @@ fn many_imports_within_the_limit_are_none() {
     let end = end_of(&rack, HostId(1));
     let PeerEvent::Lost(_, LossReason::ProcessEnded { how, .. }) = &end else { panic!("{end:?}") };
     assert_eq!(how, "exit status 7");
+}
+
+/// Imports two regions, closes its connection, and runs on with both mapped.
+fn mute() -> ExitCode {
+    let rack = ShmTransport::join_leader(&BUILD).expect("to join");
+    let import = |key| rack.import(HostId(0), RegionKey(key), DEADLINE).expect("an import");
+    let _regions = [EXPORTED, SECOND].map(import);
+    rack.sever();
+    thread::sleep(DEADLINE * 2);
+    ExitCode::FAILURE
+}
+
+/// How the revocation that was begun with `token` on thread 0 has ended.
+fn end_of_revocation(own: &mut dyn Lane, token: u64) -> Result<(), OpError> {
+    let (start, mut end) = (Instant::now(), None);
+    while end.is_none() {
+        own.poll(&mut |event| match event {
+            Event::Completed { token: t, .. } if t == token => end = Some(Ok(())),
+            Event::Failed { token: Some(t), error } if t == token => end = Some(Err(error)),
+            _ => {}
+        });
+        assert!(start.elapsed() < DEADLINE, "the revocation hangs");
+        thread::yield_now();
+    }
+    end.expect("an end")
+}
+
+fn a_process_without_connection_is_quiet_when_it_ends() {
+    let (rack, child) = rack_with("mute");
+    let export = |key| rack.export(RegionKey(key), 4096, Rights::ALL.into()).expect("an export");
+    let _regions = [EXPORTED, SECOND].map(export);
+    let end = end_of(&rack, HostId(1));
+    let PeerEvent::Lost(_, LossReason::Connection(_)) = &end else { panic!("{end:?}") };
+    let mut own = rack.lane(0, HostId(0)).expect("a lane");
+    let key = RegionKey(EXPORTED);
+    rack.begin_revoke(0, key, 7).expect("a revocation");
+    let busy = OpError::NotQuiet { key, hosts: vec![HostId(1)] };
+    assert_eq!(end_of_revocation(&mut *own, 7), Err(busy));
+    rack.begin_revoke(0, RegionKey(SECOND), 8).expect("a revocation");
+    drop(child);
+    assert_eq!(end_of_revocation(&mut *own, 8), Ok(()), "the process has ended");
+}
+
+/// Exports a region, and revokes it when its service thread fails at once, because `poll` takes no
+/// more descriptors than the limit of them.
+fn unwatched() -> ExitCode {
+    let rack = ShmTransport::join_leader(&BUILD).expect("to join");
+    let key = RegionKey(EXPORTED);
+    let region = rack.export(key, 4096, Rights::ALL.into()).expect("an export");
+    let mut own = rack.lane(0, HostId(1)).expect("a lane");
+    while region.memory().load(0, Ordering::Acquire) == 0 {
+        thread::yield_now();
+    }
+    let limit = Rlimit { current: Some(1), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).expect("a lower limit");
+    rack.begin_revoke(0, key, 7).expect("a revocation");
+    let busy = OpError::NotQuiet { key, hosts: vec![HostId(0)] };
+    match end_of_revocation(&mut *own, 7) {
+        Err(error) if error == busy => ExitCode::from(HAS_FAILED),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn a_host_that_cannot_watch_its_peers_claims_nothing() {
+    let (rack, _child) = rack_with("unwatched");
+    let remote = rack.import(HostId(1), RegionKey(EXPORTED), DEADLINE).expect("an import");
+    let mut lane = rack.lane(0, HostId(1)).expect("a lane");
+    lane.signal(&remote, 0, 1).expect("a signal");
+    let (start, mut end) = (Instant::now(), None);
+    while end.is_none() {
+        // Rarely, so that this thread may be in an operation when the region is revoked.
+        thread::sleep(Duration::from_millis(200));
+        lane.poll(&mut |event| {
+            if let Event::Peer(event) = event {
+                end = Some(event);
+            }
+        });
+        assert!(start.elapsed() < DEADLINE, "the end goes unnoticed");
+    }
+    let end = end.expect("an end");
+    let how = format!("exit status {HAS_FAILED}");
+    let PeerEvent::Lost(_, LossReason::ProcessEnded { how: h, .. }) = &end else {
+        panic!("{end:?}")
+    };
+    assert_eq!(*h, how);
 }
 
 /// Host `host` of two that share a machine, in a rack of three.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gossamer_transport_shm::ShmTransport;
-use transport_api::{Event, HostId, Lane, RegionError, RegionKey, Rights, Transport};
+use transport_api::{Event, HostId, Lane, OpError, RegionError, RegionKey, Rights, Transport};
 
 /// How long anything here may take before it counts as hung.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -21,14 +21,17 @@ fn lane(transport: &ShmTransport, thread: u32, peer: u32) -> Box<dyn Lane> {
     transport.lane(thread, HostId(peer)).expect("a lane")
 }
 
-/// Polls `lane` for up to `time`, until an import or a revocation that `TOKEN` names has ended: the
-/// error of an import, if it has one.
+/// Polls `lane` for up to `time`, until an import or a revocation that `TOKEN` names has ended: its
+/// error, if it has one.
 fn ends(lane: &mut dyn Lane, time: Duration) -> Option<Result<(), RegionError>> {
     let (start, mut end) = (Instant::now(), None);
     while end.is_none() && start.elapsed() < time {
         lane.poll(&mut |event| match event {
             Event::Completed { token: TOKEN, .. } => end = Some(Ok(())),
             Event::Imported { token: TOKEN, result } => end = Some(result.map(drop)),
+            Event::Failed { token: Some(TOKEN), error: OpError::NotQuiet { key, hosts } } => {
+                end = Some(Err(RegionError::NotQuiet { key, hosts }));
+            }
             _ => {}
         });
         thread::yield_now();
@@ -72,7 +75,7 @@ fn a_revocation_waits_for_threads_of_the_owner() {
 }
 
 #[test]
-fn a_revocation_waits_for_no_thread_without_a_lane_and_no_host_that_is_lost() {
+fn a_revocation_waits_for_no_thread_without_a_lane() {
     let [owner, importer] = hosts();
     let _region = owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
     let _remote = importer.import(HostId(0), KEY, DEADLINE).expect("an import");
@@ -82,15 +85,66 @@ fn a_revocation_waits_for_no_thread_without_a_lane_and_no_host_that_is_lost() {
     assert!(ends(&mut *own, WHILE).is_none(), "a thread may be in an operation");
     drop(idle);
     assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))), "the thread has no lane");
+}
 
-    let _region = owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
+/// Whether a revocation has ended because `busy` may still use the region.
+fn is_not_quiet(end: &Option<Result<(), RegionError>>, busy: HostId) -> bool {
+    matches!(end, Some(Err(RegionError::NotQuiet { key: KEY, hosts })) if *hosts == [busy])
+}
+
+/// Where hosts are threads of one process, a host that is lost may use the region for ever.
+#[test]
+fn a_host_that_is_lost_may_use_the_region_while_its_process_runs() {
+    for is_lost_before in [false, true] {
+        let [owner, importer] = hosts();
+        let _region = owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
+        let remote = importer.import(HostId(0), KEY, DEADLINE).expect("an import");
+        let mut second = lane(&importer, 1, 0);
+        let mut own = lane(&owner, 0, 0);
+        let mut to_importer = lane(&owner, 0, 1);
+        if is_lost_before {
+            importer.sever();
+            let (start, mut is_lost) = (Instant::now(), false);
+            while !is_lost {
+                to_importer.poll(&mut |event| is_lost |= matches!(event, Event::Peer(_)));
+                assert!(start.elapsed() < DEADLINE, "its loss goes unnoticed");
+            }
+            second.signal(&remote, 0, 2).expect("a signal: the region is mapped");
+        }
+        owner.begin_revoke(0, KEY, TOKEN).expect("a revocation");
+        assert!(ends(&mut *own, WHILE).is_none(), "a thread may be in an operation");
+        importer.sever();
+        let end = ends(&mut *own, DEADLINE);
+        assert!(is_not_quiet(&end, HostId(1)), "{end:?}");
+        second.poll(&mut |_| ());
+    }
+}
+
+/// A host whose service thread has ended watches no process: it claims nothing of its peers, and its
+/// own threads count as before.
+#[test]
+fn a_revocation_without_a_service_thread_ends_and_claims_nothing() {
+    let [owner, importer] = hosts();
+    let export = || owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
+    let mut own = lane(&owner, 0, 0);
+    let mut other = lane(&owner, 1, 0);
+    let region = export();
     let _remote = importer.import(HostId(0), KEY, DEADLINE).expect("an import");
-    let mut second = lane(&importer, 1, 0);
+    let _importing = lane(&importer, 0, 0);
     owner.begin_revoke(0, KEY, TOKEN).expect("a revocation");
     assert!(ends(&mut *own, WHILE).is_none(), "a thread may be in an operation");
-    importer.sever();
-    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))), "the host is lost");
-    second.poll(&mut |_| ());
+    owner.sever();
+    let end = ends(&mut *own, DEADLINE);
+    assert!(is_not_quiet(&end, HostId(1)), "{end:?}");
+    drop(region);
+
+    let region = export();
+    let _own_import = owner.import(HostId(0), KEY, DEADLINE).expect("an import");
+    owner.begin_revoke(0, KEY, TOKEN).expect("a revocation");
+    assert!(ends(&mut *own, WHILE).is_none(), "the other thread may be in an operation");
+    other.poll(&mut |_| ());
+    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))), "only own threads used it");
+    drop(region);
 }
 
 #[test]

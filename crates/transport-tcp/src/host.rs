@@ -16,7 +16,7 @@ use primitive::sync::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::epoll;
 use transport_api::park_word::ParkWord;
 use transport_api::{
-    Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, QuietPoints, RegionKey,
+    Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, QuietPoints, RegionKey, Waiting,
 };
 use transport_control::Config;
 
@@ -96,6 +96,8 @@ pub(crate) struct Host {
     pub(crate) poll_tracker: PollTracker,
     /// Of lanes of this host to itself.
     pub(crate) quiet_points: QuietPoints,
+    /// By thread: what it has sent to threads of this host that have not taken it.
+    untaken: Vec<Mutex<Waiting>>,
     pub(crate) plane: SharedPlane,
     /// By host number, this host included.
     peers: Vec<Peer>,
@@ -120,6 +122,7 @@ impl Host {
             event_queues: EventQueues::new(local, hosts, threads),
             poll_tracker: PollTracker::new(threads),
             quiet_points: QuietPoints::new(threads),
+            untaken: (0..threads).map(|_| Mutex::default()).collect(),
             plane: SharedPlane::new(config),
             peers,
             thread_states,
@@ -133,6 +136,12 @@ impl Host {
 
     pub(crate) fn thread_state(&self, thread: u32) -> &ThreadState {
         &self.thread_states[thread as usize]
+    }
+
+    /// What `thread` has sent to threads of this host that have not taken it.
+    pub(crate) fn untaken(&self, thread: u32) -> MutexGuard<'_, Waiting> {
+        // Counts are right also after a panic with this lock.
+        self.untaken[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether `host` is this one, or one that it is connected with.

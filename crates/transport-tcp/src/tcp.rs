@@ -14,7 +14,7 @@ use transport_api::{
     ThreadId, Transport, deadline,
 };
 use transport_control::{
-    Config, Goodbye, HEARTBEATS_PER_BOUND, Importer, LEAVE_GRACE, Reach, Requester,
+    Config, CutOff, Goodbye, HEARTBEATS_PER_BOUND, Importer, LEAVE_GRACE, Reach, Requester,
 };
 
 use crate::conn::Conn;
@@ -106,6 +106,7 @@ impl TcpTransport {
             hosts: hosts as u32,
             loss_bound: Some(bound),
             reach: Reach::ByOwner,
+            cut_off: CutOff::AtEnd,
             goodbye: Goodbye::DataPath,
             revocation_timeout: None,
         };

@@ -11,7 +11,7 @@ use gossamer_transport_tcp::{Credentials, TcpTransport};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, HostId, Lane, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
+    Event, HostId, Lane, Namespace, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -193,12 +193,14 @@ fn a_lane_tells_what_its_peer_does_not_take() {
     const MANY: usize = 100_000;
     let [sender, receiver] = rack(1);
     let mut lane = sender.lane(0, HostId(1)).expect("a lane");
-    assert_eq!(lane.waiting_bulk(), 0);
+    assert_eq!(lane.waiting_bulk(Tag(7).namespace()), 0);
     for _ in 0..MANY {
         lane.bulk(0, Tag(7), vec![1; 20]).expect("a payload");
     }
     lane.flush().expect("a flush");
-    assert!(lane.waiting_bulk() > MANY * 20 / 2, "{} bytes", lane.waiting_bulk());
+    let waiting = lane.waiting_bulk(Tag(7).namespace());
+    assert!(waiting > MANY * 20 / 2, "{waiting} bytes");
+    assert_eq!(lane.waiting_bulk(Namespace::SEGMENTS), 0, "none of another layer");
     let (mut back, mut taken, start) =
         (receiver.lane(0, HostId(0)).expect("a lane"), 0, Instant::now());
     while taken < MANY {
@@ -206,7 +208,39 @@ fn a_lane_tells_what_its_peer_does_not_take() {
         lane.poll(&mut |_| ());
         assert!(start.elapsed() < DEADLINE, "{taken} payloads");
     }
-    assert_eq!(lane.waiting_bulk(), 0);
+    assert_eq!(lane.waiting_bulk(Tag(7).namespace()), 0);
+}
+
+/// A revocation waits for threads of its host alone, also when the service thread has ended.
+#[test]
+fn a_revocation_without_a_service_thread_waits_for_the_threads_of_its_host() {
+    const WHILE: Duration = Duration::from_millis(50);
+    let [owner, _other] = rack(2);
+    let mut lanes = [0, 1].map(|thread| owner.lane(thread, HostId(0)).expect("a lane"));
+    let ends = |lane: &mut dyn Lane, time: Duration| {
+        let (start, mut end) = (Instant::now(), None);
+        while end.is_none() && start.elapsed() < time {
+            lane.poll(&mut |event| match event {
+                Event::Completed { token: 7, .. } => end = Some(Ok(())),
+                Event::Failed { token: Some(7), error } => end = Some(Err(error)),
+                _ => {}
+            });
+            thread::yield_now();
+        }
+        end
+    };
+    for has_ended in [false, true] {
+        let _region = owner.export(RegionKey(1), 64, Rights::ALL.into()).expect("an export");
+        let _remote = owner.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
+        owner.begin_revoke(0, RegionKey(1), 7).expect("a revocation");
+        if !has_ended {
+            owner.sever();
+        }
+        let [first, second] = &mut lanes;
+        assert_eq!(ends(&mut **first, WHILE), None, "the other thread may be in an operation");
+        second.poll(&mut |_| ());
+        assert_eq!(ends(&mut **first, DEADLINE), Some(Ok(())));
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Access, Event, HostId, Lane, LaneError, OpError, Parker, Region, RegionError, RegionKey,
-    RemoteRegion, Tag, Transport,
+    Access, Event, HostId, Lane, LaneError, Namespace, OpError, Parker, Region, RegionError,
+    RegionKey, RemoteRegion, Tag, Transport,
 };
 
 pub(super) struct Copying(Arc<dyn Transport>);
@@ -176,6 +176,12 @@ impl Lane for CopyingLane {
     }
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.inner.bulk(thread, tag, payload)
+    }
+    fn waiting_notifications(&self) -> usize {
+        self.inner.waiting_notifications()
+    }
+    fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.inner.waiting_bulk(namespace)
     }
     fn flush(&mut self) -> Result<(), OpError> {
         for started in self.started.drain(..) {

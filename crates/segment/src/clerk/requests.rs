@@ -159,7 +159,7 @@ fn answer(
         entry.encode().iter().for_each(|word| payload.extend_from_slice(&word.to_ne_bytes()));
     }
     progress.start(from.host, |lane| {
-        if lane.waiting_bulk() > WAITING_BYTES {
+        if lane.waiting_bulk(Namespace::SEGMENTS) > WAITING_BYTES {
             return Err(Violation("lookups whose answers it does not take".into()));
         }
         // A peer that is gone needs no answer.

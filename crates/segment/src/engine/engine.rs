@@ -241,7 +241,8 @@ impl Engine {
     /// Revokes a region of this host, and waits until no operation touches its memory.
     ///
     /// # Errors
-    /// [`RegionError::Unknown`]; [`RegionError::PeerLost`], of this host, if the rack ends first.
+    /// [`RegionError::Unknown`]; [`RegionError::NotQuiet`]; [`RegionError::PeerLost`], of this host, if
+    /// the rack ends first.
     #[track_caller]
     pub(crate) fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
         let (transport, local) = (&self.shared.transport, self.shared.local());
@@ -249,9 +250,11 @@ impl Engine {
             .progress
             .begin_with(local, |token| transport.begin_revoke(self.thread, key, token))?;
         match self.wait(revocation) {
+            Ok(_) => Ok(()),
             Err(OpError::PeerLost(host, reason)) => Err(RegionError::PeerLost(host, reason)),
-            // No other error ends a revocation.
-            Ok(_) | Err(_) => Ok(()),
+            Err(OpError::NotQuiet { key, hosts }) => Err(RegionError::NotQuiet { key, hosts }),
+            // No other error ends a revocation; what has failed has not waited.
+            Err(_) => Err(RegionError::NotQuiet { key, hosts: Vec::new() }),
         }
     }
 }

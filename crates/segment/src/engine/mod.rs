@@ -6,6 +6,7 @@ mod attach;
 // The engine of this folder.
 #[allow(clippy::module_inception)]
 mod engine;
+mod notifying;
 mod server;
 mod transfer;
 mod windows;

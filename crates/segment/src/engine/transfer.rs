@@ -25,7 +25,7 @@ pub(crate) enum Atomic {
 /// Writing.
 impl Engine {
     /// `len` bytes of the staging memory.
-    fn staging(&self, len: usize) -> SharedBytes {
+    pub(super) fn staging(&self, len: usize) -> SharedBytes {
         self.staging.get_or_init(|| SharedBytes::heap(PIECE)).slice(0, len)
     }
 
@@ -40,7 +40,7 @@ impl Engine {
         notify: Option<u32>,
     ) -> Result<(), OpError> {
         let host = to.owner();
-        self.reserve(host, bytes.len())?;
+        self.reserve(to, bytes.len(), notify.is_some())?;
         let staging = self.staging(bytes.len());
         staging.write_from(0, bytes);
         let mut lane = self.progress.lane(host).borrow_mut();
@@ -81,7 +81,7 @@ impl Engine {
         thread: u32,
     ) -> Result<(), OpError> {
         let nothing = self.staging(0);
-        self.reserve(on.owner(), 0)?;
+        self.reserve(on, 0, true)?;
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         let started = lane.write_notify(on, at, &nothing, thread, len);
         if started.is_err() {
@@ -91,28 +91,18 @@ impl Engine {
         lane.flush()
     }
 
-    /// Waits until a notification of `host` need not wait.
+    /// Waits until a notification of the owner of `on` need not wait.
     ///
     /// # Panics
     /// If it would wait where that is impossible.
     #[track_caller]
-    pub(crate) fn make_room(&self, host: HostId) -> Result<(), OpError> {
-        self.reserve(host, 0)?;
-        self.windows.take_back(host, 0);
+    pub(crate) fn make_room(&self, on: &RemoteRegion) -> Result<(), OpError> {
+        self.reserve(on, 0, true)?;
+        self.windows.take_back(on.owner(), 0);
         Ok(())
     }
 
-    /// Whether a write of `bytes` to a segment of `host` need not wait.
-    pub(crate) fn has_room(&self, host: HostId, bytes: usize) -> bool {
-        self.windows.has_room(host, bytes)
-    }
-
-    #[track_caller]
-    fn reserve(&self, host: HostId, bytes: usize) -> Result<(), OpError> {
-        self.windows.reserve(host, bytes, || self.begin_fence(host), |fence| self.wait(fence))
-    }
-
-    fn begin_fence(&self, host: HostId) -> Result<Operation, OpError> {
+    pub(super) fn begin_fence(&self, host: HostId) -> Result<Operation, OpError> {
         self.progress.begin(host, |lane, token| lane.fence(token))
     }
 

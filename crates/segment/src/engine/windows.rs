@@ -26,7 +26,7 @@ pub(crate) const PIECE: usize = 64 << 10;
 
 /// Approximate bytes that a lane keeps for each write besides its data. It limits writes without
 /// data, which only notify, as well.
-const OVERHEAD: usize = 64;
+pub(super) const OVERHEAD: usize = 64;
 
 /// Bytes after which a fence is begun.
 const WINDOW: u64 = 256 << 10;
@@ -190,6 +190,22 @@ impl Windows {
         let ended = ended.iter().rev().find(|(_, fence)| fence.has_ended());
         let done = ended.map_or(0, |(mark, _)| *mark).max(window.done.get());
         window.begun.get() + cost <= done + LIMIT
+    }
+
+    /// Waits as [`fence`](Self::fence) does. A refusal is returned, and kept for the next fence of a
+    /// caller.
+    pub(super) fn look(
+        &self,
+        host: HostId,
+        begin: impl Fn() -> Result<Operation, OpError>,
+        wait: impl Fn(Operation) -> Result<u64, OpError>,
+    ) -> Result<Option<OpError>, OpError> {
+        let window = self.of(host);
+        let (mark, fence) = window.begin(begin)?;
+        let ended = wait(fence);
+        let refused = ended.as_ref().err().cloned();
+        window.note(mark, ended)?;
+        Ok(refused)
     }
 
     /// Waits until everything has taken effect that was begun before; returns the first operation that

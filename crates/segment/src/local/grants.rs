@@ -1,11 +1,11 @@
 //! [`Grants`]: the access of each host to a segment, and changing it while hosts use it.
 //!
 //! ```text
-//!   exported --revoke, wait until quiet--> not exported --export the same memory--> exported
-//!                                               |  ^
-//!                                        failed |  | changed again
-//!                                               v  |
-//!                                           not exported: no host has access
+//!   Exported --revoke--> Withdrawing --quiet--> Quiet --export the same memory--> Exported
+//!                            |                   |  ^
+//!        may still be used:  |            failed |  | changed again
+//!        for good            v                   v  |
+//!                       Withdrawing             Quiet: no host has access
 //! ```
 //!
 //! The name stays published with the segment's own generation, so importers of the revoked export
@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use transport_api::{Access, Region, RegionError, RegionKey, Rights};
+use transport_api::{Access, HostId, Region, RegionError, RegionKey, Rights};
 
 use crate::engine::Engine;
 use crate::error::{Label, SegmentError};
@@ -32,15 +32,25 @@ pub(super) enum Change {
     Inhibited(bool),
 }
 
+/// Which hosts may use the memory.
+enum Export {
+    /// It is exported with this access.
+    Exported(Access),
+    /// It is revoked, and operations that were in flight may still access the memory: the wait for
+    /// them has not ended, or it has failed, because of these hosts. Then the memory is never
+    /// exported again.
+    Withdrawing(Vec<HostId>),
+    /// It is revoked, and no operation accesses the memory.
+    Quiet,
+}
+
 struct State {
     /// The last export, kept after its revocation: the next one exports the same memory.
     region: Region,
     /// The granted access, regardless of the inhibition.
     granted: Access,
     is_inhibited: bool,
-    /// The current access; `None` while it is not exported, because its access changes or a change
-    /// has failed.
-    now: Option<Access>,
+    export: Export,
     /// Whether a thread or fiber is changing it.
     is_changing: bool,
 }
@@ -67,14 +77,17 @@ impl Grants {
     /// Those of a segment that was exported as `region`.
     pub(super) fn new(label: Label, region: Region) -> Self {
         let (key, first) = (region.key(), region.access().clone());
-        let (granted, now) = (first.clone(), Some(first.clone()));
-        let state = State { region, granted, is_inhibited: false, now, is_changing: false };
+        let (granted, export) = (first.clone(), Export::Exported(first.clone()));
+        let state = State { region, granted, is_inhibited: false, export, is_changing: false };
         Self { label, key, first, state: Mutex::new(state) }
     }
 
     /// The current access.
     pub(super) fn now(&self) -> Access {
-        self.state.lock().now.clone().unwrap_or_else(Access::none)
+        match &self.state.lock().export {
+            Export::Exported(access) => access.clone(),
+            Export::Withdrawing(_) | Export::Quiet => Access::none(),
+        }
     }
 
     /// Whether writes are inhibited.
@@ -105,7 +118,7 @@ impl Grants {
     ///
     /// # Errors
     /// [`SegmentError::Broader`], and nothing has changed; [`SegmentError::NotExported`], and no host
-    /// has access; [`SegmentError::RackEnded`].
+    /// has access; [`SegmentError::NotQuiet`], [`SegmentError::RackEnded`].
     #[track_caller]
     pub(super) fn change(&self, engine: &Engine, change: Change) -> Result<(), SegmentError> {
         if let Change::Access(access) = &change {
@@ -127,12 +140,10 @@ impl Grants {
             } else {
                 granted.clone()
             };
-            if state.now.as_ref() == Some(&access) {
+            if matches!(&state.export, Export::Exported(now) if *now == access) {
                 (state.granted, state.is_inhibited) = (granted, is_inhibited);
                 return Ok(());
             }
-            // From here on, until it is exported again.
-            state.now = None;
             (state.region.clone(), granted, is_inhibited, access)
         };
         self.withdraw(engine)?;
@@ -141,7 +152,8 @@ impl Grants {
         })?;
         let before = {
             let mut state = self.state.lock();
-            (state.granted, state.is_inhibited, state.now) = (granted, is_inhibited, Some(access));
+            (state.granted, state.is_inhibited) = (granted, is_inhibited);
+            state.export = Export::Exported(access);
             std::mem::replace(&mut state.region, again)
         };
         // Without the lock: dropping a region calls the transport.
@@ -154,18 +166,39 @@ impl Grants {
     pub(super) fn revoke(&self, engine: &Engine) -> Result<(), SegmentError> {
         engine.check_may_wait("a revocation");
         let _turn = self.take_turn(engine);
-        let was_exported = self.state.lock().now.take().is_some();
-        if was_exported { self.withdraw(engine) } else { Ok(()) }
+        self.withdraw(engine)
     }
 
-    /// Revokes the last export, and waits until no operation accesses the memory.
+    /// Revokes the last export, unless it is revoked, and waits until no operation accesses the memory.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotQuiet`], also if an earlier wait has failed; [`SegmentError::RackEnded`].
     #[track_caller]
     fn withdraw(&self, engine: &Engine) -> Result<(), SegmentError> {
+        {
+            let mut state = self.state.lock();
+            match &state.export {
+                Export::Quiet => return Ok(()),
+                Export::Withdrawing(hosts) => return Err(self.not_quiet(hosts.clone())),
+                // From here on, until operations have certainly ended.
+                Export::Exported(_) => state.export = Export::Withdrawing(Vec::new()),
+            }
+        }
         match engine.revoke(self.key) {
-            // An earlier change failed after its revocation.
-            Ok(()) | Err(RegionError::Unknown { .. }) => Ok(()),
+            Ok(()) => {
+                self.state.lock().export = Export::Quiet;
+                Ok(())
+            }
+            Err(RegionError::NotQuiet { hosts, .. }) => {
+                self.state.lock().export = Export::Withdrawing(hosts.clone());
+                Err(self.not_quiet(hosts))
+            }
             Err(RegionError::PeerLost(..)) => Err(SegmentError::RackEnded),
             Err(error) => Err(SegmentError::region(self.label.clone(), error)),
         }
+    }
+
+    fn not_quiet(&self, hosts: Vec<HostId>) -> SegmentError {
+        SegmentError::NotQuiet { segment: self.label.clone(), hosts }
     }
 }

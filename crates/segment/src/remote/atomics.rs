@@ -80,7 +80,7 @@ impl RemoteSegment {
         let segment = self.clone();
         run(&self.shared, move |engine| {
             if thread.is_some() {
-                segment.check_room(engine, 0)?;
+                segment.check_room(engine, 0, true)?;
             }
             // If only the notification is refused, the operation is not repeated.
             let mut done = None;
@@ -94,7 +94,7 @@ impl RemoteSegment {
                     Some(old) => old,
                     None => {
                         if thread.is_some() {
-                            engine.make_room(region.owner())?;
+                            engine.make_room(region)?;
                         }
                         *done.insert(engine.atomic(region, at, atomic)?)
                     }

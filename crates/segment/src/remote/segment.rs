@@ -35,7 +35,7 @@ use crate::table::Notify;
 /// | [`write`](Self::write), [`write_block`](Self::write_block) | the bytes are in flight; [`fence`](Self::fence) returns once they have arrived |
 /// | [`read`](Self::read), [`read_block`](Self::read_block) | the bytes are in the caller's buffer |
 /// | [`compare_swap`](Self::compare_swap), [`fetch_add`](Self::fetch_add) | the operation has taken effect, and its result is the old value |
-/// | [`fence`](Self::fence) | every earlier operation of this thread on segments of that host has taken effect, or the error names the first that was refused |
+/// | [`fence`](Self::fence) | every earlier operation of this thread on segments of that host has taken effect, or the error names the first that was refused; notifications may still be on their way |
 ///
 /// Operations of one thread on segments of one host take effect in their order. A word, which is
 /// eight bytes at a multiple of eight, is never torn; the words of one operation have no order among
@@ -141,7 +141,8 @@ impl RemoteSegment {
     // ---- order ---------------------------------------------------------------------------------
 
     /// Waits until every earlier operation of this thread on segments of the same host has taken
-    /// effect there. A thread that is not attached waits for those of the thread that carries out
+    /// effect there. It does not wait for notifications, which arrive when a thread of the owner takes
+    /// them. A thread that is not attached waits for those of the thread that carries out
     /// its operations.
     ///
     /// # Errors
@@ -212,8 +213,13 @@ impl RemoteSegment {
     ///
     /// # Errors
     /// [`SegmentError::WouldWait`].
-    pub(super) fn check_room(&self, engine: &Engine, bytes: usize) -> Result<(), SegmentError> {
-        if callback::is_running() && !engine.has_room(self.owner(), bytes) {
+    pub(super) fn check_room(
+        &self,
+        engine: &Engine,
+        bytes: usize,
+        notifies: bool,
+    ) -> Result<(), SegmentError> {
+        if callback::is_running() && !engine.has_room(self.owner(), bytes, notifies) {
             return Err(SegmentError::WouldWait(self.label()));
         }
         Ok(())

@@ -53,7 +53,8 @@ impl RemoteSegment {
     }
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`]).
+    /// the segment takes no notifications ([`Notify::Never`]). Waits while more than 1,024
+    /// notifications of this thread wait here for threads of the owner to take earlier ones.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -101,7 +102,7 @@ impl RemoteSegment {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
         let thread = self.thread_to_notify(is_notify_requested);
-        self.with_bytes(at, bytes, move |engine, region, bytes| {
+        self.with_bytes(at, bytes, thread.is_some(), move |engine, region, bytes| {
             engine.write(region, at, bytes, thread)
         })
     }
@@ -119,7 +120,7 @@ impl RemoteSegment {
             Some(thread) => Some((thread, notified_len(bytes.len())?)),
             None => None,
         };
-        self.with_bytes(at, bytes, move |engine, region, bytes| {
+        self.with_bytes(at, bytes, announcement.is_some(), move |engine, region, bytes| {
             match region.window() {
                 Some(window) => window.write_from(at, bytes)?,
                 None => engine.write_block(region, at, bytes)?,
@@ -131,17 +132,18 @@ impl RemoteSegment {
         })
     }
 
-    /// Runs an operation that writes bytes of the caller.
+    /// Runs an operation that writes bytes of the caller; `notifies`: it notifies the owner.
     #[track_caller]
     fn with_bytes(
         &self,
         at: usize,
         bytes: &[u8],
+        notifies: bool,
         operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
         let place = Place { at, len: bytes.len(), needs: Rights::WRITE };
         if let Some(engine) = attached(&self.shared) {
-            self.check_room(&engine, bytes.len())?;
+            self.check_room(&engine, bytes.len(), notifies)?;
             return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());

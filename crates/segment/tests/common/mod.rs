@@ -5,7 +5,7 @@
 
 use std::net::TcpListener;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use gossamer_segment::Segments;
 use primitive::SharedBytes;
 use progress::Progress;
 use transport_api::{
-    Access, Event, HostId, Lane, LaneError, OpError, Parker, Region, RegionError, RegionKey,
-    RemoteRegion, Tag, Transport,
+    Access, Event, HostId, Lane, LaneError, Namespace, OpError, Parker, Region, RegionError,
+    RegionKey, RemoteRegion, Tag, Transport,
 };
 use transport_shm::ShmTransport;
 use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
@@ -131,6 +131,8 @@ pub(crate) struct Faults {
     pub(crate) no_reexport: Arc<AtomicBool>,
     /// Lanes keep what they have to report.
     pub(crate) no_events: Arc<AtomicBool>,
+    /// No fault: the most notifications that a lane of the host has held back.
+    pub(crate) most_waiting: Arc<AtomicUsize>,
 }
 
 /// The same host, over a transport with faults.
@@ -142,7 +144,7 @@ pub(crate) fn faulty(host: &Host) -> (Host, Faults) {
 /// A lane that keeps its events while it is told to.
 struct Holding {
     lane: Box<dyn Lane>,
-    is_holding: Arc<AtomicBool>,
+    faults: Faults,
     held: Vec<Event>,
 }
 
@@ -192,13 +194,21 @@ impl Lane for Holding {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.lane.write_notify(to, at, from, thread, value)
+        let started = self.lane.write_notify(to, at, from, thread, value);
+        self.faults.most_waiting.fetch_max(self.lane.waiting_notifications(), Ordering::Relaxed);
+        started
     }
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
         self.lane.fence(token)
     }
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.lane.bulk(thread, tag, payload)
+    }
+    fn waiting_notifications(&self) -> usize {
+        self.lane.waiting_notifications()
+    }
+    fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.lane.waiting_bulk(namespace)
     }
     fn flush(&mut self) -> Result<(), OpError> {
         self.lane.flush()
@@ -209,7 +219,7 @@ impl Lane for Holding {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let held = &mut self.held;
         let moved = self.lane.poll(&mut |event| held.push(event));
-        if self.is_holding.load(Ordering::Relaxed) {
+        if self.faults.no_events.load(Ordering::Relaxed) {
             return moved;
         }
         let any = !self.held.is_empty();
@@ -268,8 +278,8 @@ impl Transport for Faulty {
         self.0.begin_import(thread, owner, key, timeout, token)
     }
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        let is_holding = self.1.no_events.clone();
-        Ok(Box::new(Holding { lane: self.0.lane(thread, peer)?, is_holding, held: Vec::new() }))
+        let (lane, faults) = (self.0.lane(thread, peer)?, self.1.clone());
+        Ok(Box::new(Holding { lane, faults, held: Vec::new() }))
     }
     fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
         self.0.parker(thread)

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::thread;
 
+use primitive::SharedBytes;
 use primitive::limits::MESSAGE_BYTES;
+use primitive::sync::Ordering;
 
 use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
-use crate::{Event, OpError, RegionKey, Rights, Tag, ThreadId};
+use crate::{Event, Namespace, OpError, RegionKey, Rights, Tag, ThreadId, WAITING_OVERHEAD};
 
 /// A payload that says where it comes from: its bytes follow from its length and `seed`.
 fn payload(seed: u64, len: usize) -> Vec<u8> {
@@ -234,6 +236,73 @@ pub fn a_notification_wakes_its_receiver(make: Make) {
             }
         };
         together(|| exchange(&mut a, 1, true), || exchange(&mut b, 2, false));
+    });
+}
+
+/// An owner that does not poll: the data arrives all the same, which a fence tells; the lane says how
+/// many notifications it holds back, and hands them on, in order, once they are taken.
+pub fn notifications_wait_for_their_receiver_and_are_counted(make: Make) {
+    /// More than any transport takes in advance.
+    const COUNT: u32 = 40_000;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let data = b.export(1, 64, Rights::ALL);
+        let to = a.import(1);
+        assert_eq!(a.lane.waiting_notifications(), 0);
+        let word = SharedBytes::heap(8);
+        for value in 0..COUNT {
+            word.store(0, u64::from(value) + 1, Ordering::Relaxed);
+            a.lane.write_notify(&to, 8, &word, 1, value).expect("a notification");
+            a.lane.flush().expect("a flush");
+            if value % 64 == 0 {
+                a.poll();
+            }
+        }
+        a.lane.fence(7).expect("a fence");
+        a.lane.flush().expect("a flush");
+        assert_eq!(a.completion(7), Ok(0));
+        assert_eq!(data.memory().load(8, Ordering::Acquire), u64::from(COUNT), "the data is there");
+        let waiting = a.lane.waiting_notifications();
+        assert!((1..=COUNT as usize).contains(&waiting), "{waiting} wait");
+        let mut expected = 0;
+        b.until("all notifications", |events| {
+            a.poll();
+            for event in events.drain(..) {
+                let is_next = matches!(event, Event::Notified { value, .. } if value == expected);
+                assert!(is_next, "{event:?} instead of notification {expected}");
+                expected += 1;
+            }
+            (expected == COUNT).then_some(())
+        });
+        assert_eq!(a.lane.waiting_notifications(), 0);
+    });
+}
+
+/// The same with bulk payloads: each counts with its bytes, in its own name space.
+pub fn payloads_that_wait_are_counted(make: Make) {
+    const COUNT: u64 = 40;
+    const LEN: usize = 256 << 10;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let tag = |number| Tag::new(Namespace::SEGMENTS, number);
+        assert_eq!(a.lane.waiting_bulk(Namespace::SEGMENTS), 0);
+        for number in 0..COUNT {
+            a.lane.bulk(1, tag(number), payload(number, LEN)).expect("a payload");
+        }
+        a.lane.flush().expect("a flush");
+        let waiting = a.lane.waiting_bulk(Namespace::SEGMENTS);
+        let most = COUNT as usize * (LEN + WAITING_OVERHEAD);
+        assert!((LEN..=most).contains(&waiting), "{waiting} bytes wait");
+        assert_eq!(a.lane.waiting_bulk(Namespace::BARE), 0, "nothing of another layer");
+        for number in 0..COUNT {
+            let seen = b.until("a payload", |events| {
+                a.poll();
+                let found = events.iter().position(|e| matches!(e, Event::Bulk { .. }))?;
+                Some(events.remove(found))
+            });
+            assert!(matches!(seen, Event::Bulk { tag: t, .. } if t == tag(number)), "{seen:?}");
+        }
+        assert_eq!(a.lane.waiting_bulk(Namespace::SEGMENTS), 0);
     });
 }
 

@@ -87,6 +87,7 @@ macro_rules! conformance {
             payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
             a_notification_follows_its_data, a_notification_says_how_much,
             a_notification_wakes_its_receiver,
+            notifications_wait_for_their_receiver_and_are_counted, payloads_that_wait_are_counted,
             bad_payloads_are_refused,
         });
         $crate::conformance!(@tests [$(#[$attribute])*] $make: life {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use transport_api::{HostId, LossReason, PeerEvent};
 
-use crate::config::{CLOSING_GRACE, Config, Goodbye, Medium};
+use crate::config::{CLOSING_GRACE, Config, CutOff, Goodbye, Medium};
 use crate::control::exports::Exports;
 pub use crate::control::imports::ImportId;
 use crate::control::imports::Imports;
@@ -50,7 +50,7 @@ enum Timer {
 /// | Caller | Calls |
 /// |---|---|
 /// | the transport when the rack is complete | [`new`](Self::new), then [`connected`](Self::connected) for each peer |
-/// | the service thread, for what happens on connections | [`receive`](Self::receive), [`traffic`](Self::traffic), [`set_writable`](Self::set_writable), [`left`](Self::left), [`closing`](Self::closing), [`lose`](Self::lose), [`disconnected`](Self::disconnected) |
+/// | the service thread, for what happens on connections | [`receive`](Self::receive), [`traffic`](Self::traffic), [`set_writable`](Self::set_writable), [`left`](Self::left), [`closing`](Self::closing), [`lose`](Self::lose), [`disconnected`](Self::disconnected), [`stopped`](Self::stopped) |
 /// | threads of the program, which then wake the service thread | [`export`](Self::export), [`revoke`](Self::revoke), [`begin_import`](Self::begin_import), [`cancel_import`](Self::cancel_import), [`leave`](Self::leave) |
 /// | the service thread or the runtime threads, after [`Output::Inhibit`] | [`quiesced`](Self::quiesced) |
 /// | the service thread, after any of these and when a time has come | [`poll`](Self::poll) until `None`, then [`next_timeout`](Self::next_timeout) |
@@ -84,6 +84,8 @@ pub struct Control<M: Medium> {
     number: u64,
     /// What waits for this host's goodbye to be seen; `None` before it has begun.
     leaving: Option<Vec<M::Requester>>,
+    /// Whether this host has ended, and watches its peers no more.
+    is_closed: bool,
 }
 
 /// For the transport, when the rack is complete.
@@ -103,6 +105,7 @@ impl<M: Medium> Control<M> {
             last: config.local,
             number: 0,
             leaving: None,
+            is_closed: false,
         }
     }
 
@@ -153,6 +156,9 @@ impl<M: Medium> Control<M> {
                 self.inhibit_for(from, number, (key, generation))
             }
             Message::LeaveSeen => self.leave_seen(from),
+            Message::Quiesced { number } if !has_left || self.config.cut_off == CutOff::AtStop => {
+                self.quiesced_at(from, number)
+            }
             // It starts nothing more, and what it had asked for has ended.
             _ if has_left => Ok(()),
             Message::Import { number, key, timeout } => {
@@ -165,7 +171,7 @@ impl<M: Medium> Control<M> {
             Message::Imported { number, region } => {
                 self.answered(from, number, Ok((region, attachment, None)))
             }
-            Message::Quiesced { number } => self.quiesced_at(from, number),
+            Message::Quiesced { .. } => Ok(()),
             Message::Refused { number, refusal } => self.answered(from, number, Err(refusal)),
             Message::Leave if self.config.goodbye == Goodbye::Message => {
                 self.left(from);
@@ -235,7 +241,17 @@ impl<M: Medium> Control<M> {
             self.peer(peer).link = Link::Closed;
             self.end(PeerEvent::Lost(peer, reason));
             self.forget_regions_of(peer);
+            self.revocations.note_silence();
             self.note_departure();
+        }
+    }
+
+    /// `peer` certainly accesses no region of this host any more, as its process has ended: for
+    /// [`CutOff::AtStop`].
+    pub fn stopped(&mut self, peer: HostId) {
+        if let Some(state) = self.peers.get_mut(peer.0 as usize) {
+            state.has_stopped = true;
+            self.quiesced_everywhere(peer);
         }
     }
 }
@@ -244,6 +260,7 @@ impl<M: Medium> Control<M> {
 impl<M: Medium> Control<M> {
     /// The next thing to do or to report at the time `now`; call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Output<M>> {
+        self.limit_waits(now);
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
             self.expired(timer);
@@ -291,8 +308,9 @@ impl<M: Medium> Control<M> {
     }
 
     /// This host ends: every peer is lost for `reason`, which is not sent, and everything that waits
-    /// ends.
+    /// for peers ends. Revocations that wait for threads of this host go on.
     pub fn close(&mut self, reason: &LossReason) {
+        self.is_closed = true;
         for peer in (0..self.config.hosts).map(HostId) {
             if matches!(self.peer(peer).link, Link::Open | Link::Closing) {
                 self.end(PeerEvent::Lost(peer, reason.clone()));
@@ -339,8 +357,12 @@ impl<M: Medium> Control<M> {
         self.events.push_back(Output::PeerGone(event));
         self.fail_imports_of(host, &reason);
         self.forget_asks_of(host);
-        self.quiesced_everywhere(host);
-        self.peer(host).clear();
+        let is_cut_off = self.config.cut_off == CutOff::AtEnd;
+        if is_cut_off {
+            self.quiesced_everywhere(host);
+        }
+        let must_quiesce = !is_cut_off && self.peer(host).is_open();
+        self.peer(host).clear(must_quiesce);
         self.note_departure();
     }
 
@@ -350,6 +372,7 @@ impl<M: Medium> Control<M> {
         state.link = Link::Closed;
         state.close_due = true;
         self.forget_regions_of(peer);
+        self.revocations.note_silence();
         self.note_ready(peer);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use primitive::limits::PENDING_REQUESTS;
 use transport_api::{PeerEvent, RegionKey};
 
-use crate::config::Medium;
+use crate::config::{CutOff, Medium};
 use crate::message::Message;
 
 /// A request of this host that waits to be sent.
@@ -52,6 +52,8 @@ pub(super) struct Peer<M: Medium> {
     pub(super) link: Link,
     /// How it ended, once it has.
     pub(super) end: Option<PeerEvent>,
+    /// Whether it certainly accesses no region any more.
+    pub(super) has_stopped: bool,
     /// Whether the transport has room for a message to it.
     pub(super) is_writable: bool,
     /// When it last sent anything. Before its first message that may lie in the future.
@@ -83,6 +85,7 @@ impl<M: Medium> Peer<M> {
         Self {
             link: Link::Absent,
             end: None,
+            has_stopped: false,
             is_writable: true,
             heard: now,
             unanswered: 0,
@@ -108,9 +111,17 @@ impl<M: Medium> Peer<M> {
         self.is_open() && self.end.is_none()
     }
 
-    /// Whether it was connected and has not ended: it may use what it has imported.
-    pub(super) fn may_use_regions(&self) -> bool {
-        matches!(self.link, Link::Open | Link::Closing) && self.end.is_none()
+    /// Whether it was connected and is not cut off: it may use what it has imported.
+    pub(super) fn may_use_regions(&self, cut_off: CutOff) -> bool {
+        match cut_off {
+            CutOff::AtEnd => matches!(self.link, Link::Open | Link::Closing) && self.end.is_none(),
+            CutOff::AtStop => self.link != Link::Absent && !self.has_stopped,
+        }
+    }
+
+    /// Whether it may use what it has imported, and will not say when it has stopped.
+    pub(super) fn is_silent(&self) -> bool {
+        self.link == Link::Closed && !self.has_stopped
     }
 
     /// Whether there is something for [`Control::poll`](crate::Control::poll) to return.
@@ -133,12 +144,13 @@ impl<M: Medium> Peer<M> {
     }
 
     /// The peer has ended: forgets what was to be sent, except that this host has quiesced, which
-    /// it may wait for although it has left, and why the connection is closed.
-    pub(super) fn clear(&mut self) {
+    /// it may wait for although it has left, and why the connection is closed; `must_quiesce`: also
+    /// except revocations, which it answers although it has left.
+    pub(super) fn clear(&mut self, must_quiesce: bool) {
         self.answers.retain(|(message, _)| matches!(message, Message::Quiesced { .. }));
         self.unanswered = self.answers.len();
         self.waiting.clear();
-        self.requests.clear();
+        self.requests.retain(|request| must_quiesce && matches!(request, Request::Revoke(_)));
         self.in_flight = 0;
     }
 }

@@ -11,13 +11,18 @@
 //!           <------------------------------  Quiesced
 //!   Output::Revoked: the memory is free
 //! ```
+//!
+//! An importer that is gone answers nothing. If that cuts it off ([`CutOff::AtEnd`]), it counts as
+//! quiet. Otherwise ([`CutOff::AtStop`]) it may use the region while its process runs: the revocation
+//! waits until the transport says that it has [stopped](Control::stopped), for [`STOP_GRACE`], and
+//! then names it as busy.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use transport_api::{HostId, RegionKey, deadline};
 
-use crate::config::{Medium, Reach};
+use crate::config::{Config, Medium, Reach, STOP_GRACE};
 use crate::control::{Control, Request, Timer};
 use crate::message::Message;
 use crate::output::Output;
@@ -48,15 +53,23 @@ pub(super) struct Revocations<M: Medium> {
     inhibitions: BTreeMap<u64, Inhibition>,
     /// The epoch of the last inhibition.
     epoch: u64,
+    /// Whether some revocation may wait for a peer that has become silent.
+    may_wait_for_silent: bool,
 }
 
 impl<M: Medium> Default for Revocations<M> {
     fn default() -> Self {
-        Self { pending: BTreeMap::new(), inhibitions: BTreeMap::new(), epoch: 0 }
+        let (pending, inhibitions) = (BTreeMap::new(), BTreeMap::new());
+        Self { pending, inhibitions, epoch: 0, may_wait_for_silent: false }
     }
 }
 
 impl<M: Medium> Revocations<M> {
+    /// A connection has ended.
+    pub(super) fn note_silence(&mut self) {
+        self.may_wait_for_silent = true;
+    }
+
     /// Regions that threads of this host must stop using.
     #[cfg(any(test, fuzzing, feature = "testing"))]
     pub(super) fn inhibited(&self) -> usize {
@@ -83,10 +96,11 @@ impl<M: Medium> Control<M> {
         let exported = self.exports.current.remove(&key)?;
         let (part, generation) = (exported.part, exported.generation);
         let number = self.next_number();
-        let (local, is_direct) = (self.config.local, self.config.reach == Reach::Direct);
+        let Config { local, cut_off, .. } = self.config;
+        let is_direct = self.config.reach == Reach::Direct;
         let users = exported.users.into_iter();
         let users = users.filter(|user| {
-            *user == local || is_direct && self.peers[user.0 as usize].may_use_regions()
+            *user == local || is_direct && self.peers[user.0 as usize].may_use_regions(cut_off)
         });
         let users: BTreeSet<_> = users.collect();
         let expires = self.config.revocation_timeout.map(|timeout| deadline(now, timeout));
@@ -96,11 +110,12 @@ impl<M: Medium> Control<M> {
         let open = Some((part.clone(), requester));
         let revocation = Revocation { key, generation, open, users: users.clone(), expires };
         self.revocations.pending.insert(number, revocation);
+        self.revocations.note_silence();
         for user in users {
             if user == local {
                 self.imports.held.remove(&(local, key, generation));
                 self.inhibit(local, number, (key, generation));
-            } else {
+            } else if !self.peer(user).is_silent() {
                 self.peer(user).requests.push_back(Request::Revoke(number));
                 self.note_ready(user);
             }
@@ -192,35 +207,69 @@ impl<M: Medium> Control<M> {
     fn report_if_quiet(&mut self, number: u64) {
         let is_quiet = |revocation: &Revocation<M>| revocation.users.is_empty();
         if self.revocations.pending.get(&number).is_some_and(is_quiet) {
-            self.report(number, true);
-            if let Some(Revocation { expires: Some(expires), .. }) =
-                self.revocations.pending.remove(&number)
-            {
-                self.timers.remove(&(expires, Timer::Revocation(number)));
-            }
+            self.report(number);
+            self.forget_revocation(number);
         }
     }
 
-    fn report(&mut self, number: u64, is_quiet: bool) {
+    /// Reports a revocation, the first time: quiet if it has no users any more.
+    fn report(&mut self, number: u64) {
         let Some(revocation) = self.revocations.pending.get_mut(&number) else { return };
         let (key, generation) = (revocation.key, revocation.generation);
         if let Some((export, requester)) = revocation.open.take() {
-            let revoked = Output::Revoked { requester, key, generation, export, is_quiet };
-            self.events.push_back(revoked);
+            let busy = revocation.users.iter().copied().collect();
+            self.events.push_back(Output::Revoked { requester, key, generation, export, busy });
         }
     }
 
     pub(super) fn revocation_timed_out(&mut self, number: u64) {
-        self.report(number, false);
+        self.report(number);
+        // No answer comes from those that are silent.
+        let Some(revocation) = self.revocations.pending.get_mut(&number) else { return };
+        revocation.expires = None;
+        revocation.users.retain(|user| !self.peers[user.0 as usize].is_silent());
+        if revocation.users.is_empty() {
+            self.revocations.pending.remove(&number);
+        }
     }
 
-    /// This host ends, and with it every wait.
-    pub(super) fn end_revocations(&mut self) {
-        self.revocations.inhibitions.clear();
-        for number in self.revocations.pending.keys().copied().collect::<Vec<_>>() {
-            self.report(number, false);
+    /// Limits how long revocations wait for peers that answer nothing any more, and may run.
+    pub(super) fn limit_waits(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.revocations.may_wait_for_silent) {
+            return;
         }
-        self.revocations.pending.clear();
+        // Nothing watches peers once this host has ended.
+        let grace = if self.is_closed { Duration::ZERO } else { STOP_GRACE };
+        let expires = deadline(now, grace);
+        for (number, revocation) in &mut self.revocations.pending {
+            let is_silent = |user: &HostId| self.peers[user.0 as usize].is_silent();
+            let is_open = revocation.open.is_some() && revocation.expires.is_none();
+            if is_open && revocation.users.iter().any(is_silent) {
+                revocation.expires = Some(expires);
+                self.timers.insert((expires, Timer::Revocation(*number)));
+            }
+        }
+    }
+
+    /// This host ends: no revocation waits for peers any more.
+    pub(super) fn end_revocations(&mut self) {
+        let local = self.config.local;
+        for number in self.revocations.pending.keys().copied().collect::<Vec<_>>() {
+            let of_peers =
+                |revocation: &Revocation<M>| revocation.users.iter().any(|u| *u != local);
+            if self.revocations.pending.get(&number).is_some_and(of_peers) {
+                self.report(number);
+                self.forget_revocation(number);
+            }
+        }
+    }
+
+    fn forget_revocation(&mut self, number: u64) {
+        if let Some(Revocation { expires: Some(expires), .. }) =
+            self.revocations.pending.remove(&number)
+        {
+            self.timers.remove(&(expires, Timer::Revocation(number)));
+        }
     }
 
     /// There is no way to `owner` any more: it waits for no answer.

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use transport_api::HostId;
-use transport_control::{Config, Control, Goodbye, Importer, Medium, Reach};
+use transport_control::{Config, Control, CutOff, Goodbye, Importer, Medium, Output, Reach};
 
 use crate::control::exports::Exported;
 
@@ -49,6 +49,8 @@ impl Plane {
             hosts,
             loss_bound: None,
             reach: Reach::Direct,
+            // Its queue pairs are ended when it is reported.
+            cut_off: CutOff::AtEnd,
             goodbye: Goodbye::Carrier,
             revocation_timeout: Some(REVOCATION_TIMEOUT),
         };
@@ -72,7 +74,17 @@ impl Plane {
         self.discard();
     }
 
+    /// Whether the service thread has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     fn discard(&mut self) {
-        while self.control.poll(Instant::now()).is_some() {}
+        while let Some(output) = self.control.poll(Instant::now()) {
+            if let Output::Revoked { export, .. } = output {
+                // The device stops whoever still uses it.
+                export.close();
+            }
+        }
     }
 }

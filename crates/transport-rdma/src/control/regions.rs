@@ -13,7 +13,7 @@ use transport_control::{ExportGuard, Importer, Revoker};
 use crate::control::exports::{Exported, Registered};
 use crate::control::host::Host;
 use crate::control::medium::Requester;
-use crate::control::revocations::Revocations;
+use crate::control::revocations::{Revocations, Waiting};
 
 impl Host {
     /// Exports `len` bytes, at the carrier and to peers.
@@ -111,10 +111,13 @@ impl Host {
         key: RegionKey,
         token: u64,
     ) -> Result<(), RegionError> {
-        let number = self.revocations().begin(thread, token);
+        let number = self.revocations().begin(thread, token, key);
         let begun = self.start_revocation(key, None, Requester::Revocation(number), number);
         if begun.is_err() {
             self.revocations().cancel(number);
+        } else if self.plane().is_closed() {
+            // Had it been closed later, the service thread would have found the revocation.
+            self.fail_revocation(number);
         }
         begun
     }
@@ -146,6 +149,20 @@ impl Host {
         let ended = self.revocations().part_ended(number);
         let Some((thread, token)) = ended else { return };
         self.deliver(thread, self.local, Event::Completed { token, value: 0 });
+    }
+
+    /// It cannot be known whether threads of this host still use the region of revocation `number`.
+    pub(crate) fn fail_revocation(&self, number: u64) {
+        let failed = self.revocations().cancel(number);
+        if let Some(Waiting { thread, token, key, .. }) = failed {
+            self.deliver(thread, self.local, Event::revoked(token, key, vec![self.local]));
+        }
+    }
+
+    /// As [`fail_revocation`](Self::fail_revocation), of all that have not ended.
+    pub(crate) fn fail_revocations(&self) {
+        let all = self.revocations().numbers();
+        all.into_iter().for_each(|number| self.fail_revocation(number));
     }
 
     /// Gives `importer` the region that `owner`, another host, exports under `key`, or will within

@@ -15,7 +15,9 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use primitive::sync::Ordering;
@@ -72,6 +74,16 @@ pub(crate) struct Service {
     progress_thread: ProgressThread,
 }
 
+/// A panic of the service thread is a failure of it, not of what waits for it.
+impl Drop for Service {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // A panic in here would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.end()));
+        }
+    }
+}
+
 impl Service {
     pub(crate) fn new(joined: Joined) -> Self {
         let Joined { host, lanes, local, parker, early } = joined;
@@ -124,6 +136,8 @@ impl Service {
             }
         }
         self.host.plane().close();
+        // Nothing reports any more that threads of this host have stopped.
+        self.host.fail_revocations();
     }
 
     // ---- What arrives.
@@ -138,10 +152,11 @@ impl Service {
             });
         }
         let host = &self.host;
-        self.local.poll(&mut |event| {
-            if let Event::Completed { token, .. } = event {
-                host.revocation_part_ended(token);
-            }
+        self.local.poll(&mut |event| match event {
+            Event::Completed { token, .. } => host.revocation_part_ended(token),
+            // The carrier cannot tell whether threads of this host still use the region.
+            Event::Failed { token: Some(token), .. } => host.fail_revocation(token),
+            _ => {}
         });
         for (from, bytes) in received {
             let peer = from.0.host;
@@ -224,10 +239,10 @@ impl Service {
                 self.host.imports.revoke(owner, key, generation);
                 self.begin_to_settle(owner, Then::Settled(epoch));
             }
-            Output::Revoked { requester, key, export, is_quiet, .. } => {
-                if !is_quiet {
+            Output::Revoked { requester, key, export, busy, .. } => {
+                if !busy.is_empty() {
                     let local = self.host.local;
-                    tracing::warn!(%local, ?key, "revoked from peers that may still use it");
+                    tracing::warn!(%local, ?key, ?busy, "the device stops peers that use a revoked region");
                 }
                 // Threads of this host may use it through a queue pair to itself.
                 self.begin_to_settle(self.host.local, Then::Close(export, requester));
@@ -242,7 +257,7 @@ impl Service {
             // If the peer is gone, the lane reports it.
             let _ = lane.bulk(threads, TAG, message.encode());
             let _ = lane.flush();
-            if lane.waiting_bulk() >= WAITING_BYTES {
+            if lane.waiting_bulk(TAG.namespace()) >= WAITING_BYTES {
                 // So a peer that asks on and takes no answer exceeds its limit.
                 self.host.control(|control| control.set_writable(to, false));
                 self.blocked.insert(to);
@@ -255,7 +270,8 @@ impl Service {
         let Self { host, lanes, blocked, .. } = self;
         blocked.retain(|peer| {
             let lane = lanes.iter().find(|lane| lane.peer() == *peer);
-            let waits = lane.is_some_and(|lane| lane.waiting_bulk() >= WAITING_BYTES);
+            let waits =
+                lane.is_some_and(|lane| lane.waiting_bulk(TAG.namespace()) >= WAITING_BYTES);
             if !waits {
                 host.control(|control| control.set_writable(*peer, true));
             }

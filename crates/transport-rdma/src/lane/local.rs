@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, Tag, ThreadId,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, RemoteRegion, Rights, Tag,
+    ThreadId,
 };
 
 use crate::control::exports::Exported;
@@ -189,6 +190,14 @@ impl Lane for LocalLane {
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         self.carrier.bulk(thread, tag, payload)
+    }
+
+    fn waiting_notifications(&self) -> usize {
+        self.carrier.waiting_notifications()
+    }
+
+    fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.carrier.waiting_bulk(namespace)
     }
 
     fn fence(&mut self, token: u64) -> Result<(), OpError> {

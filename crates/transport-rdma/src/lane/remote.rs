@@ -9,7 +9,8 @@ use std::sync::Arc;
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, Tag, ThreadId,
+    Event, EventQueue, HostId, Lane, Namespace, OpError, PeerEvent, RemoteRegion, Rights, Tag,
+    ThreadId,
 };
 
 use crate::control::host::Host;
@@ -215,6 +216,17 @@ impl Lane for RdmaLane {
         // The answer is expected there.
         self.until_carrier = 0;
         self.carrier.bulk(thread, tag, payload)
+    }
+
+    fn waiting_notifications(&self) -> usize {
+        self.with(|connection, _| connection.waiting_notifications()).unwrap_or(0)
+    }
+
+    fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        if self.host.config.reads_payloads {
+            return self.with(|connection, _| connection.waiting_bulk(namespace)).unwrap_or(0);
+        }
+        self.carrier.waiting_bulk(namespace)
     }
 
     fn flush(&mut self) -> Result<(), OpError> {

@@ -191,6 +191,11 @@ impl Notifications {
         Ok((record, Event::Notified { from: self.peer, key, at, len, value }))
     }
 
+    /// Notifications that wait for credits.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether no notification waits for credits.
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting.is_empty()

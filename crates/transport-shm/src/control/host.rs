@@ -8,7 +8,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use primitive::sync::{AtomicU64, Ordering};
 use transport_api::{Event, EventQueues, HostId, PeerEvent, QuietPoints, RegionKey, Window};
-use transport_control::{Config, Control, Goodbye, Reach};
+use transport_control::{Config, Control, CutOff, Goodbye, Reach};
 
 use crate::control::plane::{Plane, ShmMedium};
 use crate::control::waker::Waker;
@@ -63,6 +63,8 @@ impl Host {
                 // The kernel tells when a process ends.
                 loss_bound: None,
                 reach: Reach::Direct,
+                // A process that runs may use what it maps.
+                cut_off: CutOff::AtStop,
                 goodbye: Goodbye::Message,
                 revocation_timeout: None,
             },

@@ -21,7 +21,9 @@ impl Host {
     }
 
     /// The service thread ends: every peer is lost for `reason`, and threads that call the control
-    /// plane poll it themselves from now on. Lanes report the peers as lost only if `is_reported`.
+    /// plane poll it themselves from now on. Nothing watches the processes of peers any more, so
+    /// revocations of regions that peers may use end with an error. Lanes report the peers as lost
+    /// only if `is_reported`.
     pub(super) fn close_control(self: &Arc<Self>, reason: &LossReason, is_reported: bool) {
         let mut plane = self.plane.lock();
         plane.control.close(reason);
@@ -72,11 +74,9 @@ impl Host {
                 self.ask_all_threads();
                 self.report_quiet();
             }
-            Output::Revoked { requester, is_quiet, .. } => {
-                if let Some(Requester::Revoke { thread, token }) = requester
-                    && is_quiet
-                {
-                    self.deliver(thread, self.local, Event::Completed { token, value: 0 });
+            Output::Revoked { requester, key, busy, .. } => {
+                if let Some(Requester::Revoke { thread, token }) = requester {
+                    self.deliver(thread, self.local, Event::revoked(token, key, busy));
                 }
             }
             Output::Departed { requester: Requester::Leave(departed) } => {

@@ -6,10 +6,16 @@
 //! more: where none is free, nothing shows the end before. A connection that closes without a goodbye
 //! is a loss, too: the control plane gives the process a moment to end, so that the report can say how
 //! it ended.
+//!
+//! A process that runs may use the regions that it has mapped, whatever its connection does. So this
+//! thread watches its pidfd until it ends, also when the connection is closed: revocations wait for
+//! that.
 
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use std::{io, mem};
+use std::{io, mem, thread};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -19,17 +25,33 @@ use transport_control::Output;
 use crate::control::connection::{Broken, Connection};
 use crate::control::host::Host;
 use crate::control::waker::Waker;
+use crate::wire::process::has_ended;
 use crate::wire::socket::timespec;
 
 /// Serves the connections of one host.
 pub(crate) struct Service {
     host: Arc<Host>,
     connections: Vec<Connection>,
+    /// The processes of peers whose connections are closed, as long as they run.
+    running: Vec<(HostId, OwnedFd)>,
+}
+
+/// A panic of the service thread is a failure of it, not of what waits for it.
+impl Drop for Service {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let reason = "the service thread of this host has panicked";
+            // A panic in here would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                self.host.close_control(&LossReason::Connection(reason.into()), true);
+            }));
+        }
+    }
 }
 
 impl Service {
     pub(crate) fn new(host: Arc<Host>, connections: Vec<Connection>) -> Self {
-        Self { host, connections }
+        Self { host, connections, running: Vec::new() }
     }
 
     /// Serves until it is stopped.
@@ -37,8 +59,10 @@ impl Service {
         let host = self.host.clone();
         let Some(waker) = &host.waker else { return };
         while waker.take() {
-            let connections = mem::take(&mut self.connections);
-            self.connections = connections.into_iter().filter_map(|c| self.exchange(c)).collect();
+            for connection in mem::take(&mut self.connections) {
+                self.exchange(connection);
+            }
+            self.note_stops();
             self.poll_control();
             if let Err(error) = self.wait(waker) {
                 // A host that cannot watch its peers must count them as lost.
@@ -51,8 +75,8 @@ impl Service {
         host.close_control(&LossReason::Connection(reason.into()), false);
     }
 
-    /// Reads what has arrived and writes what has room; the connection, unless it has ended.
-    fn exchange(&self, mut connection: Connection) -> Option<Connection> {
+    /// Reads what has arrived and writes what has room; keeps the connection, unless it has ended.
+    fn exchange(&mut self, mut connection: Connection) {
         let (now, peer) = (Instant::now(), connection.peer);
         // Checked before the socket is read: what a dead process said last is then all there.
         let end = connection.process_end();
@@ -77,13 +101,33 @@ impl Service {
                 Err(Broken::System(error)) => {
                     let reason = format!("cannot receive from it: {error}");
                     control.disconnected(peer, LossReason::Connection(reason));
-                    return None;
+                    self.running.push((peer, connection.pidfd));
+                    return;
                 }
             }
         }
-        let Some(reason) = end else { return Some(connection) };
-        self.host.plane.lock().control.disconnected(peer, reason);
-        None
+        let Some(reason) = end else { return self.connections.push(connection) };
+        let control = &mut self.host.plane.lock().control;
+        control.disconnected(peer, reason);
+        control.stopped(peer);
+    }
+
+    /// Closes the connections that `is_over` selects. Their processes may run on.
+    fn close(&mut self, is_over: impl Fn(&Connection) -> bool) {
+        let closed = self.connections.extract_if(.., |connection| is_over(connection));
+        self.running.extend(closed.map(|connection| (connection.peer, connection.pidfd)));
+    }
+
+    /// Tells the control plane which peers without a connection have ended.
+    fn note_stops(&mut self) {
+        let host = &self.host;
+        self.running.retain(|(peer, pidfd)| {
+            let has_ended = has_ended(pidfd);
+            if has_ended {
+                host.plane.lock().control.stopped(*peer);
+            }
+            !has_ended
+        });
     }
 
     /// Acts on the outputs of the control plane.
@@ -97,12 +141,13 @@ impl Service {
                     let has_room = connection.has_room();
                     self.host.plane.lock().control.set_writable(to, has_room);
                 }
-                Output::Close(peer) => self.connections.retain(|c| c.peer != peer),
+                Output::Close(peer) => self.close(|connection| connection.peer == peer),
                 output => self.host.act(output),
             }
         }
         // The control plane asks for no connection to be closed that its peer has closed.
-        self.connections.retain(|c| !(c.is_closed && self.host.end_of(c.peer).is_some()));
+        let host = self.host.clone();
+        self.close(|connection| connection.is_closed && host.end_of(connection.peer).is_some());
     }
 
     fn connection(&mut self, peer: HostId) -> Option<&mut Connection> {
@@ -120,6 +165,8 @@ impl Service {
                 polled.push(PollFd::new(&connection.socket, PollFlags::IN | out));
             }
         }
+        let running = self.running.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN));
+        polled.extend(running);
         let open = self.connections.iter().filter(|connection| !connection.is_closed);
         let retries = open.filter_map(|connection| connection.retry_at);
         let next = retries.chain(self.host.plane.lock().control.next_timeout()).min();

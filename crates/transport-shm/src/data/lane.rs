@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Tag, ThreadId,
-    Window,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RemoteRegion, Tag,
+    ThreadId, Waiting, Window,
 };
 
 use crate::control::host::Host;
@@ -112,6 +112,15 @@ impl ShmLane {
                 moved
             }
         }
+    }
+
+    /// The sum of what is held back for each thread of the peer, in the unit of `count`.
+    #[inline]
+    fn held_back(&self, count: impl Fn(&Waiting) -> usize) -> usize {
+        if self.waiting == 0 {
+            return 0;
+        }
+        self.senders.iter().map(|sender| count(sender.waiting())).sum()
     }
 
     /// The peer left in shared memory what no peer of this build leaves there.
@@ -276,6 +285,15 @@ impl Lane for ShmLane {
         OpError::check_payload(payload.len())?;
         self.send(thread, Frame::Bulk { tag: tag.0, len: payload.len() }, payload);
         Ok(())
+    }
+
+    #[inline]
+    fn waiting_notifications(&self) -> usize {
+        self.held_back(Waiting::notifications)
+    }
+
+    fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.held_back(|waiting| waiting.bulk(namespace))
     }
 
     #[inline]

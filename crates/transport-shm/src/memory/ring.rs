@@ -27,10 +27,13 @@ use std::collections::VecDeque;
 use primitive::SharedBytes;
 use primitive::limits::MESSAGE_BYTES;
 use primitive::sync::{AtomicU32, Ordering};
-use transport_api::RegionKey;
 use transport_api::park_word::ParkWord;
+use transport_api::{RegionKey, Tag, Waiting};
 
 use crate::memory::host_memory::RING_HEADER;
+
+#[cfg(test)]
+mod tests;
 
 const TAIL: usize = 0;
 const HEAD: usize = 128;
@@ -128,15 +131,26 @@ pub(crate) struct Sender {
     /// The receiver's `head` when it was last loaded.
     head: u64,
     queue: VecDeque<Outgoing>,
+    /// What is in the queue.
+    waiting: Waiting,
 }
 
 impl Sender {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, tail: 0, head: 0, queue: VecDeque::new() }
+        Self { place, tail: 0, head: 0, queue: VecDeque::new(), waiting: Waiting::default() }
+    }
+
+    /// The frames that wait for room.
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
     /// Queues a frame behind those that wait for room. Call [`advance`](Self::advance) next.
     pub(crate) fn push(&mut self, frame: Frame, payload: Vec<u8>) {
+        match frame {
+            Frame::Bulk { tag, len } => self.waiting.add_bulk(Tag(tag), len),
+            Frame::Notify(_) => self.waiting.add_notification(),
+        }
         self.queue.push_back(Outgoing { frame, payload, started: false, sent: 0 });
     }
 
@@ -210,6 +224,10 @@ impl Sender {
             }
             if front.sent < front.payload.len() {
                 break;
+            }
+            match front.frame {
+                Frame::Bulk { tag, len } => self.waiting.remove_bulk(Tag(tag), len),
+                Frame::Notify(_) => self.waiting.remove_notification(),
             }
             self.queue.pop_front();
         }
@@ -327,101 +345,5 @@ impl Receiver {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn ring(bytes: usize) -> (Sender, Receiver, SharedBytes) {
-        let memory = SharedBytes::heap(RING_HEADER + bytes);
-        let place = Place::new(&memory, 0, bytes);
-        (Sender::new(place.clone()), Receiver::new(place), memory)
-    }
-
-    fn notice(n: u32) -> Notice {
-        let key = RegionKey(n.into());
-        Notice { key, at: !key.0, len: (1 << 56) - 1 - key.0, value: !n }
-    }
-
-    #[test]
-    fn a_sender_without_room_is_woken_when_there_is_some() {
-        let (mut sender, mut receiver, _) = ring(64);
-        sender.push(Frame::Bulk { tag: 1, len: 100 }, vec![3; 100]);
-        assert_eq!(sender.advance(), Ok(true));
-        assert!(sender.is_waiting(), "100 bytes do not fit");
-        let progress = receiver.advance(&mut |_| ()).expect("a valid ring");
-        assert!(progress.moved && progress.wake_sender);
-        assert_eq!(sender.advance(), Ok(true));
-        let mut whole = Vec::new();
-        while whole.is_empty() {
-            sender.advance().expect("a valid ring");
-            let mut take = |arrival| {
-                if let Arrival::Bulk { payload, .. } = arrival {
-                    whole = payload;
-                }
-            };
-            receiver.advance(&mut take).expect("a valid ring");
-        }
-        assert_eq!(whole, vec![3; 100]);
-        assert!(!sender.is_waiting());
-    }
-
-    proptest! {
-        #[test]
-        fn frames_arrive_as_they_were_sent(
-            lens in proptest::collection::vec(proptest::option::of(0usize..300), 1..20),
-            turns in proptest::collection::vec(any::<bool>(), 0..200),
-        ) {
-            let (mut sender, mut receiver, _) = ring(128);
-            let mut expected = Vec::new();
-            for (n, len) in (0u32..).zip(&lens) {
-                let bytes: Vec<u8> = (0..len.unwrap_or(0)).map(|i| i as u8 ^ n as u8).collect();
-                let tag = u64::from(n);
-                sender.push(match len {
-                    Some(len) => Frame::Bulk { tag, len: *len },
-                    None => Frame::Notify(notice(n)),
-                }, bytes.clone());
-                expected.push((tag, len.map(|_| bytes)));
-            }
-            let mut arrived = Vec::new();
-            let all = turns.into_iter().chain((0..1000).map(|n| n % 2 == 0));
-            for send in all {
-                if send {
-                    sender.advance().expect("a valid ring");
-                } else {
-                    receiver.advance(&mut |arrival| arrived.push(match arrival {
-                        Arrival::Bulk { tag, payload } => (tag, Some(payload)),
-                        Arrival::Notify(arrived) => {
-                            assert_eq!(arrived, notice(arrived.key.0 as u32));
-                            (arrived.key.0, None)
-                        }
-                    })).expect("a valid ring");
-                }
-            }
-            prop_assert_eq!(arrived, expected);
-        }
-
-        #[test]
-        fn an_invalid_ring_is_an_error_and_never_a_panic(
-            tail in prop_oneof![0u64..20, any::<u64>()],
-            head in prop_oneof![0u64..20, any::<u64>()],
-            words in proptest::collection::vec(prop_oneof![0u64..4, any::<u64>()], 16),
-        ) {
-            let (mut sender, mut receiver, memory) = ring(128);
-            memory.store(TAIL, tail.wrapping_mul(8), Ordering::Relaxed);
-            memory.store(HEAD, head, Ordering::Relaxed);
-            for (n, word) in words.into_iter().enumerate() {
-                memory.store(RING_HEADER + n * 8, word, Ordering::Relaxed);
-            }
-            for _ in 0..4 {
-                let _ = receiver.advance(&mut |_| ());
-                sender.push(Frame::Bulk { tag: 0, len: 10 }, vec![0; 10]);
-                let _ = sender.advance();
-            }
-        }
     }
 }

@@ -186,7 +186,8 @@ impl Host {
     }
 
     /// The service thread ends: every peer is lost for `reason`, and threads that call the control
-    /// plane poll it themselves from now on.
+    /// plane poll it themselves from now on. So revocations, which wait for threads of this host alone,
+    /// go on.
     pub(crate) fn close_control(&self, reason: &LossReason) {
         let mut plane = self.plane.lock();
         plane.control.close(reason);
@@ -224,9 +225,12 @@ impl Host {
                 (0..self.threads).for_each(|thread| self.wake(thread));
                 self.report_quiet();
             }
-            Output::Revoked { requester: Some(Requester::Revoke { thread, token }), .. } => {
-                self.deliver(thread, self.local, Event::Completed { token, value: 0 });
-            }
+            Output::Revoked {
+                requester: Some(Requester::Revoke { thread, token }),
+                key,
+                busy,
+                ..
+            } => self.deliver(thread, self.local, Event::revoked(token, key, busy)),
             // With the last window, the memory goes.
             Output::Revoked { .. } => {}
             Output::Departed { requester: Requester::Leave(sender) } => drop(sender.send(())),

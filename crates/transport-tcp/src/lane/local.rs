@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Tag, ThreadId, Window,
+    Event, EventQueue, HostId, Lane, Namespace, OpError, RemoteRegion, Tag, ThreadId, Window,
 };
 
 use crate::host::Host;
@@ -109,6 +109,7 @@ impl Lane for LocalLane {
         self.event_queue.check_thread(thread)?;
         self.write(to, at, from)?;
         let (key, at, len) = (to.key(), at as u64, from.len() as u64);
+        self.host.untaken(self.event_queue.thread()).add_notification();
         let event = Event::Notified { from: self.me(), key, at, len, value };
         self.host.deliver(thread, self.host.local, event);
         Ok(())
@@ -123,9 +124,18 @@ impl Lane for LocalLane {
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         OpError::check_payload(payload.len())?;
+        self.host.untaken(self.event_queue.thread()).add_bulk(tag, payload.len());
         let event = Event::Bulk { from: self.me(), tag, payload };
         self.host.deliver(thread, self.host.local, event);
         Ok(())
+    }
+
+    fn waiting_notifications(&self) -> usize {
+        self.host.untaken(self.event_queue.thread()).notifications()
+    }
+
+    fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.host.untaken(self.event_queue.thread()).bulk(namespace)
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
@@ -145,6 +155,17 @@ impl Lane for LocalLane {
         }
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
-        self.event_queue.take(sink) || done
+        let Self { host, event_queue, .. } = self;
+        let taken = event_queue.take(&mut |event| {
+            match &event {
+                Event::Notified { from, .. } => host.untaken(from.thread).remove_notification(),
+                Event::Bulk { from, tag, payload } => {
+                    host.untaken(from.thread).remove_bulk(*tag, payload.len());
+                }
+                _ => {}
+            }
+            sink(event);
+        });
+        taken || done
     }
 }

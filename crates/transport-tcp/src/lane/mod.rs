@@ -10,7 +10,9 @@ pub(crate) mod parker;
 use std::sync::Arc;
 
 use primitive::SharedBytes;
-use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Rights, Tag};
+use transport_api::{
+    Event, EventQueue, HostId, Lane, Namespace, OpError, RemoteRegion, Rights, Tag,
+};
 
 use crate::host::Host;
 use crate::machine::{Machine, Name};
@@ -155,8 +157,12 @@ impl Lane for TcpLane {
         Ok(())
     }
 
-    fn waiting_bulk(&self) -> usize {
-        self.host.link(self.peer, self.thread).machine.waiting_bulk()
+    fn waiting_notifications(&self) -> usize {
+        self.host.link(self.peer, self.thread).machine.waiting().notifications()
+    }
+
+    fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.host.link(self.peer, self.thread).machine.waiting().bulk(namespace)
     }
 
     fn flush(&mut self) -> Result<(), OpError> {

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use primitive::limits::MESSAGE_BYTES;
+use transport_api::{Tag, Waiting};
 use transport_control::Violation;
 
 use crate::wire::frame::{BODY_BYTES, Header, Kind, violation};
@@ -49,8 +50,8 @@ struct Stream {
 }
 
 impl Stream {
-    /// Appends the next frame, if there is one that may be sent.
-    fn advance(&mut self, out: &mut Vec<u8>) -> bool {
+    /// Appends the next frame, if there is one that may be sent. What has gone waits no longer.
+    fn advance(&mut self, out: &mut Vec<u8>, waiting: &mut Waiting) -> bool {
         let (sent, thread) = (self.sent.take(), self.thread);
         let may_start = sent.is_some() || self.charged < WINDOW;
         let sent = match self.queue.front() {
@@ -78,7 +79,11 @@ impl Stream {
         };
         self.sent = sent;
         if sent.is_none() {
-            self.queue.pop_front();
+            match self.queue.pop_front() {
+                Some(Item::Payload { tag, bytes }) => waiting.remove_bulk(Tag(tag), bytes.len()),
+                Some(Item::Notify(..)) => waiting.remove_notification(),
+                None => {}
+            }
         }
         true
     }
@@ -89,6 +94,8 @@ impl Stream {
 pub(crate) struct Outbound {
     /// In the order of their turns.
     streams: VecDeque<Stream>,
+    /// What is in their queues.
+    waiting: Waiting,
 }
 
 impl Outbound {
@@ -103,10 +110,12 @@ impl Outbound {
     }
 
     pub(crate) fn payload(&mut self, thread: u16, tag: u64, bytes: Vec<u8>) {
+        self.waiting.add_bulk(Tag(tag), bytes.len());
         self.stream(thread).queue.push_back(Item::Payload { tag, bytes });
     }
 
     pub(crate) fn notify(&mut self, header: Header, len: u64) {
+        self.waiting.add_notification();
         self.stream(header.thread).queue.push_back(Item::Notify(header, len));
     }
 
@@ -123,19 +132,14 @@ impl Outbound {
         let mut idle = 0;
         while out.len() < enough && idle < self.streams.len() {
             let Some(mut stream) = self.streams.pop_front() else { return };
-            idle = if stream.advance(out) { 0 } else { idle + 1 };
+            idle = if stream.advance(out, &mut self.waiting) { 0 } else { idle + 1 };
             self.streams.push_back(stream);
         }
     }
 
-    /// Bytes that wait, with what is kept for each item.
-    pub(crate) fn waiting(&self) -> usize {
-        let bytes = |item: &Item| match item {
-            Item::Payload { bytes, .. } => bytes.len(),
-            Item::Notify(..) => 0,
-        };
-        let items = self.streams.iter().flat_map(|stream| &stream.queue);
-        items.map(|item| bytes(item) + OVERHEAD as usize).sum()
+    /// What waits to be sent.
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use primitive::SharedBytes;
-use transport_api::{Event, RegionKey, ThreadId};
+use transport_api::{Event, RegionKey, ThreadId, Waiting};
 
 use crate::export::Exported;
 use crate::machine::bulk::{Inbound, Outbound};
@@ -312,8 +312,8 @@ impl Machine {
         self.heard_goodbye
     }
 
-    /// Bytes of bulk payloads that wait for the peer.
-    pub(crate) fn waiting_bulk(&self) -> usize {
+    /// Bulk payloads and notifications that wait for the peer.
+    pub(crate) fn waiting(&self) -> &Waiting {
         self.outbound.waiting()
     }
 

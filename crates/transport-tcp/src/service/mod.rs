@@ -4,9 +4,10 @@
 //! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that
 //! thread still polls; when all sleep, it wakes for heartbeats alone.
 
-use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use primitive::sync::Ordering;
 use rustix::buffer::spare_capacity;
@@ -36,6 +37,18 @@ pub(crate) struct Service {
     host: Arc<Host>,
     controls: Vec<ControlConn>,
     progress: ProgressThread,
+}
+
+/// A panic of the service thread is a failure of it, not of what waits for it.
+impl Drop for Service {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // A panic in here would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                self.end("the service thread of this host has panicked");
+            }));
+        }
+    }
 }
 
 impl Service {

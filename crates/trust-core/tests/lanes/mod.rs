@@ -8,7 +8,7 @@ use gossamer_trust_core::link::Link;
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, HostId, Lane, OpError, RegionKey, RemoteRegion, Rights, Tag, ThreadId, Window,
+    Event, HostId, Lane, Namespace, OpError, RegionKey, RemoteRegion, Rights, Tag, ThreadId, Window,
 };
 
 /// The thread at the other end of every link.
@@ -104,5 +104,13 @@ impl Lane for Bare {
 
     fn bulk(&mut self, _: u32, _: Tag, _: Vec<u8>) -> Result<(), OpError> {
         unreachable!("a link sends no payloads")
+    }
+
+    fn waiting_notifications(&self) -> usize {
+        0
+    }
+
+    fn waiting_bulk(&self, _: Namespace) -> usize {
+        0
     }
 }

@@ -2,6 +2,7 @@
 //! hostile messages. What must always hold, [`Network`] checks; here is what each test adds.
 
 mod scenarios;
+mod stops;
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use transport_api::{HostId, LossReason, PeerEvent};
 
-use crate::config::{Goodbye, Reach};
+use crate::config::{CutOff, Goodbye, Reach};
 use crate::testing::{Ended, Network, Rack};
 
 const BOUND: Duration = Duration::from_millis(800);
@@ -23,6 +24,7 @@ const RACK: Rack = Rack {
     threads: 2,
     loss_bound: Some(BOUND),
     reach: Reach::Direct,
+    cut_off: CutOff::AtEnd,
     goodbye: Goodbye::Message,
     delay: Duration::from_millis(5),
 };
@@ -207,6 +209,22 @@ proptest! {
         let mut network = new_network(Rack { reach, goodbye, ..RACK }, seed);
         let begun = play(&mut network, &steps);
         all_has_ended(&network, &begun);
+    }
+
+    /// [`Network`] checks that no host that runs uses a region that is quiet.
+    #[test]
+    fn every_revocation_ends_also_if_lost_peers_may_run(
+        seed in any::<u64>(),
+        goodbye in goodbye(),
+        steps in vec(with_losses(), 0..80),
+    ) {
+        let rack = Rack { cut_off: CutOff::AtStop, goodbye, ..RACK };
+        let mut network = new_network(rack, seed);
+        let begun = play(&mut network, &steps);
+        for (host, request) in begun.revocations.iter().filter(|(host, _)| network.is_alive(*host)) {
+            let ended = network.ended(*host, *request);
+            prop_assert!(matches!(ended, Some(Ended::Revoked(_))), "revocation {request} of {host}");
+        }
     }
 
     #[test]

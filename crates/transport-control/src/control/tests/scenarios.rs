@@ -6,7 +6,7 @@ use primitive::limits::PENDING_REQUESTS;
 use transport_api::{LossReason, PeerEvent, RegionKey};
 
 use crate::config::{
-    ANSWER_GRACE, CLOSING_GRACE, Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach,
+    ANSWER_GRACE, CLOSING_GRACE, Config, CutOff, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach,
 };
 use crate::control::Control;
 use crate::control::tests::{A, B, BOUND, C, LONG, RACK, SECOND, new_network};
@@ -23,6 +23,7 @@ fn a_silent_peer_is_lost_also_by_a_host_that_is_always_held_up() {
         hosts: 2,
         loss_bound: Some(BOUND),
         reach: Reach::ByOwner,
+        cut_off: CutOff::AtEnd,
         goodbye: Goodbye::DataPath,
         revocation_timeout: None,
     };
@@ -123,6 +124,7 @@ fn a_revocation_waits_for_a_peer_whose_connection_has_ended_until_it_is_lost() {
             hosts: 2,
             loss_bound: None,
             reach: Reach::Direct,
+            cut_off: CutOff::AtEnd,
             goodbye: Goodbye::Message,
             revocation_timeout: None,
         },

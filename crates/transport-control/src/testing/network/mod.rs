@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use transport_api::{HostId, PeerEvent, RegionKey, Rights};
 
-use crate::config::{Config, Description, Export, Goodbye, Medium, Reach};
+use crate::config::{Config, CutOff, Description, Export, Goodbye, Medium, Reach};
 use crate::control::Control;
 use crate::message::Opaque;
 use crate::output::ImportError;
@@ -27,6 +27,9 @@ pub struct Rack {
     pub loss_bound: Option<Duration>,
     /// How importers reach regions.
     pub reach: Reach,
+    /// From when on a peer that is gone accesses no region. With [`CutOff::AtStop`] hosts learn when a
+    /// process has ended.
+    pub cut_off: CutOff,
     /// How hosts say goodbye; [`Goodbye::Carrier`] is not supported.
     pub goodbye: Goodbye,
     /// The longest delay of a message, and the longest time between two polls of a runtime thread.
@@ -64,7 +67,7 @@ pub enum Ended {
     Imported(u32),
     /// An import, without a region.
     Failed(ImportError),
-    /// A revocation; whether all importers were quiet.
+    /// A revocation; whether all importers were quiet, or have stopped.
     Revoked(bool),
     /// A goodbye.
     Departed,
@@ -119,7 +122,7 @@ struct Wire {
 /// - No import ends with a generation that its owner has revoked to the end, nor with one that was
 ///   inhibited here (unless the owner checks each operation, and sends no revocations).
 /// - A revocation ends quietly only when no thread of a host that the owner counts as there may use
-///   the region.
+///   the region; with [`CutOff::AtStop`] no thread of any host that runs.
 /// - Nothing is sent without room for it, and nothing longer than a message.
 pub struct Network {
     rack: Rack,
@@ -143,6 +146,7 @@ impl Network {
                     hosts: rack.hosts,
                     loss_bound: rack.loss_bound,
                     reach: rack.reach,
+                    cut_off: rack.cut_off,
                     goodbye: rack.goodbye,
                     revocation_timeout: None,
                 },
@@ -229,6 +233,8 @@ impl Network {
                 self.post(host, peer, Packet::End);
                 self.wire(peer, host).is_closed = true;
             }
+            // Those that expect nothing more from it.
+            self.others(host).into_iter().for_each(|peer| self.serve(peer));
         }
     }
 

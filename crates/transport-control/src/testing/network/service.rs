@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use transport_api::{HostId, LossReason, PeerEvent};
 
-use crate::config::Reach;
+use crate::config::{CutOff, Reach};
 use crate::message::{MESSAGE_BYTES, Message};
 use crate::output::Output;
 use crate::testing::network::{Ended, Host, Network, Packet, ROOM, SimMedium, Use};
@@ -19,6 +19,7 @@ impl Network {
         self.host(host).has_room = false;
         for peer in self.others(host) {
             self.read(peer, host);
+            self.note_stop(peer, host);
         }
         self.pass_polls(host);
         let now = self.now;
@@ -54,6 +55,17 @@ impl Network {
                     control.disconnected(from, reason);
                 }
             }
+        }
+    }
+
+    /// `to` notices that the process of `from` has ended, once it has read everything.
+    fn note_stop(&mut self, from: HostId, to: HostId) {
+        let has_more = !self.wire(from, to).queue.is_empty();
+        if self.rack.cut_off == CutOff::AtStop && !self.host(from).is_alive && !has_more {
+            let control = &mut self.host(to).control;
+            let reason = LossReason::Connection("its process has ended".into());
+            control.disconnected(from, reason);
+            control.stopped(from);
         }
     }
 
@@ -134,7 +146,8 @@ impl Network {
                 }
                 self.host(host).inhibited.insert(epoch, (owner, key, generation));
             }
-            Output::Revoked { requester, key, generation, is_quiet, .. } => {
+            Output::Revoked { requester, key, generation, busy, .. } => {
+                let is_quiet = busy.is_empty();
                 if let Some(requester) = requester {
                     self.end(host, requester, Ended::Revoked(is_quiet));
                 }
@@ -148,10 +161,12 @@ impl Network {
         }
     }
 
-    /// No thread may use `region` of `owner`, unless the owner counts its host as gone.
+    /// No thread may use `region` of `owner`, unless the owner counts its host as gone and that cuts it
+    /// off.
     fn check_quiet(&mut self, owner: HostId, region: Use) {
         for host in (0..self.rack.hosts).map(HostId) {
-            let is_gone = self.host(owner).gone.contains_key(&host);
+            let is_cut_off = self.rack.cut_off == CutOff::AtEnd;
+            let is_gone = is_cut_off && self.host(owner).gone.contains_key(&host);
             let is_honest = host == owner
                 || !self.wire(host, owner).is_hostile && !self.wire(owner, host).is_hostile;
             let it = self.host(host);

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use transport_api::Namespace;
+
 use crate::config::BLOCKS;
 use crate::memory::remote::RemoteMemory;
 use crate::qp::connection::{Connection, Incident};
@@ -23,6 +25,11 @@ impl<P: Pair> Connection<P> {
             self.offers.push(thread, tag, payload);
             self.offer_more();
         }
+    }
+
+    /// Bytes of payloads in `namespace` that wait because the peer has not taken earlier ones.
+    pub(crate) fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.offers.waiting().bulk(namespace)
     }
 
     fn offer_more(&mut self) {

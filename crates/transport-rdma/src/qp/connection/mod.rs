@@ -184,6 +184,11 @@ impl<P: Pair> Connection<P> {
         }
     }
 
+    /// Notifications that wait because the peer has not taken earlier ones.
+    pub(crate) fn waiting_notifications(&self) -> usize {
+        self.notifications.waiting()
+    }
+
     fn notify_more(&mut self) {
         while let Some(record) = self.notifications.next() {
             self.send(Verb::Send, None, Source::Bytes(&record.encode()));

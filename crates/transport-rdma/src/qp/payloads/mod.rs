@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use primitive::SharedBytes;
 use primitive::limits::MESSAGE_BYTES;
-use transport_api::{Event, Rights, Tag, ThreadId};
+use transport_api::{Event, Rights, Tag, ThreadId, Waiting};
 
 use crate::config::BLOCKS;
 use crate::memory::descriptor::MemoryDescriptor;
@@ -155,6 +155,8 @@ pub(crate) struct Offers {
     memory: Option<SharedBytes>,
     /// In the order of their turns.
     streams: VecDeque<Stream>,
+    /// The payloads that are not offered completely.
+    waiting: Waiting,
     offered: u64,
     fetched: u64,
 }
@@ -162,11 +164,18 @@ pub(crate) struct Offers {
 impl Offers {
     /// The peer reads payloads from `memory`, [`BLOCKS`] blocks. Without it none may be pushed.
     pub(crate) fn new(memory: Option<SharedBytes>) -> Self {
-        Self { memory, streams: VecDeque::new(), offered: 0, fetched: 0 }
+        let (streams, waiting) = (VecDeque::new(), Waiting::default());
+        Self { memory, streams, waiting, offered: 0, fetched: 0 }
+    }
+
+    /// The payloads that are not offered completely, because the peer does not take them.
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
     /// Queues a payload of up to [`MESSAGE_BYTES`] for `thread` of the peer.
     pub(crate) fn push(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
+        self.waiting.add_bulk(Tag(tag), payload.len());
         let known = self.streams.iter_mut().find(|stream| stream.thread == thread);
         if let Some(stream) = known {
             stream.queue.push_back((tag, payload));
@@ -187,10 +196,14 @@ impl Offers {
         for _ in 0..self.streams.len() {
             let mut stream = self.streams.pop_front()?;
             let piece = stream.next(block, |bytes| memory.write_from(at, bytes));
+            let is_last = stream.offered.is_none();
             self.streams.push_back(stream);
-            if piece.is_some() {
+            if let Some(piece) = piece {
                 self.offered += 1;
-                return piece;
+                if is_last {
+                    self.waiting.remove_bulk(Tag(piece.tag), piece.total as usize);
+                }
+                return Some(piece);
             }
         }
         None
@@ -231,6 +244,7 @@ impl Offers {
     /// Drops waiting payloads: the queue pair has failed.
     pub(crate) fn clear(&mut self) {
         self.streams.clear();
+        self.waiting = Waiting::default();
         self.fetched = self.offered;
     }
 }

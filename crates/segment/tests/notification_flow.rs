@@ -1,0 +1,234 @@
+//! Writers that notify an owner which takes nothing: they keep little, wait, and go on when it takes
+//! something, or end when it is gone.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Faults, Host, bounded, faulty, in_fiber, on_each, shm, tcp};
+use gossamer_segment::{Attached, RemoteSegment, SegmentError};
+
+/// The most notifications that a lane holds back.
+const LIMIT: usize = 1024;
+const MANY: usize = 100_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn poll_until(attached: &Attached, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        attached.park(Duration::from_millis(1));
+    }
+}
+
+fn open(host: &Host, name: &str) -> RemoteSegment {
+    host.segments.options().timeout(PATIENCE).open(name).expect("a segment")
+}
+
+fn most(faults: &Faults) -> usize {
+    faults.most_waiting.load(Ordering::Relaxed)
+}
+
+/// What a writer and its owner tell each other.
+#[derive(Default)]
+struct Steps {
+    /// The writer begins: the owner takes nothing from now on.
+    is_ready: AtomicBool,
+    /// The owner has taken everything.
+    is_taken: AtomicBool,
+}
+
+/// Sets a flag when it is dropped, so that a failed assertion ends the other side, too.
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Exports "told" at host 1, whose thread polls until the writer is ready, then takes nothing until
+/// that waits, and then takes all notifications.
+fn sleepy_owner(host: &Host, steps: &Steps, faults: &Faults) {
+    let attached = host.segments.attach(0).expect("attached");
+    let segment = host.segments.builder("told").len(64).export().expect("a segment");
+    poll_until(&attached, || steps.is_ready.load(Ordering::Acquire));
+    while most(faults) < LIMIT {
+        thread::yield_now();
+    }
+    let (notifications, mut count) = (segment.notifications(), 0);
+    while count < MANY as u64 {
+        attached.poll();
+        while let Some(one) = notifications.try_next().expect("a segment") {
+            count += one.missed + 1;
+        }
+    }
+    assert_eq!(count, MANY as u64, "more than there were");
+    steps.is_taken.store(true, Ordering::Release);
+}
+
+/// Runs `write` at host 0 against a sleepy owner at host 1.
+fn notify_many(rack: fn(u32, u32) -> Vec<Host>, write: fn(&Host, Arc<Steps>)) {
+    bounded(move || {
+        let hosts = rack(2, 1);
+        let (user, faults) = faulty(&hosts[0]);
+        let steps = Arc::new(Steps::default());
+        thread::scope(|scope| {
+            scope.spawn(|| sleepy_owner(&hosts[1], &steps, &faults));
+            write(&user, steps.clone());
+        });
+        assert_eq!(most(&faults), LIMIT, "so many were held back");
+    });
+}
+
+#[test]
+fn a_thread_that_notifies_an_owner_that_sleeps_keeps_little() {
+    for rack in [shm, tcp] {
+        notify_many(rack, |user, steps| {
+            let attached = user.segments.attach(0).expect("attached");
+            let told = open(user, "told");
+            steps.is_ready.store(true, Ordering::Release);
+            for word in 0..MANY {
+                told.at::<u64>(word % 8).write_notify(&7).expect("a write");
+            }
+            told.fence().expect("it is there");
+            // What is held back moves while this polls.
+            poll_until(&attached, || steps.is_taken.load(Ordering::Acquire));
+        });
+    }
+}
+
+#[test]
+fn fibers_that_notify_an_owner_that_sleeps_keep_little() {
+    const FIBERS: usize = 50;
+    for rack in [shm, tcp] {
+        notify_many(rack, |user, steps| {
+            let there = user.clone();
+            in_fiber(user, 0, move || {
+                let told = open(&there, "told");
+                steps.is_ready.store(true, Ordering::Release);
+                let writer = || {
+                    let told = told.clone();
+                    fiber::spawn_local(move || {
+                        for word in 0..MANY / FIBERS {
+                            told.at::<u64>(word % 8).write_notify(&7).expect("a write");
+                        }
+                    })
+                };
+                let fibers: Vec<_> = (0..FIBERS).map(|_| writer()).collect();
+                fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+                told.fence().expect("it is there");
+                while !steps.is_taken.load(Ordering::Acquire) {
+                    fiber::sleep(Duration::from_millis(1));
+                }
+            });
+        });
+    }
+}
+
+/// The error of a writer that notifies an owner which never takes anything. Once the writer waits,
+/// `end` is called with the owner.
+fn ends_with(rack: fn(u32, u32) -> Vec<Host>, end: fn(&Host, gossamer_segment::Segment)) -> String {
+    let hosts = rack(2, 1);
+    let (user, faults) = faulty(&hosts[0]);
+    let (is_ready, is_over) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let attached = hosts[1].segments.attach(0).expect("attached");
+            let segment = hosts[1].segments.builder("told").len(64).export().expect("a segment");
+            poll_until(&attached, || is_ready.load(Ordering::Acquire));
+            let is_over = || is_over.load(Ordering::Acquire);
+            while most(&faults) < LIMIT && !is_over() {
+                thread::yield_now();
+            }
+            end(&hosts[1], segment);
+            while !is_over() {
+                thread::yield_now();
+            }
+        });
+        let _ends = Ends(is_over.clone());
+        let _attached = user.segments.attach(0).expect("attached");
+        let told = open(&user, "told");
+        is_ready.store(true, Ordering::Release);
+        let error = (0..MANY).find_map(|_| told.at::<u64>(0).write_notify(&7).err());
+        let error = error.expect("an error: nobody takes so many");
+        assert_eq!(most(&faults), LIMIT);
+        match error {
+            SegmentError::PeerLost(..) => "lost".into(),
+            SegmentError::Revoked(_) => "revoked".into(),
+            other => panic!("{other}"),
+        }
+    })
+}
+
+#[test]
+fn a_writer_that_waits_ends_with_its_owner() {
+    for rack in [shm, tcp] {
+        bounded(move || {
+            let ended = ends_with(rack, |owner, _segment| owner.transport.leave());
+            assert_eq!(ended, "lost");
+        });
+    }
+}
+
+#[test]
+fn a_writer_that_waits_ends_with_the_segment() {
+    for rack in [shm, tcp] {
+        bounded(move || assert_eq!(ends_with(rack, |_, segment| drop(segment)), "revoked"));
+    }
+}
+
+/// A callback cannot wait: it gets an error before it has changed anything.
+#[test]
+fn a_callback_cannot_pile_up_notifications() {
+    on_each(2, 1, |hosts| {
+        let (owner, faults) = faulty(&hosts[0]);
+        let step = AtomicU32::new(0);
+        thread::scope(|scope| {
+            let (user, step) = (&hosts[1], &step);
+            scope.spawn(move || {
+                let attached = user.segments.attach(0).expect("attached");
+                let peers = user.segments.builder("peers").len(64).export().expect("a segment");
+                let told = open(user, "told");
+                poll_until(&attached, || step.load(Ordering::Acquire) >= 1);
+                // It takes nothing from here on.
+                while step.load(Ordering::Acquire) < 2 {
+                    thread::yield_now();
+                }
+                told.at::<u64>(0).write_notify(&1).expect("a write");
+                while step.load(Ordering::Acquire) < 3 {
+                    thread::yield_now();
+                }
+                assert_eq!(peers.at::<u64>(1).read().expect("inside"), 0, "an atomic took effect");
+            });
+            let attached = owner.segments.attach(0).expect("attached");
+            let segment = owner.segments.builder("told").len(64).export().expect("a segment");
+            let peers = open(&owner, "peers");
+            step.store(1, Ordering::Release);
+            while most(&faults) < LIMIT {
+                peers.at::<u64>(0).write_notify(&7).expect("a write");
+            }
+            let (sender, refused) = std::sync::mpsc::channel();
+            segment.notifications().for_each(move |_| {
+                let write = peers.at::<u64>(0).write_notify(&8);
+                let block = peers.write_block_notify(0, &[8; 8]);
+                let add = peers.fetch_add_notify(8, 1).map(drop);
+                sender.send([write, block, add]).expect("a receiver");
+            });
+            step.store(2, Ordering::Release);
+            let refused = loop {
+                match refused.try_recv() {
+                    Ok(refused) => break refused,
+                    Err(_) => attached.park(Duration::from_millis(10)),
+                }
+            };
+            let would_wait = |result: &Result<(), SegmentError>| {
+                matches!(result, Err(SegmentError::WouldWait(_)))
+            };
+            assert!(refused.iter().all(would_wait), "{refused:?}");
+            step.store(3, Ordering::Release);
+        });
+    });
+}

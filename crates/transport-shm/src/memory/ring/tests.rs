@@ -1,0 +1,103 @@
+//! Frames of every kind through rings of every state, valid or not.
+
+use proptest::prelude::*;
+use transport_api::WAITING_OVERHEAD;
+
+use super::*;
+
+fn ring(bytes: usize) -> (Sender, Receiver, SharedBytes) {
+    let memory = SharedBytes::heap(RING_HEADER + bytes);
+    let place = Place::new(&memory, 0, bytes);
+    (Sender::new(place.clone()), Receiver::new(place), memory)
+}
+
+fn notice(n: u32) -> Notice {
+    let key = RegionKey(n.into());
+    Notice { key, at: !key.0, len: (1 << 56) - 1 - key.0, value: !n }
+}
+
+#[test]
+fn a_sender_without_room_is_woken_when_there_is_some() {
+    let (mut sender, mut receiver, _) = ring(64);
+    sender.push(Frame::Bulk { tag: 1, len: 100 }, vec![3; 100]);
+    assert_eq!(sender.advance(), Ok(true));
+    assert!(sender.is_waiting(), "100 bytes do not fit");
+    sender.push(Frame::Notify(notice(1)), Vec::new());
+    assert_eq!(sender.waiting().notifications(), 1);
+    assert_eq!(sender.waiting().bulk(Tag(1).namespace()), 100 + WAITING_OVERHEAD);
+    let progress = receiver.advance(&mut |_| ()).expect("a valid ring");
+    assert!(progress.moved && progress.wake_sender);
+    assert_eq!(sender.advance(), Ok(true));
+    let mut whole = Vec::new();
+    while whole.is_empty() {
+        sender.advance().expect("a valid ring");
+        let mut take = |arrival| {
+            if let Arrival::Bulk { payload, .. } = arrival {
+                whole = payload;
+            }
+        };
+        receiver.advance(&mut take).expect("a valid ring");
+    }
+    assert_eq!(whole, vec![3; 100]);
+    while sender.is_waiting() {
+        receiver.advance(&mut |_| ()).expect("a valid ring");
+        sender.advance().expect("a valid ring");
+    }
+    assert_eq!(sender.waiting().notifications(), 0);
+    assert_eq!(sender.waiting().bulk(Tag(1).namespace()), 0);
+}
+
+proptest! {
+    #[test]
+    fn frames_arrive_as_they_were_sent(
+        lens in proptest::collection::vec(proptest::option::of(0usize..300), 1..20),
+        turns in proptest::collection::vec(any::<bool>(), 0..200),
+    ) {
+        let (mut sender, mut receiver, _) = ring(128);
+        let mut expected = Vec::new();
+        for (n, len) in (0u32..).zip(&lens) {
+            let bytes: Vec<u8> = (0..len.unwrap_or(0)).map(|i| i as u8 ^ n as u8).collect();
+            let tag = u64::from(n);
+            sender.push(match len {
+                Some(len) => Frame::Bulk { tag, len: *len },
+                None => Frame::Notify(notice(n)),
+            }, bytes.clone());
+            expected.push((tag, len.map(|_| bytes)));
+        }
+        let mut arrived = Vec::new();
+        let all = turns.into_iter().chain((0..1000).map(|n| n % 2 == 0));
+        for send in all {
+            if send {
+                sender.advance().expect("a valid ring");
+            } else {
+                receiver.advance(&mut |arrival| arrived.push(match arrival {
+                    Arrival::Bulk { tag, payload } => (tag, Some(payload)),
+                    Arrival::Notify(arrived) => {
+                        assert_eq!(arrived, notice(arrived.key.0 as u32));
+                        (arrived.key.0, None)
+                    }
+                })).expect("a valid ring");
+            }
+        }
+        prop_assert_eq!(arrived, expected);
+    }
+
+    #[test]
+    fn an_invalid_ring_is_an_error_and_never_a_panic(
+        tail in prop_oneof![0u64..20, any::<u64>()],
+        head in prop_oneof![0u64..20, any::<u64>()],
+        words in proptest::collection::vec(prop_oneof![0u64..4, any::<u64>()], 16),
+    ) {
+        let (mut sender, mut receiver, memory) = ring(128);
+        memory.store(TAIL, tail.wrapping_mul(8), Ordering::Relaxed);
+        memory.store(HEAD, head, Ordering::Relaxed);
+        for (n, word) in words.into_iter().enumerate() {
+            memory.store(RING_HEADER + n * 8, word, Ordering::Relaxed);
+        }
+        for _ in 0..4 {
+            let _ = receiver.advance(&mut |_| ());
+            sender.push(Frame::Bulk { tag: 0, len: 10 }, vec![0; 10]);
+            let _ = sender.advance();
+        }
+    }
+}
