@@ -23,14 +23,15 @@ pub mod refusals;
 pub mod revocation;
 pub mod transfer;
 
-use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use transport_api::HostId;
-use transport_api::conformance::{Make, Rack};
+use transport_api::conformance::{Make, Rack, within};
+#[doc(hidden)]
+pub use transport_api::conformance_tests;
 
 use crate::{Attached, RemoteSegment, Segment, SegmentError, Segments};
 
@@ -44,76 +45,64 @@ pub const DEADLINE: Duration = Duration::from_secs(120);
 macro_rules! conformance {
     ($(#[$attribute:meta])* $make:path) => {
         $crate::conformance!($(#[$attribute])* $make, one_host);
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: refusals {
-            access_is_per_host,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: names {
-            a_name_of_two_hosts_is_ambiguous, a_cached_name_is_checked_when_it_is_opened,
-            a_refresh_forgets_what_is_gone, colliding_names_are_found_by_every_strategy,
-            an_entry_is_never_torn,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            a_lost_host_is_reported_and_its_names_go,
-        });
+        $crate::conformance::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            refusals {
+                access_is_per_host,
+            }
+            names {
+                a_name_of_two_hosts_is_ambiguous, a_cached_name_is_checked_when_it_is_opened,
+                a_refresh_forgets_what_is_gone, colliding_names_are_found_by_every_strategy,
+                an_entry_is_never_torn,
+            }
+            life {
+                a_lost_host_is_reported_and_its_names_go,
+            }
+        }
     };
     ($(#[$attribute:meta])* $make:path, one_host) => {
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: transfer {
-            bytes_come_back, values_come_back, blocks_of_any_length_come_back,
-            a_word_is_never_torn, a_fence_covers_earlier_writes,
-            a_fence_covers_all_segments_of_a_host, atomics_of_several_hosts_add_up,
-            a_host_opens_its_own_segment,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: refusals {
-            operations_stay_inside_the_segment, words_are_aligned, operations_have_a_largest_size,
-            operations_need_their_rights, bad_exports_and_opens_are_refused,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: notification {
-            a_notification_follows_its_data, the_segment_says_when_its_owner_is_notified,
-            a_block_notifies_once, no_bytes_notify_too, untaken_notifications_are_counted,
-            a_sleeping_owner_is_notified, a_callback_may_notify_again,
-            a_notification_of_an_earlier_export_costs_nothing, waiting_ends_with_the_segment,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: revocation {
-            nothing_is_written_after_a_revocation, a_stale_handle_is_refused,
-            a_fence_names_the_segment_that_refused, a_new_export_is_out_of_reach_of_old_handles,
-            exports_that_follow_each_other_do_not_mix, a_dropped_segment_is_revoked,
-            nothing_is_written_while_writes_are_inhibited,
-            an_atomic_is_done_once_while_access_changes,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: names {
-            a_name_that_is_not_published_is_not_found, an_open_waits_for_a_later_export,
-            a_host_has_room_for_so_many_names,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            threads_that_are_not_attached_use_segments, an_open_that_waits_keeps_nobody_waiting,
-            a_server_that_cannot_start_can_be_started_again, operations_need_an_attached_thread,
-            a_write_without_notification_takes_no_time_of_the_owner,
-        });
-    };
-    (@tests $attributes:tt $make:path: $module:ident { $($test:ident),* $(,)? }) => {
-        $($crate::conformance!(@test $attributes $make: $module $test);)*
-    };
-    (@test [$(#[$attribute:meta])*] $make:path: $module:ident $test:ident) => {
-        #[test]
-        $(#[$attribute])*
-        fn $test() { $crate::conformance::$module::$test($make) }
+        $crate::conformance::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            transfer {
+                bytes_come_back, values_come_back, blocks_of_any_length_come_back,
+                a_word_is_never_torn, a_fence_covers_earlier_writes,
+                a_fence_covers_all_segments_of_a_host, atomics_of_several_hosts_add_up,
+                a_host_opens_its_own_segment,
+            }
+            refusals {
+                operations_stay_inside_the_segment, words_are_aligned,
+                operations_have_a_largest_size, operations_need_their_rights,
+                bad_exports_and_opens_are_refused,
+            }
+            notification {
+                a_notification_follows_its_data, the_segment_says_when_its_owner_is_notified,
+                a_block_notifies_once, no_bytes_notify_too, untaken_notifications_are_counted,
+                a_sleeping_owner_is_notified, a_callback_may_notify_again,
+                a_notification_of_an_earlier_export_costs_nothing, waiting_ends_with_the_segment,
+            }
+            revocation {
+                nothing_is_written_after_a_revocation, a_stale_handle_is_refused,
+                a_fence_names_the_segment_that_refused, a_new_export_is_out_of_reach_of_old_handles,
+                exports_that_follow_each_other_do_not_mix, a_dropped_segment_is_revoked,
+                nothing_is_written_while_writes_are_inhibited,
+                an_atomic_is_done_once_while_access_changes,
+            }
+            names {
+                a_name_that_is_not_published_is_not_found, an_open_waits_for_a_later_export,
+                a_host_has_room_for_so_many_names,
+            }
+            life {
+                threads_that_are_not_attached_use_segments, an_open_that_waits_keeps_nobody_waiting,
+                a_server_that_cannot_start_can_be_started_again, operations_need_an_attached_thread,
+                a_write_without_notification_takes_no_time_of_the_owner,
+            }
+        }
     };
 }
 
 /// Runs `test`, and fails if it takes longer than [`DEADLINE`].
 fn bounded(test: impl FnOnce() + Send + 'static) {
-    let (done, ended) = mpsc::channel();
-    let body = thread::spawn(move || {
-        test();
-        // The watchdog that this is for may have given up by now.
-        let _ = done.send(());
-    });
-    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(DEADLINE) {
-        panic!("the test did not end within {DEADLINE:?}");
-    }
-    if let Err(panic) = body.join() {
-        resume_unwind(panic)
-    }
+    within(DEADLINE, test);
 }
 
 /// What the players of a play have in common.

@@ -14,8 +14,10 @@
 //! Reading order: `order` (what a signal and a fence cover, atomics), `memory` (bounds, rights,
 //! revocation), `grants` (rights per host, quiet regions, imports that do not block), `reexport`
 //! (memory that is exported again), `bulk` (payloads and notifications), `life` (sleep, goodbye, loss,
-//! cells).
+//! cells). For tests of the layers above: `altered` (a transport that differs from another one as a
+//! test asks), [`within`] and [`conformance_tests`](crate::conformance_tests).
 
+mod altered;
 pub mod bulk;
 pub mod grants;
 pub mod life;
@@ -28,6 +30,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use altered::{Altered, Faults};
 use primitive::SharedBytes;
 
 use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Rights, Transport};
@@ -54,66 +57,94 @@ pub type Make = fn(hosts: u32, threads: u32) -> Rack;
 macro_rules! conformance {
     ($(#[$attribute:meta])* $make:path) => {
         $crate::conformance!($(#[$attribute])* $make, one_host);
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            a_goodbye_is_not_a_loss, a_loss_is_reported_and_final, a_loss_wakes_a_sleeper,
-            a_thread_that_knows_of_a_loss_sleeps, what_was_sent_before_a_goodbye_arrives,
-        });
+        $crate::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            life {
+                a_goodbye_is_not_a_loss, a_loss_is_reported_and_final, a_loss_wakes_a_sleeper,
+                a_thread_that_knows_of_a_loss_sleeps, what_was_sent_before_a_goodbye_arrives,
+            }
+        }
     };
     ($(#[$attribute:meta])* $make:path, one_host) => {
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: order {
-            a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
-            atomics_lose_nothing, lanes_of_two_threads_do_not_mix, a_word_is_never_torn,
-            a_fence_covers_earlier_writes, a_fence_tells_of_a_refusal,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: memory {
-            a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
-            operations_need_their_rights, words_are_aligned, regions_belong_to_their_peer,
-            a_revoked_region_is_refused, a_dropped_region_is_revoked,
-            revoking_under_fire_ends_the_fire, an_import_waits_for_its_export,
-            what_does_not_exist_is_named,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: grants {
-            rights_are_each_hosts_own, an_inhibited_region_is_not_written,
-            a_quiet_region_is_not_written, an_import_does_not_block, an_import_wakes_its_thread,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: reexport {
-            reexported_memory_keeps_its_bytes, a_stale_import_of_reexported_memory_is_refused,
-            rights_are_withdrawn_and_given_back, broader_access_is_refused,
-            a_live_region_is_not_reexported, a_region_of_another_transport_is_not_reexported,
-            a_writer_is_inhibited_under_fire,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: bulk {
-            payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
-            payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
-            a_notification_follows_its_data, a_notification_says_how_much,
-            a_notification_wakes_its_receiver,
-            bad_payloads_are_refused,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            no_wake_is_lost, a_wake_travels_with_its_flush, an_unpark_wakes_a_sleeper, a_sleeper_wakes_by_itself,
-            a_cell_goes_back_and_forth,
-        });
+        $crate::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            order {
+                a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
+                atomics_lose_nothing, lanes_of_two_threads_do_not_mix, a_word_is_never_torn,
+                a_fence_covers_earlier_writes, a_fence_tells_of_a_refusal,
+            }
+            memory {
+                a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
+                operations_need_their_rights, words_are_aligned, regions_belong_to_their_peer,
+                a_revoked_region_is_refused, a_dropped_region_is_revoked,
+                revoking_under_fire_ends_the_fire, an_import_waits_for_its_export,
+                what_does_not_exist_is_named,
+            }
+            grants {
+                rights_are_each_hosts_own, an_inhibited_region_is_not_written,
+                a_quiet_region_is_not_written, an_import_does_not_block, an_import_wakes_its_thread,
+            }
+            reexport {
+                reexported_memory_keeps_its_bytes, a_stale_import_of_reexported_memory_is_refused,
+                rights_are_withdrawn_and_given_back, broader_access_is_refused,
+                a_live_region_is_not_reexported, a_region_of_another_transport_is_not_reexported,
+                a_writer_is_inhibited_under_fire,
+            }
+            bulk {
+                payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
+                payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
+                a_notification_follows_its_data, a_notification_says_how_much,
+                a_notification_wakes_its_receiver, bad_payloads_are_refused,
+            }
+            life {
+                no_wake_is_lost, a_wake_travels_with_its_flush, an_unpark_wakes_a_sleeper,
+                a_sleeper_wakes_by_itself, a_cell_goes_back_and_forth,
+            }
+        }
     };
-    (@tests $attributes:tt $make:path: $module:ident { $($test:ident),* $(,)? }) => {
-        $($crate::conformance!(@test $attributes $make: $module $test);)*
-    };
-    (@test [$(#[$attribute:meta])*] $make:path: $module:ident $test:ident) => {
+}
+
+/// For the macros of suites: makes a test of each named function of each named module of `$suite`. A
+/// function takes the [`Make`](crate::conformance::Make) `$make`. The first bracket has the
+/// attributes of every test.
+///
+/// ```text
+///   conformance_tests! { [#[ignore = ".."]] rack, [$crate::conformance]: names { one, another } }
+/// ```
+#[macro_export]
+macro_rules! conformance_tests {
+    (@test [$(#[$attribute:meta])*] $make:path, [$($suite:tt)+]: $module:ident $test:ident) => {
         #[test]
         $(#[$attribute])*
-        fn $test() { $crate::conformance::$module::$test($make) }
+        fn $test() { $($suite)+::$module::$test($make) }
+    };
+    (@module $attributes:tt $make:path, $suite:tt: $module:ident { $($test:ident),* }) => {
+        $($crate::conformance_tests!(@test $attributes $make, $suite: $module $test);)*
+    };
+    ($attributes:tt $make:path, $suite:tt: $($module:ident { $($test:ident),* $(,)? })+) => {
+        $($crate::conformance_tests!(@module $attributes $make, $suite: $module { $($test),* });)+
     };
 }
 
 /// Runs `test`, and fails if it takes longer than [`DEADLINE`].
 fn bounded(test: impl FnOnce() + Send + 'static) {
+    within(DEADLINE, test);
+}
+
+/// Runs `test` on a thread of its own, and returns when it has ended. For suites and tests of other
+/// crates, too.
+///
+/// # Panics
+/// If `test` does, with its panic, or if it takes longer than `limit`; its thread then runs on.
+pub fn within(limit: Duration, test: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let body = thread::spawn(move || {
         test();
-        // The watchdog that this is for may have given up by now.
+        // The receiver is gone if the limit has passed.
         let _ = done.send(());
     });
-    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(DEADLINE) {
-        panic!("the test did not end within {DEADLINE:?}");
+    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
+        panic!("the test did not end within {limit:?}");
     }
     if let Err(panic) = body.join() {
         resume_unwind(panic)
