@@ -6,13 +6,13 @@
 //!   gossamer_segment::conformance!(rack);
 //! ```
 //!
-//! A test is a play: each player is a thread, attached as a thread of its number to a host of the
-//! rack, and has a script. Players are in step where they meet; while one waits it
-//! polls, as runtime threads do, because revocation waits for that. A rack may have fewer hosts than a
-//! play wants: players then share hosts, and what is about different hosts is left out.
-//! Every test ends within [`DEADLINE`]: what would hang fails.
+//! A test is a play with one script for each player. Player `n` is a thread, attached as thread `n` of
+//! host `n`. [`Player::meet`] is a barrier of all players; a player polls while it waits there, as
+//! runtime threads do, because revocation waits for polls. In a rack with fewer hosts than players,
+//! the last players share a host, and checks that need different hosts are skipped. A test that does
+//! not end within [`DEADLINE`] fails.
 //!
-//! Reading order: `transfer` (bytes, words, fences, atomics), `refusals` (what is refused before
+//! Reading order: `transfer` (bytes, words, fences, atomics), `refusals` (operations that fail before
 //! anything is sent), `notification`, `revocation`, `names`, `life` (lost hosts, threads that are not
 //! attached, sleep).
 
@@ -38,9 +38,9 @@ use crate::{Attached, RemoteSegment, Segment, SegmentError, Segments};
 /// How long a test may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of it are
-/// those of every test: a transport that needs a device says so with `#[ignore = ".."]`. `one_host`
-/// behind it leaves out what is about several hosts.
+/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of the
+/// function apply to every test: a transport that needs a device passes `#[ignore = ".."]`.
+/// `one_host` behind it leaves out the tests that need several hosts.
 #[macro_export]
 macro_rules! conformance {
     ($(#[$attribute:meta])* $make:path) => {
@@ -105,10 +105,10 @@ fn bounded(test: impl FnOnce() + Send + 'static) {
     within(DEADLINE, test);
 }
 
-/// What the players of a play have in common.
+/// State that the players of a play share.
 #[derive(Default)]
 struct Stage {
-    /// Meetings that players have come to, all together.
+    /// Arrivals at meetings, of all players together.
     arrived: AtomicUsize,
     has_failed: AtomicBool,
 }
@@ -122,21 +122,21 @@ struct Player {
     meetings: std::cell::Cell<usize>,
 }
 
-/// What a player does.
+/// The code that a player runs.
 type Script = Box<dyn FnOnce(&Player) + Send>;
 
-/// A script, so that scripts of different types can be in one list.
+/// Boxes a script, so that scripts of different types can be in one list.
 fn script(script: impl FnOnce(&Player) + Send + 'static) -> Script {
     Box::new(script)
 }
 
-/// Plays in a rack that `make` makes: player `n` is thread `n` of host `n`, or of the last host if
-/// there are not as many.
+/// Runs `scripts` on a rack that `make` makes: script `n` on thread `n` of host `n`, or of the last
+/// host if the rack has fewer.
 fn play<const N: usize>(make: Make, scripts: [Script; N]) {
     bounded(move || play_in(&make(N as u32, N as u32), scripts));
 }
 
-/// As [`play`], in a rack that is there already.
+/// As [`play`], on an existing rack.
 fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
     let hosts = places(rack);
     let stage = Arc::new(Stage::default());
@@ -150,19 +150,19 @@ fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
                 let meetings = std::cell::Cell::new(0);
                 let player = Player { segments, attached, stage, players: N, meetings };
                 script(&player);
-                // Others may still need this thread's polls.
+                // Other players may still need this thread's polls.
                 player.meet();
             });
         }
     });
 }
 
-/// The place of every host among the segments of a rack.
+/// The segments of each host of a rack.
 fn places(rack: &Rack) -> Vec<Segments> {
     rack.hosts.iter().map(|host| Segments::new(host.clone())).collect()
 }
 
-/// Tells the other players if this one panics.
+/// Marks the play as failed if this player panics, so that the others stop waiting.
 struct NoteFailure(Arc<Stage>);
 
 impl Drop for NoteFailure {
@@ -196,12 +196,12 @@ impl Player {
         self.until("the other players", || self.stage.arrived.load(Ordering::Acquire) >= all);
     }
 
-    /// Whether somebody has come to one meeting more than this player.
+    /// Whether another player has arrived at the next meeting of this one.
     fn is_awaited(&self) -> bool {
         self.stage.arrived.load(Ordering::Acquire) > self.meetings.get() * self.players
     }
 
-    /// Exports a segment that everybody may use.
+    /// Exports a segment that grants all rights to all hosts.
     fn export(&self, name: &str, len: usize) -> Segment {
         self.segments.builder(name).len(len).export().expect("a segment")
     }
@@ -216,20 +216,20 @@ impl Player {
         self.segments.local()
     }
 
-    /// How often to do something: much more often where memory is mapped, and so costs little.
+    /// How often to repeat a step: ten times as often where memory is mapped, as it costs little there.
     fn times(&self, times: u64) -> u64 {
         let is_mapped = self.segments.0.transport.maps(HostId(0));
         if is_mapped { 10 * times } else { times }
     }
 
-    /// Polls for a moment, in which what must not happen could.
+    /// Polls for 20 milliseconds, in which a forbidden effect would show.
     fn linger(&self) {
         let start = Instant::now();
         self.until("a moment", || start.elapsed() > Duration::from_millis(20));
     }
 }
 
-/// Bytes that differ from those of other seeds, and from their neighbours.
+/// `len` bytes that differ from those of other seeds, and from their neighbours.
 fn pattern(len: usize, seed: u32) -> Vec<u8> {
     let byte = |n: u32| (n.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 23) as u8 | 1;
     (0..len as u32).map(byte).collect()
