@@ -6,10 +6,9 @@
 //!   gossamer_transport_api::conformance!(rack);
 //! ```
 //!
-//! A test has two sides, A (thread 0 of the first host) and B (thread 1 of the last): two
-//! processes' worth of the backend where it can have several hosts, two threads of one host where
-//! it cannot (`conformance!(rack, one_host)`, which leaves out what is about the end of a peer).
-//! Every test ends within [`DEADLINE`]: what would hang fails.
+//! A test has two sides: A is thread 0 of the first host, B is thread 1 of the last one. A backend
+//! that has only one host runs both sides on it, by `conformance!(rack, one_host)`, which leaves out
+//! the tests of a peer's end. A test that does not end within [`DEADLINE`] fails.
 //!
 //! Reading order: `order` (what a signal and a fence cover, atomics), `memory` (bounds, rights,
 //! revocation), `grants` (rights per host, quiet regions, imports that do not block), `reexport`
@@ -38,7 +37,7 @@ use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Right
 /// How long a test may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A rack under test, as a backend's test makes it.
+/// A rack under test, made by the tests of a backend.
 pub struct Rack {
     /// The hosts, by number.
     pub hosts: Vec<Arc<dyn Transport>>,
@@ -46,12 +45,12 @@ pub struct Rack {
     pub kill: Box<dyn Fn(HostId) + Send + Sync>,
 }
 
-/// Makes a rack of so many hosts (or of one, where the backend cannot do more) with so many
-/// threads.
+/// Makes a rack of `hosts` hosts (or of one, if the backend has only one) with `threads` threads
+/// each.
 pub type Make = fn(hosts: u32, threads: u32) -> Rack;
 
 /// Instantiates the whole suite for the racks that a [`Make`](crate::conformance::Make) makes.
-/// Attributes in front of it are those of every test: a backend that needs a device says so with
+/// Attributes in front of the function apply to every test: a backend that needs a device passes
 /// `#[ignore = ".."]`.
 #[macro_export]
 macro_rules! conformance {
@@ -71,7 +70,7 @@ macro_rules! conformance {
             order {
                 a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
                 atomics_lose_nothing, lanes_of_two_threads_do_not_mix, a_word_is_never_torn,
-                a_fence_covers_earlier_writes, a_fence_tells_of_a_refusal,
+                a_fence_covers_earlier_writes, a_fence_reports_a_refusal_once,
             }
             memory {
                 a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
@@ -151,7 +150,7 @@ pub fn within(limit: Duration, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Runs both closures on threads of their own, until both have ended.
+/// Runs both closures, each on its own thread, and returns when both have ended.
 fn together(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
     thread::scope(|scope| {
         scope.spawn(a);
@@ -163,10 +162,10 @@ fn together(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
 /// [probed](Port::outcome).
 const PROBE: RegionKey = RegionKey(u64::MAX);
 
-/// A token that tests do not use for themselves.
+/// The token of probes, which no test uses for other operations.
 const PROBE_TOKEN: u64 = u64::MAX;
 
-/// One side of a test: a thread with a lane to the other side.
+/// A side of a test: a thread with a lane to the opposite side.
 struct Port {
     transport: Arc<dyn Transport>,
     thread: u32,
@@ -182,7 +181,7 @@ impl Port {
     fn open(transport: &Arc<dyn Transport>, thread: u32, peer: HostId, peer_thread: u32) -> Port {
         let transport = transport.clone();
         let lane = transport.lane(thread, peer).expect("a lane");
-        // On a rack of one host both sides are one: the first exports for both.
+        // Fails for side B of a rack of one host, where side A has exported it.
         let _probe = transport.export(PROBE, 64, Rights::READ.into()).ok();
         let (probe, events) = (None, Vec::new());
         Port { transport, thread, peer, peer_thread, lane, probe, _probe, events }
@@ -209,7 +208,7 @@ impl Port {
         self.lane.poll(&mut |event| events.push(event))
     }
 
-    /// Polls until `done` finds what it looks for among the events that are not yet taken.
+    /// Polls until `done` finds something among the events that no caller has taken yet.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Vec<Event>) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -222,7 +221,7 @@ impl Port {
         }
     }
 
-    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it. Looks at the word
+    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it. Loads the word
     /// much more often than it polls.
     fn until_word(&mut self, memory: &SharedBytes, at: usize, done: impl Fn(u64) -> bool) -> u64 {
         const LOOKS: u32 = 300;
@@ -259,8 +258,8 @@ impl Port {
         })
     }
 
-    /// Carries `operation` out and says how it ended, whether the backend knows at once or only
-    /// later: a read that is started afterwards on the same lane has then ended, too.
+    /// Starts `operation` and returns its outcome, whether the backend reports it at once or later:
+    /// waits for a read that is started behind it on the same lane.
     fn outcome(
         &mut self,
         operation: impl FnOnce(&mut dyn Lane) -> Result<(), OpError>,
@@ -273,7 +272,7 @@ impl Port {
         self.probe = Some(probe.clone());
         self.lane.read(&probe, 0, &SharedBytes::heap(8), PROBE_TOKEN)?;
         self.lane.flush()?;
-        // Up to the probe's own end, which would otherwise be taken for that of the next operation.
+        // Including the probe's completion, which the next call would otherwise take for its own.
         let mut until_then: Vec<_> = self.until("the end of an operation", |events| {
             let is_probe = |event: &Event| {
                 matches!(event, Event::Completed { token, .. } if *token == PROBE_TOKEN)
@@ -283,7 +282,7 @@ impl Port {
         });
         until_then.pop();
         let mut failure = None;
-        // What has arrived for others, such as the end of an import, is theirs.
+        // Other events, such as the end of an import, stay for their tests.
         let others = until_then.into_iter().filter_map(|event| match event {
             Event::Failed { error, .. } => {
                 failure.get_or_insert(error);
@@ -296,7 +295,7 @@ impl Port {
     }
 }
 
-/// Memory of this side that holds `bytes`.
+/// New local memory that holds `bytes`.
 fn filled(bytes: &[u8]) -> SharedBytes {
     let memory = SharedBytes::heap(bytes.len().max(8)).slice(0, bytes.len());
     memory.write_from(0, bytes);
