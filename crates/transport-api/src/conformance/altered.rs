@@ -235,8 +235,8 @@ impl AlteredLane {
             return Ok(region);
         }
         // Lanes to hosts that are not mapped take no regions of this host.
-        let inner = region.handle::<RemoteRegion>().filter(|inner| inner.owner() == self.peer());
-        inner.ok_or(OpError::Foreign(region.key()))
+        region.check_origin(0, self.peer())?;
+        region.handle::<RemoteRegion>().ok_or(OpError::Foreign(region.key()))
     }
 }
 
@@ -352,7 +352,8 @@ impl Lane for AlteredLane {
 /// `inner`, which may be mapped, as a region that only lanes reach.
 fn behind_handle(inner: RemoteRegion) -> RemoteRegion {
     let region = (inner.key(), inner.rights(), inner.generation());
-    RemoteRegion::remote(inner.owner(), region, inner.len(), Arc::new(inner))
+    // The inner lane checks which transport has imported it.
+    RemoteRegion::remote((0, inner.owner()), region, inner.len(), Arc::new(inner))
 }
 
 /// How write number `number`, of `len` bytes, is cut into pieces (first byte, end), in the order of
