@@ -3,9 +3,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::net::TcpListener;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use fiber::{Config, Scheduler, spawn_local};
@@ -14,7 +12,7 @@ use progress::Progress;
 use transport_api::conformance::{Altered, Faults, within};
 use transport_api::{HostId, Transport};
 use transport_shm::ShmTransport;
-use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
+use transport_tcp::{TcpConfig, TcpTransport};
 
 /// How long a test may take before it counts as hung.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -40,24 +38,10 @@ pub(crate) fn shm(hosts: u32, threads: u32) -> Vec<Host> {
 
 /// A rack over loopback.
 pub(crate) fn tcp(hosts: u32, threads: u32) -> Vec<Host> {
-    let listeners: Vec<_> =
-        (0..hosts).map(|_| TcpListener::bind("127.0.0.1:0").expect("a listener")).collect();
-    let addresses: Vec<_> =
-        listeners.iter().map(|listener| listener.local_addr().expect("an address")).collect();
-    let joins = (0..).zip(listeners).map(|(host, listener)| {
-        let (names, addresses) = ((JobId(15), [0; 32]), addresses.clone());
-        let credentials = Credentials::InsecureLoopback;
-        let mut config =
-            TcpConfig::new(names, HostId(host), addresses, listener, threads, credentials);
-        // Machines that run many tests at once are slow, not lost.
-        config.loss_bound = Duration::from_secs(30);
-        thread::spawn(|| TcpTransport::join(config))
-    });
-    let joins: Vec<_> = joins.collect();
-    let join = |join: thread::JoinHandle<Result<Arc<TcpTransport>, _>>| {
-        Host::new(join.join().expect("no panic").expect("a host"))
-    };
-    joins.into_iter().map(join).collect()
+    // Machines that run many tests at once are slow, not lost.
+    let change = |config: &mut TcpConfig| config.loss_bound = Duration::from_secs(30);
+    let hosts = TcpTransport::in_process(hosts, threads, change).expect("a rack");
+    hosts.into_iter().map(|host| Host::new(host)).collect()
 }
 
 /// Runs `test` on a rack over shared memory and on one over TCP, each within [`DEADLINE`].
