@@ -1,9 +1,9 @@
 //! Escapes untrusted text for a terminal: control sequences in it would otherwise control the
 //! terminal.
 //!
-//! Programs, users and hosts choose names, messages and output. Control characters among them could
-//! move the cursor and rewrite what stands there, set the clipboard or the window's title;
-//! characters that change the direction of text make it read as something else.
+//! Programs, users and hosts choose names, messages and output. Control characters in them could move
+//! the cursor and overwrite text, or set the clipboard or the window's title. Characters that change
+//! the direction of text could make it read as other text.
 //!
 //! | Function | For | What stays |
 //! |---|---|---|
@@ -16,7 +16,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Bytes of the longest sequence that is taken for a colour.
+/// Bytes of the longest sequence that counts as a colour.
 const LONGEST_COLOUR: usize = 32;
 const ESCAPE: u8 = 0x1b;
 /// Ends the effect of sequences for colours.
@@ -44,7 +44,7 @@ pub(crate) fn text(text: &str) -> String {
     String::from_utf8_lossy(&lines(text.as_bytes(), Colours::Shown)).into_owned()
 }
 
-/// What happens to sequences that change how text looks (SGR: `ESC [ ... m`).
+/// How to treat sequences that change how text looks (SGR: `ESC [ ... m`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colours {
     /// They are passed on, and end with their line.
@@ -68,7 +68,7 @@ pub(crate) fn lines(output: &[u8], colours: Colours) -> Vec<u8> {
     shown
 }
 
-/// Shows a line without its end; whether it has colours that were passed on.
+/// Appends a line without its end. Returns whether it has colours that were passed on.
 fn show_line(mut line: &[u8], colours: Colours, shown: &mut Vec<u8>) -> bool {
     let mut has_colours = false;
     while !line.is_empty() {
@@ -105,7 +105,7 @@ fn show_bytes(bytes: &[u8], shown: &mut Vec<u8>) {
                 _ => show(character, &mut text),
             }
         }
-        // Some terminals take single bytes from 0x80 to 0x9f for control characters.
+        // Some terminals treat single bytes from 0x80 to 0x9f as control characters.
         for byte in chunk.invalid() {
             let _ = write!(text, "\\x{byte:02x}");
         }
@@ -134,8 +134,8 @@ fn is_unsafe(character: char) -> bool {
         )
 }
 
-/// JSON with its strings as [`name`] would show them, but escaped as JSON does, so that it means
-/// the same. Only strings have such characters.
+/// JSON in which the characters that [`name`] escapes are escaped as JSON does, so that its value is
+/// the same. Only strings contain such characters.
 pub(crate) fn json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {

@@ -1,5 +1,5 @@
-//! Files that are whole or absent, whichever process is killed when, and secrets that only their
-//! owner can read.
+//! Files that are complete or absent, even if a process is killed while it writes them, and secrets
+//! that only their owner can read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use gossamer_job::Secret;
 
-/// Makes a directory that only its owner may look into, and those above it.
+/// Makes a directory that only its owner can read, and its parents.
 pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -32,7 +32,7 @@ pub(crate) fn settle(file: &File, temporary: &Path, path: &Path) -> io::Result<(
     Ok(())
 }
 
-/// Writes a file that is there whole or not at all.
+/// Writes a file that is complete or absent at any time.
 pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let (mut file, temporary) = temporary(path, mode)?;
     let written = file.write_all(content).and_then(|()| settle(&file, &temporary, path));

@@ -7,9 +7,9 @@
 //!
 //! Reading order, lowest first; each folder uses only those before it.
 //!
-//! | Folder or file | What it is |
+//! | Folder or file | Content |
 //! |---|---|
-//! | `causes`, `files`, `quarantine`, `escape` | errors in one line, files that are whole or absent, files that jobs leave in the daemon's way, text for a terminal |
+//! | `causes`, `files`, `quarantine`, `escape` | errors in one line, files that are complete or absent, files of jobs that are in the daemon's way, text for a terminal |
 //! | [`security`] | members, identities, the authority, revocation, TLS, the acceptor of connections |
 //! | [`protocol`] | messages and their framing |
 //! | `process` | a process of a job and its supervisor, cgroups, how processes are killed |

@@ -1,15 +1,14 @@
-//! [`Quarantine`]: files that jobs leave in the way in a daemon's directory are *quarantined*
+//! [`Quarantine`]: files of jobs that are in the way in a daemon's directory are *quarantined*
 //! (renamed), which takes a moment, and removed later, which may take long or fail.
 //!
-//! A job runs as the daemon's user, so what it leaves may be anything: directories without
-//! permissions, or nested deeper than a path or a stack can hold, or links that lead elsewhere.
-//! Removing it
+//! A job runs as the daemon's user, so it may leave directories without permissions, directories
+//! nested deeper than a path can be long or a stack deep, or links to other places. The removal
 //!
-//! 1. goes from directory to directory by descriptors, follows no link and enters no other file
-//!    system, so that nothing outside is touched, even if a process of the job is still there;
-//! 2. gives this user all permissions on a directory before it goes in;
-//! 3. moves inner directories up to the outermost, so that there is never a path to follow and two
-//!    descriptors are enough.
+//! 1. walks by descriptors, follows no link and enters no other file system, so that no file outside is
+//!    touched, even while a process of the job still runs;
+//! 2. gives this user all permissions on a directory before it enters it;
+//! 3. moves inner directories up to the outermost one, so that it never follows a path and needs only
+//!    two descriptors.
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};
@@ -29,10 +28,10 @@ use crate::files;
 
 /// The prefix of the names of quarantined files.
 const ASIDE: &str = "aside.";
-/// How long to try to remove one file or directory. After that it is left for the next time: a
-/// process may still be writing there.
+/// How long to try to remove one file or directory. The rest is left for the next pass: a process may
+/// still be writing there.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The most names of a directory to hold in memory: a job may have made any number of files.
+/// The most names of a directory to read at a time: a job may have made any number of files.
 const NAMES: usize = 4096;
 
 /// The directory in which files are quarantined.
@@ -42,7 +41,7 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Quarantines files in `directory`, under names of their own.
+    /// Quarantines files in `directory`, under unique names.
     pub(crate) fn within(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
@@ -54,8 +53,8 @@ impl Quarantine {
     pub(crate) fn put(&self, path: &Path) -> io::Result<()> {
         let name = format!("{ASIDE}{:032x}", files::random_number()?);
         if let (Some(parent), Some(last)) = (path.parent(), path.file_name()) {
-            // A directory can only be moved if it can be written to. If it is something else, or
-            // not this user's, there is nothing to do here.
+            // A directory can be moved only if this user may write to it. An error is fine: it may be no
+            // directory, or another user's.
             let last = CString::new(last.as_bytes())?;
             let _ = open_directory(parent, OFlags::PATH).map(|parent| enter(parent, &last));
         }
@@ -85,7 +84,7 @@ impl Quarantine {
     /// the next time.
     pub(crate) fn sweep(&self) {
         let swept = open_directory(&self.directory, OFlags::RDONLY).and_then(|directory| {
-            // A file may be missed because others are removed meanwhile: it is found the next time.
+            // Removing files while reading the directory may skip some: the next pass finds them.
             for entry in Dir::read_from(&directory)? {
                 let name = entry?.file_name().to_owned();
                 if name.as_bytes().starts_with(ASIDE.as_bytes())
@@ -103,8 +102,8 @@ impl Quarantine {
     }
 }
 
-/// Makes a directory that only this user may look into, unless it is there; and gives this user all
-/// permissions on it, which a job may have taken away.
+/// Makes a directory that only this user can read, unless it exists; gives this user all permissions
+/// on it, which a job may have removed.
 pub(crate) fn own_directory(path: &Path) -> io::Result<()> {
     files::private_directory(path)?;
     let mode = fs::metadata(path)?.mode();
@@ -114,7 +113,7 @@ pub(crate) fn own_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes `name` in the directory `parent`, with all that is in it.
+/// Removes `name` in the directory `parent`, with its contents.
 fn remove(parent: impl AsFd, name: &CString) -> io::Result<()> {
     let parent = parent.as_fd();
     if is_unlinked(parent, name)? {
@@ -124,7 +123,7 @@ fn remove(parent: impl AsFd, name: &CString) -> io::Result<()> {
     Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Removes what is not a directory; false if it is one.
+/// Removes a file of any type but a directory; false if it is a directory.
 fn is_unlinked(parent: impl AsFd, name: &CString) -> io::Result<bool> {
     match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -133,7 +132,7 @@ fn is_unlinked(parent: impl AsFd, name: &CString) -> io::Result<bool> {
     }
 }
 
-/// Removes all that is in a directory.
+/// Removes the contents of a directory.
 fn empty(top: &OwnedFd) -> io::Result<()> {
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
@@ -161,8 +160,8 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Removes the directory `name` in `top`; the directories in it are moved to `top`. Of a large one
-/// it removes a part, and the rest is left for the next pass.
+/// Removes the directory `name` in `top`; moves the directories in it to `top`. Of a large directory
+/// it removes a part, and leaves the rest for the next pass.
 fn lift(top: &OwnedFd, name: &CString) -> io::Result<()> {
     let directory = enter(top, name)?;
     let entries = names(&directory)?;
@@ -180,8 +179,8 @@ fn lift(top: &OwnedFd, name: &CString) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the directory at `path`. Anything else there is an error at once: a job may have replaced
-/// it by a pipe, which a plain `open` would wait for.
+/// Opens the directory at `path`. Any other file there is an error at once: a job may have replaced
+/// the directory by a pipe, for which a plain `open` would wait.
 fn open_directory(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
     Ok(open(path, access | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

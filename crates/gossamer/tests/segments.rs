@@ -1,4 +1,5 @@
-//! Segments at the end of a rack, and outside one. What fibers do with them is among the behaviours.
+//! Segments at the end of a rack, and outside one. `behaviours/segments.rs` has what fibers do with
+//! them.
 
 mod common;
 
@@ -9,8 +10,8 @@ use common::{KINDS, panic_in, run, wait_until, within_deadline};
 use gossamer::{LookupError, RemoteSegment, Segment, SegmentError};
 
 #[test]
-fn what_waits_ends_with_the_rack() {
-    within_deadline("what_waits_ends_with_the_rack", || {
+fn waits_on_segments_end_with_the_rack() {
+    within_deadline("waits_on_segments_end_with_the_rack", || {
         for kind in KINDS {
             let (send, ended) = mpsc::channel();
             let (segments, outside) = run(kind, move || {
@@ -27,7 +28,7 @@ fn what_waits_ends_with_the_rack() {
                     let _unwound = Unwound(inside);
                     let owner = Segment::builder("never").len(64).export().unwrap();
                     begun.send(()).unwrap();
-                    unreachable!("nobody notifies it: {:?}", owner.notified());
+                    unreachable!("no host notifies it: {:?}", owner.notified());
                 }));
                 let there = segments.clone();
                 let outside = thread::spawn(move || {

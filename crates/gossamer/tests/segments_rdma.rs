@@ -1,5 +1,5 @@
-//! The suite of segments over RDMA, and what is special there. It needs devices: `cargo xtask
-//! rdma-test` runs it in a guest that has some.
+//! The suite of segments over RDMA, and tests of RDMA alone. They need devices: `cargo xtask
+//! rdma-test` runs them in a guest that has some.
 
 mod common;
 mod over_rdma;

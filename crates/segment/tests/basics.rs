@@ -1,4 +1,4 @@
-//! What every program does with segments: export, open, read, write, swap, be told, revoke.
+//! The basic operations: export, open, read, write, swap, notify, revoke.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn hosts(count: u32) -> Vec<Segments> {
 }
 
 #[test]
-fn what_one_host_writes_the_other_reads() {
+fn one_host_writes_and_another_reads() {
     let hosts = hosts(2);
     thread::scope(|scope| {
         let (exported, is_exported) = std::sync::mpsc::channel();

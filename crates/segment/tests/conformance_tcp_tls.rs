@@ -7,8 +7,7 @@ mod tcp;
 use transport_api::conformance::Rack;
 
 fn rack(hosts: u32, threads: u32) -> Rack {
-    let authority = tcp::Authority::new();
-    tcp::rack(hosts, threads, |host| authority.of(host))
+    tcp::rack(hosts, threads, tcp::of_a_job())
 }
 
 gossamer_segment::conformance!(rack);

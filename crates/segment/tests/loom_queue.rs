@@ -1,8 +1,8 @@
-//! Every interleaving of notifications that arrive with waiters that wait, give up and see the end:
-//! no wake is lost. Run by `cargo xtask loom`.
+//! Every interleaving of arriving notifications with waiters that wait, time out and see the end: no
+//! wake is lost. Run by `cargo xtask loom`.
 #![cfg(loom)]
 
-/// The queue as it ships, which the crate keeps to itself.
+/// The shipped queue, a private module of the crate.
 #[allow(dead_code, reason = "a model uses a part of it")]
 #[path = "../src/notification"]
 mod notification {

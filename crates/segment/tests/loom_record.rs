@@ -1,5 +1,5 @@
-//! Every interleaving of the writer of a record with a reader: nothing torn is read, what the
-//! writer did before a version is seen with it, and versions do not go back. Run by
+//! Every interleaving of the writer of a record with a reader: no read is torn, a reader of a version
+//! sees what the writer did before it, and versions do not decrease. Run by
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
@@ -8,10 +8,10 @@ use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{HostId, RegionKey, Rights, Window};
 
-/// Two words that belong together.
+/// The two words of a record.
 type Pair = [u64; 2];
 
-/// Where a word that is no part of the record says up to which version the writer has come.
+/// The offset of a word outside the record: the last version that the writer has begun.
 const EFFECT: usize = Record::<Pair>::BYTES;
 
 fn pair(version: u64) -> Pair {
@@ -28,7 +28,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Writes versions up to `versions`, each behind an effect elsewhere.
+/// Writes versions up to `versions`, each after a store to the word at `EFFECT`.
 fn write(memory: &SharedBytes, versions: u64) {
     let mut writer = RecordWriter::<Pair>::new(memory.clone(), 0);
     for version in 1..=versions {

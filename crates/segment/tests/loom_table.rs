@@ -1,6 +1,6 @@
-//! Every interleaving of an owner that changes its table of names and a peer that looks one up in
-//! mapped memory: what is published throughout is found, nothing is mixed, and what a name stands for
-//! is there when the name is. Run by `cargo xtask loom`.
+//! Every interleaving of an owner that changes its table of names with a peer that looks one up in
+//! mapped memory: a name that stays published is found, no entry is a mixture, and a published
+//! segment exists. Run by `cargo xtask loom`.
 #![cfg(loom)]
 
 use gossamer_segment::testing::{ENTRY_BYTES, Lookup, Next, Probe, Table, home_slot};
@@ -19,8 +19,7 @@ fn names<const COUNT: usize>() -> [Name; COUNT] {
     [(); COUNT].map(|()| names.next().expect("enough letters"))
 }
 
-/// An entry of few words that are not zero: what differs between two contents of a slot is what
-/// the model has to mix.
+/// An entry with few words that are not zero, so that loom has few words to mix.
 fn entry(name: Name, generation: u32) -> Entry {
     let id = u64::from(generation);
     Entry { name, generation, what: Published::Trust { thread: 0, id } }

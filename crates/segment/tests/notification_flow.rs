@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Faults, Host, bounded, faulty, in_fiber, on_each, shm, tcp};
+use common::{Host, bounded, faulty, in_fiber, on_each, shm, tcp};
 use gossamer_segment::{Attached, RemoteSegment, SegmentError};
+use transport_api::conformance::Faults;
 
 /// The most notifications that a lane holds back.
 const LIMIT: usize = 1024;

@@ -1,4 +1,4 @@
-//! The owner of a segment waits for notifications in every way there is, over shared memory and TCP.
+//! Every way to wait for notifications, over shared memory and TCP.
 #![cfg(not(loom))]
 
 mod common;
@@ -13,11 +13,10 @@ use common::{Host, in_fiber, on_each};
 use gossamer_segment::{Notification, Notifications, Segment, SegmentError};
 use rustix::event::{PollFd, PollFlags};
 
-/// Notifications of a round, fewer than may wait.
+/// Notifications of a round, fewer than the queue holds.
 const NOTES: usize = 300;
 
-/// Exports a segment of 16 words at host 0, by its thread 1, which serves the threads that are not
-/// attached.
+/// Exports a segment of 16 words.
 fn export(owner: &Host, name: &str) -> Segment {
     owner.segments.builder(name).len(128).export().expect("a segment")
 }
@@ -34,7 +33,7 @@ fn write_from(user: &Host, name: &str, words: usize) {
         }
         remote.at::<u64>(word as usize % 16).write_notify(&word).expect("a write");
     }
-    remote.fence().expect("all were taken");
+    remote.fence().expect("all have arrived");
 }
 
 fn check(segment: &Segment, number: usize, told: Notification) {
@@ -44,7 +43,8 @@ fn check(segment: &Segment, number: usize, told: Notification) {
     assert!(word >= number as u64, "notified of {number}, found {word}");
 }
 
-/// An owner that takes all notifications of a segment by `take`, while host 1 writes.
+/// Exports a segment at host 0, whose thread 1 serves threads that are not attached, and lets `take`
+/// take all its notifications while host 1 writes.
 fn owner_takes(hosts: &[Host], take: impl FnOnce(&Host, Segment)) {
     thread::scope(|scope| {
         scope.spawn(|| write_from(&hosts[1], "told", NOTES));
@@ -67,7 +67,7 @@ fn a_thread_that_is_not_attached_waits() {
 }
 
 #[test]
-fn an_attached_thread_waits_for_what_another_one_takes() {
+fn an_attached_thread_waits_while_another_one_polls() {
     on_each(2, 2, |hosts| {
         owner_takes(hosts, |owner, segment| {
             let _attached = owner.segments.attach(0).expect("attached");
@@ -79,7 +79,7 @@ fn an_attached_thread_waits_for_what_another_one_takes() {
 }
 
 #[test]
-fn an_attached_thread_waits_for_what_it_takes_itself() {
+fn an_attached_thread_polls_while_it_waits() {
     on_each(2, 1, |hosts| {
         thread::scope(|scope| {
             scope.spawn(|| write_from(&hosts[1], "told", NOTES));
@@ -103,7 +103,7 @@ fn fibers_wait() {
             in_fiber(&hosts[0], 0, move || {
                 let segment = Rc::new(export(&owner, "told"));
                 let taken = Rc::new(Cell::new(0));
-                // Two that give up again and again.
+                // Two fibers whose waits time out again and again.
                 let fibers = [200, 7000].map(|micros| {
                     let (segment, taken) = (segment.clone(), taken.clone());
                     fiber::spawn_local(move || {
@@ -125,7 +125,7 @@ fn fibers_wait() {
 }
 
 #[test]
-fn a_callback_takes_them() {
+fn a_callback_takes_notifications() {
     on_each(2, 2, |hosts| {
         owner_takes(hosts, |_, segment| {
             let (sender, received) = mpsc::channel();
@@ -139,7 +139,7 @@ fn a_callback_takes_them() {
 }
 
 #[test]
-fn a_file_is_readable() {
+fn the_file_descriptor_is_readable() {
     on_each(2, 2, |hosts| {
         owner_takes(hosts, |_, segment| {
             let notifications = segment.notifications();
@@ -170,7 +170,7 @@ fn a_task_of_tokio_waits() {
                 let mut number = 0;
                 while number < NOTES {
                     let next = notifications.next();
-                    // A wait that is given up loses nothing.
+                    // A cancelled wait loses no notification.
                     let Ok(told) = tokio::time::timeout(Duration::from_micros(300), next).await
                     else {
                         continue;
@@ -189,7 +189,7 @@ fn a_task_of_tokio_waits() {
 }
 
 #[test]
-fn several_waiters_share_them() {
+fn each_notification_goes_to_one_of_several_waiters() {
     on_each(2, 2, |hosts| {
         owner_takes(hosts, |_, segment| {
             let taken = Mutex::new(Vec::new());
@@ -217,7 +217,7 @@ fn several_waiters_share_them() {
 }
 
 #[test]
-fn the_end_of_the_segment_wakes_all() {
+fn the_end_of_the_segment_wakes_all_waiters() {
     on_each(1, 2, |hosts| {
         let _server = hosts[0].segments.serve(1).expect("a server");
         let segment = export(&hosts[0], "told");

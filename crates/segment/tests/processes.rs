@@ -21,7 +21,7 @@ mod test {
     use transport_api::HostId;
     use transport_shm::{Leader, ShmTransport};
 
-    /// Which part a started process plays; unset in the process that runs the tests.
+    /// The role of a started process; unset in the process that runs the tests.
     const ROLE: &str = "GOSSAMER_TEST_ROLE";
 
     /// How long anything here may take before it counts as hung.
@@ -50,7 +50,7 @@ mod test {
         }
     }
 
-    /// Runs the tests, but for those that `--skip NAME` excludes, as Rust's test programs do.
+    /// Runs the tests, except those that `--skip NAME` excludes, as Rust's test programs do.
     fn run_tests() -> ExitCode {
         let arguments: Vec<_> = env::args().collect();
         let is_skipped = |name| arguments.windows(2).any(|two| two == ["--skip", name]);
@@ -86,7 +86,7 @@ mod test {
             self.segments.builder(name).len(len).export().expect("a segment")
         }
 
-        /// Opens a segment that some process will export.
+        /// Opens a segment that another process exports now or later.
         fn open(&self, name: &str) -> RemoteSegment {
             self.segments.options().timeout(DEADLINE).open(name).expect("an open segment")
         }
@@ -101,11 +101,11 @@ mod test {
         }
     }
 
-    /// The other processes, which are killed and waited for whatever happens.
+    /// The other processes, which are killed and reaped even if a test fails.
     struct Children(Vec<Child>);
 
     impl Children {
-        /// All of them end by themselves, without an error.
+        /// Waits until all have ended, and asserts that none has failed.
         fn end(&mut self) {
             for child in &mut self.0 {
                 assert!(child.wait().expect("an exit").success());
@@ -140,7 +140,7 @@ mod test {
 
     const ROUNDS: u64 = 1_000;
 
-    /// Adds one to every question, in the segment of whoever asks.
+    /// Answers each question of host 0 with its number plus one, in the segment of host 0.
     fn answer(place: &Place) -> ExitCode {
         let name = format!("question-{}", place.segments.local().0);
         let question = place.export(&name, 8);
@@ -153,7 +153,7 @@ mod test {
             answers.fetch_add(0, 1).expect("an addition");
             answers.at::<u64>(own).write_notify(&(number + 1)).expect("a write");
         }
-        // The other side closes last.
+        // Host 0 ends last.
         let closed = place.segments.options().timeout(DEADLINE).open("closed");
         drop(closed.expect("the end"));
         ExitCode::SUCCESS
@@ -175,13 +175,13 @@ mod test {
             assert_eq!(words, [2 * round + 2, 2 * round + 1, 2 * round + 1]);
         }
         let _closed = place.export("closed", 8);
-        place.until("the others", || {
+        place.until("the end of the other processes", || {
             children.0.iter_mut().all(|child| child.try_wait().expect("a child").is_some())
         });
         children.end();
     }
 
-    /// The time that this process has had of a processor, all of its threads together.
+    /// The processor time of this process, of all its threads together.
     fn time_of_process() -> Duration {
         let time = clock_gettime(ClockId::ProcessCPUTime);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -189,7 +189,7 @@ mod test {
 
     const WRITES: u64 = 1_000_000;
 
-    /// Exports a segment and sleeps until it is notified, which it is at the end.
+    /// Exports a segment, and sleeps between a notification at the start and one at the end.
     fn sleep(place: &Place) -> ExitCode {
         let segment = place.export("quiet", 4_096);
         let begun = segment.notified().expect("a notification");
@@ -199,7 +199,7 @@ mod test {
         let took = time_of_process() - begin;
         assert_eq!((told.offset, told.len, told.missed), (8, 8, 0));
         assert_eq!(segment.at::<u64>(0).read().expect("a word"), WRITES);
-        // A tenth of a microsecond for each write would be twice as much.
+        // At a tenth of a microsecond for each write it would use twice as much.
         assert!(took < Duration::from_millis(50), "it used {took:?} while others wrote");
         ExitCode::SUCCESS
     }
@@ -243,7 +243,7 @@ mod test {
         assert!(matches!(gone, Err(SegmentError::PeerLost(HostId(1), _))), "{gone:?}");
     }
 
-    /// Writes as long as it lives.
+    /// Writes until it is killed.
     fn hammer(place: &Place) -> ExitCode {
         let segment = place.open("target");
         loop {
@@ -260,13 +260,13 @@ mod test {
             let segment = place.export("target", 100_000);
             let memory = segment.memory().clone();
             place.until("a write", || segment.at::<u8>(99_999).read().expect("a byte") != 0);
-            // One may be in the middle of a write, for good.
+            // The killed process may have stopped in the middle of a write.
             children.0[0].kill().expect("a kill");
             segment.revoke().expect("a revocation");
             let own = [0x55; 100_000];
             memory.write_from(0, &own);
             let start = Instant::now();
-            place.until("a moment", || start.elapsed() > Duration::from_millis(20));
+            place.until("20 milliseconds", || start.elapsed() > Duration::from_millis(20));
             let mut now = [0; 100_000];
             memory.read_into(0, &mut now);
             assert!(now == own, "a byte was written after the revocation");

@@ -1,5 +1,4 @@
-//! A record in memory that two hosts map: one hammers it while the other reads. Run by
-//! `cargo test -p gossamer-segment --test record_shm`.
+//! A record in memory that two hosts map: one host writes it without pause while the other one reads.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -43,8 +42,7 @@ fn rack(rights: Rights) -> (Vec<Arc<ShmTransport>>, Region, RemoteRegion) {
     (hosts, region, remote)
 }
 
-/// How far a reader has come: the last version that it saw, or `u64::MAX` once it has ended,
-/// however that was.
+/// The last version that a reader saw; `u64::MAX` once it has ended, even by a panic.
 struct Progress<'a>(&'a AtomicU64);
 
 impl Drop for Progress<'_> {
@@ -54,7 +52,7 @@ impl Drop for Progress<'_> {
 }
 
 /// Calls `read` until it finds the last version, and checks each version that it finds. A read may
-/// find the record torn as often as its writer is quick, but only while there is a writer.
+/// find the record torn, but only while there is a writer.
 fn read_all(
     progress: &Progress<'_>,
     is_writing: impl Fn() -> bool,
@@ -72,7 +70,7 @@ fn read_all(
                 last = version;
                 progress.0.store(last, Ordering::Relaxed);
             }
-            Err(attempts) => assert!(is_writing, "torn {attempts} times though nobody writes"),
+            Err(attempts) => assert!(is_writing, "torn {attempts} times without a writer"),
         }
     }
 }
@@ -81,8 +79,7 @@ fn read_all(
 fn hammer(mut write: impl FnMut(u64) + Send, read: impl Fn() -> Result<Option<(u64, Value)>, u32>) {
     let seen = AtomicU64::new(0);
     thread::scope(|scope| {
-        // Dropped in front of the end of the scope, so that the writer never waits for a reader
-        // that has failed.
+        // Dropped before the scope ends, so that the writer does not wait for a failed reader.
         let progress = Progress(&seen);
         let writer = scope.spawn(|| {
             for version in 1..=VERSIONS {

@@ -1,4 +1,4 @@
-//! Segments used by tasks of an async runtime with a single thread, which no operation may block.
+//! Tasks of an async runtime with one thread use segments; no operation may block that thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn an_operation_that_waits_does_not_block_the_thread() {
         assert_eq!(later.compare_swap_async(8, 70, 75).await.expect("a swap"), 70);
         assert_eq!(later.fetch_add_async(8, 5).await.expect("an addition"), 75);
 
-        // Operations that are under way side by side, each with its own buffer.
+        // Several operations in flight at once, each with its own buffer.
         let block = |n: u8| vec![n; 100_000];
         let writes = [1, 2, 3].map(|n| later.write_async(usize::from(n) << 17, block(n)));
         for write in writes {
@@ -53,7 +53,7 @@ fn an_operation_that_waits_does_not_block_the_thread() {
             assert_eq!(read.await.expect("a read"), block(n));
         }
 
-        // One that is given up goes on.
+        // A dropped operation is still carried out.
         drop(later.fetch_add_async(0, 1));
         later.fence_async().await.expect("a fence");
         assert_eq!(later.fetch_add_async(0, 1).await.expect("an addition"), 1);
@@ -109,7 +109,7 @@ fn errors_reach_the_task() {
         assert!(matches!(refused, SegmentError::Rights { .. }), "{refused}");
         let misaligned = words.at_byte::<u64>(4).read_async().await.expect_err("misaligned");
         assert!(matches!(misaligned, SegmentError::Misaligned { .. }), "{misaligned}");
-        // What is under way when the threads end that carry operations out.
+        // An operation in flight when the threads end that carry out operations.
         let wait = user.options().timeout(Duration::from_secs(3600)).open_async("never");
         drop(server);
         let ended = wait.await.expect_err("nothing carries it out");

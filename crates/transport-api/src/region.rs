@@ -73,6 +73,7 @@ enum Found {
 /// can use it.
 #[derive(Clone)]
 pub struct RemoteRegion {
+    issuer: u64,
     owner: HostId,
     key: RegionKey,
     rights: Rights,
@@ -82,23 +83,23 @@ pub struct RemoteRegion {
 }
 
 impl RemoteRegion {
-    /// For backends: a region that this process cannot map. `handle` is what the backend's lanes
-    /// need to find it again.
+    /// For backends: a region that this process cannot map, which `owner` exports with these rights
+    /// and generation under the key. `issuer` tells the transport that imported it from every other
+    /// of this process; `handle` is what the lanes of that transport need to find the region again.
     pub fn remote(
-        owner: HostId,
-        region: (RegionKey, Rights, u32),
+        (issuer, owner): (u64, HostId),
+        (key, rights, generation): (RegionKey, Rights, u32),
         len: usize,
         handle: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let (key, rights, generation) = region;
-        Self { owner, key, rights, generation, len, found: Found::Handle(handle) }
+        Self { issuer, owner, key, rights, generation, len, found: Found::Handle(handle) }
     }
 
     /// For backends: a region that is mapped into this process.
     pub fn mapping(window: Arc<Window>) -> Self {
-        let (owner, len) = (window.owner(), window.len());
+        let (issuer, owner, len) = (window.issuer(), window.owner(), window.len());
         let (key, rights, generation) = window.name();
-        Self { owner, key, rights, generation, len, found: Found::Window(window) }
+        Self { issuer, owner, key, rights, generation, len, found: Found::Window(window) }
     }
 
     /// The host that exports it.
@@ -129,6 +130,16 @@ impl RemoteRegion {
     /// Whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// For lanes: whether the transport `issuer` imported the region from `owner`.
+    ///
+    /// # Errors
+    /// [`OpError::Foreign`].
+    #[inline]
+    pub fn check_origin(&self, issuer: u64, owner: HostId) -> Result<(), OpError> {
+        let is_ours = self.issuer == issuer && self.owner == owner;
+        if is_ours { Ok(()) } else { Err(OpError::Foreign(self.key)) }
     }
 
     /// Whether `count` bytes at `at` are inside the region and its owner, as far as is known here,

@@ -1,7 +1,9 @@
 //! [`TcpTransport`]: one process's place in a rack of machines.
 
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::AsFd;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -27,7 +29,10 @@ use crate::lane::parker::TcpParker;
 use crate::machine::Machine;
 use crate::service::Service;
 use crate::service_queue::{ServiceQueue, Task};
-use crate::{JoinError, TcpConfig};
+use crate::{Credentials, JobId, JoinError, TcpConfig};
+
+/// The loss bound of [`TcpTransport::in_process`].
+const IN_PROCESS_LOSS_BOUND: Duration = Duration::from_secs(10);
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///
@@ -119,6 +124,50 @@ impl TcpTransport {
         let thread = thread::Builder::new().name("gossamer-tcp".into());
         let thread = thread.spawn(|| service.run())?;
         Ok(Arc::new(Self { host, service: Mutex::new(Some(thread)) }))
+    }
+
+    /// A rack of `hosts` hosts that all live in this process and are connected over loopback, for tests
+    /// and measurements. `change` may change the settings of each host: by default they have no
+    /// credentials, and a loss bound of ten seconds, since the machine may be busy.
+    ///
+    /// ```
+    /// use gossamer_transport_tcp::TcpTransport;
+    /// use transport_api::Transport;
+    ///
+    /// let rack = TcpTransport::in_process(2, 1, |_| ())?;
+    /// assert!(rack.iter().all(|host| host.hosts() == 2));
+    /// # Ok::<(), gossamer_transport_tcp::JoinError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Any [`JoinError`].
+    pub fn in_process(
+        hosts: u32,
+        threads: u32,
+        change: impl Fn(&mut TcpConfig),
+    ) -> Result<Vec<Arc<TcpTransport>>, JoinError> {
+        let listen = |_| TcpListener::bind("127.0.0.1:0");
+        let listeners: Vec<_> = (0..hosts).map(listen).collect::<Result<_, _>>()?;
+        let addresses = listeners.iter().map(TcpListener::local_addr);
+        let addresses: Vec<_> = addresses.collect::<Result<_, _>>()?;
+        let config = |(host, listener)| {
+            let (names, addresses) = ((JobId(1), [7; 32]), addresses.clone());
+            let none = Credentials::InsecureLoopback;
+            let mut config =
+                TcpConfig::new(names, HostId(host), addresses, listener, threads, none);
+            config.loss_bound = IN_PROCESS_LOSS_BOUND;
+            change(&mut config);
+            config
+        };
+        let configs: Vec<_> = (0..).zip(listeners).map(config).collect();
+        thread::scope(|scope| {
+            let join = |config| scope.spawn(|| TcpTransport::join(config));
+            let joins: Vec<_> = configs.into_iter().map(join).collect();
+            let joined = |join: thread::ScopedJoinHandle<'_, _>| {
+                join.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            joins.into_iter().map(joined).collect()
+        })
     }
 
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as

@@ -84,7 +84,13 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
     (
         "crates/segment/src/engine",
-        &[&["windows"], &["engine"], &["arrivals", "notifying", "transfer"], &["attach"], &["server"]],
+        &[
+            &["windows"],
+            &["engine"],
+            &["arrivals", "notifying", "transfer"],
+            &["attach"],
+            &["server"],
+        ],
     ),
     ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder", "element"]]),
     ("crates/segment/src/map", &[&["layout"], &["owner", "reader"]]),

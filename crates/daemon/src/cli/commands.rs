@@ -165,7 +165,7 @@ pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError>
     for job in jobs {
         let (answers, failed) = ask_all(&caller, &Request::Kill(job)).await;
         status |= failed;
-        // If no host has answered, the reasons are printed already.
+        // If no host has answered, the reasons have been printed.
         let is_known = answers.iter().any(|(_, answer)| *answer == Answer::Killed(true));
         if !answers.is_empty() && !is_known {
             complain(&format!("no job {job} runs on the hosts that answered"));
@@ -185,7 +185,7 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
             let mut begun = BTreeMap::new();
             let mut is_known = false;
             let asked = caller.ask_on(&host, &request, |answer| match answer {
-                // Each may have begun lines that are kept until they end.
+                // Each process may have an incomplete line, which is kept until it is complete.
                 Answer::Log(process, ..)
                     if begun.len() >= PROCESSES && !begun.contains_key(&process) =>
                 {

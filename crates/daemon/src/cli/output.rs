@@ -1,4 +1,4 @@
-//! What commands print, and their errors.
+//! The output of commands, and their errors.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};

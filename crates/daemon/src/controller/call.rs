@@ -1,4 +1,4 @@
-//! Calling daemons.
+//! Calls of daemons: one request, and its answers.
 
 use std::io;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::security::tls::{self, TlsError};
 /// How long a daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that one caller makes at a time. A daemon limits the connections that have
-/// sent no request yet, and closes the oldest for others; a job may have many processes on one host.
+/// Connections that one caller makes at a time. A daemon limits the connections without a request and
+/// closes the oldest ones; a job may have many processes on one host.
 const AT_ONCE: usize = 16;
 
-/// Bytes of the longest list that a daemon may answer with: that of a host that runs as many
-/// processes as it can, with many threads each, has a tenth of it.
+/// Bytes of the longest list that a daemon may answer. The list of a host that runs as many processes
+/// as it can, with many threads each, is a tenth as long.
 const LONGEST_LIST: u64 = 64 << 20;
 
 pub(crate) type FromHost = Receiver<ReadHalf<TlsStream<TcpStream>>>;
@@ -57,7 +57,7 @@ pub enum CallError {
         #[source]
         error: io::Error,
     },
-    /// The connection broke, or was refused for the certificate.
+    /// The connection broke, or the daemon refused the certificate.
     #[error("{host}: lost the connection to its daemon")]
     Connection {
         /// The host.
@@ -105,13 +105,13 @@ impl Caller {
         self.hosts.hosts.keys().cloned().collect()
     }
 
-    /// Connects to the daemon of `host`, and asks it something.
+    /// Connects to the daemon of `host` and sends a request.
     pub(crate) async fn connect(
         &self,
         host: &Name,
         request: &Request,
     ) -> Result<(FromHost, ToHost), CallError> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
         let Some(address) = self.hosts.hosts.get(host) else {
             let known: Vec<_> = self.hosts.hosts.keys().map(Name::as_str).collect();
@@ -137,7 +137,7 @@ impl Caller {
         Ok((Receiver::new(reading), to))
     }
 
-    /// Asks one thing of one daemon, and hands over each of its answers until `take` has enough.
+    /// Sends a request to one daemon, and passes its answers to `take` until that has enough.
     ///
     /// # Errors
     /// [`CallError`], also if `take` refuses an answer.
@@ -182,7 +182,7 @@ impl Caller {
         }
     }
 
-    /// Asks one thing of one daemon.
+    /// Sends a request with one answer to one daemon.
     ///
     /// # Errors
     /// [`CallError`].
@@ -197,7 +197,7 @@ impl Caller {
         answer.ok_or(closed)
     }
 
-    /// Asks one thing of many daemons at a time; the answers are in the order of `hosts`.
+    /// Sends a request to many daemons at a time; the answers are in the order of `hosts`.
     pub async fn ask_all(
         &self,
         hosts: &[Name],
@@ -210,8 +210,8 @@ impl Caller {
         self.on_all(hosts, ask).await
     }
 
-    /// Asks many daemons at a time for a list, of which `take` finds the next item in each answer,
-    /// and none in the last; the lists are in the order of `hosts`.
+    /// Requests a list from many daemons at a time. `take` finds the next item in each answer, and none
+    /// in the last one. The lists are in the order of `hosts`.
     pub async fn list_all<T: Send + 'static>(
         &self,
         hosts: &[Name],
@@ -263,6 +263,6 @@ pub enum Next {
     More,
     /// No.
     Enough,
-    /// No, because the daemon may not answer so, for this reason.
+    /// No: the answer violates the protocol, for this reason.
     Refuse(String),
 }

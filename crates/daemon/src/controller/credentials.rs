@@ -1,5 +1,5 @@
-//! The credentials of a job, for each of its hosts: certificates of an authority that is made for
-//! the job and dropped at once.
+//! The credentials of a job's hosts: certificates of an authority that is made for the job and dropped
+//! at once.
 
 use gossamer_job::{AuthorityError, HostId, JobAuthority, JobDescription, JobHost, JobId, Secret};
 

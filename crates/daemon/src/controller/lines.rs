@@ -2,10 +2,10 @@
 
 use crate::protocol::Stream;
 
-/// Bytes after which a line without an end is taken as if it had one.
+/// Bytes after which a line without an end counts as complete.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// The lines of one process that have begun, on each of its outputs.
+/// The incomplete lines of one process, one for each of its outputs.
 #[derive(Debug)]
 pub(crate) struct Lines {
     prefix: String,
@@ -18,7 +18,7 @@ impl Lines {
         Self { prefix: format!("[{process}] "), begun: Default::default() }
     }
 
-    /// Takes the next output; returns the lines that are whole now.
+    /// Adds output; returns the lines that are now complete.
     pub(crate) fn take(&mut self, stream: Stream, bytes: &[u8]) -> Vec<u8> {
         let begun = &mut self.begun[stream as usize];
         begun.extend_from_slice(bytes);
@@ -32,7 +32,7 @@ impl Lines {
         self.prefixed(&whole)
     }
 
-    /// The lines without an end.
+    /// The incomplete lines.
     pub(crate) fn finish(self) -> [(Stream, Vec<u8>); 2] {
         let [out, err] = &self.begun;
         [(Stream::Out, self.prefixed(out)), (Stream::Err, self.prefixed(err))]

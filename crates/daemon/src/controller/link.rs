@@ -1,8 +1,8 @@
 //! The controller's connection to one host of a job: two tasks, one for each direction.
 //!
-//! A controller trusts daemons no more than they trust it: [`SessionState`] checks the order of a
-//! daemon's messages and its window, so that a daemon can neither fill the controller's memory nor
-//! confuse it. A violation closes the connection.
+//! A controller does not trust daemons: [`SessionState`] checks the order of a daemon's messages and
+//! its window, so that a daemon can neither fill the controller's memory nor confuse it. A violation
+//! closes the connection.
 
 use std::io;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Asks `host`, number `number` of the job, for a process, and passes on its messages.
+    /// Requests a process from `host`, number `number` of the job, and forwards its messages.
     pub(crate) async fn open(
         caller: &Caller,
         number: usize,
@@ -64,7 +64,7 @@ impl Link {
         Ok(Self { queue: send, windows })
     }
 
-    /// Sends a message, when those before it are sent. The receiving task notices a lost host.
+    /// Queues a message. If the host is lost, the receiving task notices it.
     pub(crate) fn send(&self, message: FromController) {
         if let FromController::Input(bytes) = &message {
             self.windows.sends_input(bytes.len());
@@ -98,7 +98,7 @@ async fn receive_loop(
         }
         let is_last = message.is_err();
         if matches!(message, Err(ConnectionError::Violation(_))) {
-            // With this direction, which ends below, that closes the connection.
+            // Both directions end, which closes the connection.
             sending.abort();
         }
         if incoming.send((number, message)).await.is_err() || is_last {
@@ -126,7 +126,7 @@ async fn send_loop(mut to: ToHost, mut queue: mpsc::UnboundedReceiver<ToSend>) {
 }
 
 async fn send_program(to: &mut ToHost, file: PathBuf) -> Result<(), ConnectionError> {
-    // If the file has changed since, the host finds that the digest differs from the announced one.
+    // If the file has changed meanwhile, the host sees that the digest is not the announced one.
     let mut file = File::open(file).await.map_err(ConnectionError::Io)?;
     loop {
         let mut chunk = Vec::with_capacity(CHUNK);

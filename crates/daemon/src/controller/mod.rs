@@ -1,6 +1,6 @@
 //! The `gossamer` command's side: calls daemons, runs jobs on them, and judges how they ended.
 //!
-//! Reading order: [`call`] (one question to one daemon or many), [`run`] (a job, from its program
+//! Reading order: [`call`] (one request to one daemon or many), [`run`] (a job, from its program
 //! to its exit status; with `credentials`, `link`, `session_state`, `lines`, `printer`, `signals`
 //! and [`verdict`]), [`tables`], [`rates`] and `top` (views of jobs, hosts and threads).
 

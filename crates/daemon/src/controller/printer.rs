@@ -1,5 +1,5 @@
-//! [`Printer`]: prints the output of a job, whole lines with the host's name in front, in a thread
-//! of its own, since the reader of the output may be slow.
+//! [`Printer`]: prints the output of a job, in complete lines with the host's name in front. It uses a
+//! separate thread, since the reader of the output may be slow.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc;
@@ -24,7 +24,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// Prints for the processes with these names, and acknowledges to their hosts what was printed.
+    /// Prints for the processes with these names, and acknowledges printed bytes to their hosts.
     pub(crate) fn new(hosts: Vec<(String, Link)>) -> io::Result<Self> {
         // The windows of the hosts bound this queue.
         let (parts, queue) = mpsc::channel::<Part>();
@@ -57,9 +57,9 @@ impl Printer {
     }
 }
 
-/// Writes whole lines to the output or error of this process. On a terminal they are escaped, but
-/// for `colours`; files and pipes get every byte as it is. If the reader has closed it the job
-/// continues, as under nohup.
+/// Writes complete lines to the output or error of this process. On a terminal they are escaped,
+/// except for `colours`; files and pipes get every byte unchanged. If the reader has closed the
+/// output, the job continues, as under nohup.
 pub(crate) fn write(stream: Stream, text: &[u8], colours: Colours) {
     fn to(mut to: impl Write + IsTerminal, text: &[u8], colours: Colours) {
         let shown;

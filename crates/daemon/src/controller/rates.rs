@@ -18,15 +18,15 @@ pub struct ThreadRow {
     pub job: JobId,
     /// The name of its program.
     pub program: String,
-    /// The host that the thread is on, and which of its processes if the job has several there.
+    /// The thread's host, with the number of its process if the job has several there.
     pub host: String,
     /// Its number there.
     pub thread: u32,
     /// Its rates; `None` if the process has just started or has stopped.
     pub rates: Option<Rates>,
-    /// Requests that have come to it and are not served yet.
+    /// Requests to it that are not served yet.
     pub unserved: u64,
-    /// Requests of its own that have no reply yet.
+    /// Requests from it that have no reply yet.
     pub unanswered: u64,
     /// Fibers that have not ended.
     pub fibers: u64,
@@ -43,14 +43,14 @@ pub struct Rates {
     pub bytes_in: f64,
     /// Bytes sent to other threads.
     pub bytes_out: f64,
-    /// Which part of the time it has something to do, from 0 to 1.
+    /// The share of time in which it is busy, from 0 to 1.
     pub busy: f64,
 }
 
 impl Rates {
     fn between(before: &ThreadStatistics, now: &ThreadStatistics) -> Option<Self> {
         let nanoseconds = now.at_ns.checked_sub(before.at_ns).filter(|time| *time > 0)? as f64;
-        // A process may report anything: a count that went back counts as zero.
+        // A process may report false values: a count that decreases is shown as zero.
         let more = |before: u64, now: u64| now.saturating_sub(before) as f64;
         let rate = |before, now| more(before, now) / nanoseconds * 1e9;
         Some(Self {
@@ -114,7 +114,7 @@ pub fn thread_table(rows: &[ThreadRow]) -> String {
     table(HEAD, rows.iter().map(cells))
 }
 
-/// A number in three digits or four.
+/// A number with three or four digits.
 pub(crate) fn count(value: f64) -> String {
     const UNITS: [&str; 4] = ["", "k", "M", "G"];
     let (mut value, mut unit) = (value, 0);

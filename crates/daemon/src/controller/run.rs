@@ -1,10 +1,10 @@
 //! A job, from its program to its exit status.
 //!
-//! 1. Every host gets a request for a process, and the program if it lacks it, and answers at which
-//!    address its process will listen.
-//! 2. When all have answered, each is sent its description of the job, and starts.
-//! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
-//!    ends badly, all others are ended at once.
+//! 1. The controller requests a process from each host, and sends the program to hosts without it. Each
+//!    answers at which address its process will listen.
+//! 2. When all have answered, the controller sends each its description of the job; the processes start.
+//! 3. The controller prints output and forwards input and signals until all processes have ended. When
+//!    one fails, it ends all others at once.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,13 +34,13 @@ use crate::protocol::{
 use crate::security::member::Name;
 use crate::{escape, files};
 
-/// How long the other hosts may take to end after host 0 has ended well.
+/// How long the other hosts may take to end after host 0 has ended normally.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// How long processes may take to end after another has ended badly, in milliseconds.
+/// How long processes may take to end after another one has failed, in milliseconds.
 const GRACE_MS: u32 = 300;
 /// How long they may take when the user ends the job, in milliseconds.
 const INTERRUPT_GRACE_MS: u32 = 2000;
-/// Messages of the hosts that wait to be acted on.
+/// Messages of the hosts that wait to be handled.
 const QUEUE: usize = 64;
 
 const SIGTERM: i32 = 15;
@@ -56,15 +56,15 @@ pub struct RunOptions {
     pub threads: u32,
     /// Variables for the environment of the processes.
     pub environment: Vec<(String, String)>,
-    /// Their working directory; an empty one of their own if not set.
+    /// Their working directory; a new empty one for each if not set.
     pub directory: Option<String>,
-    /// Whether to pin threads to cores even where others may use these.
+    /// Whether to pin threads to cores even if other jobs may use these.
     pub pin: bool,
-    /// After how many milliseconds of silence the processes count each other as lost.
+    /// Milliseconds without traffic after which processes declare each other lost.
     pub loss_bound_ms: u64,
     /// Limits of each process.
     pub limits: Limits,
-    /// The program: a path, or a name to be looked for in `PATH`.
+    /// The program: a path, or a name to search for in `PATH`.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
@@ -118,28 +118,28 @@ pub async fn run(caller: &Caller, options: &RunOptions) -> Result<Verdict, RunEr
     job.watch(&mut signals).await
 }
 
-/// A job on its hosts; its processes stand here in their order, those of one host side by side.
+/// A job on its hosts. Its processes are listed by number, so those of one host are adjacent.
 struct Job {
     id: JobId,
-    /// On which host each is.
+    /// The host of each process.
     hosts: Vec<Name>,
     /// The name of each process.
     names: Vec<String>,
     links: Vec<Link>,
     incoming: mpsc::Receiver<HostMessage>,
     file: PathBuf,
-    /// How they ended, in the order in which that became known.
+    /// How processes ended, in the order of the reports.
     outcomes: Vec<(String, Outcome)>,
     /// Which of them have ended or are lost.
     has_ended: Vec<bool>,
-    /// Whose output has ended.
+    /// Processes whose output has ended.
     is_quiet: Vec<bool>,
-    /// How many messages of input host 0 may be sent.
+    /// Free places in the input window of host 0.
     room: Arc<Semaphore>,
 }
 
 impl Job {
-    /// Asks all hosts for a process.
+    /// Requests a process from each host.
     async fn prepare(caller: &Caller, options: &RunOptions) -> Result<Self, RunError> {
         check_hosts(&options.hosts)?;
         let processes = options.processes;
@@ -192,8 +192,8 @@ impl Job {
         Ok(Self { id, hosts, names, links, incoming, file, outcomes, has_ended, is_quiet, room })
     }
 
-    /// Sends the program to whom it is missing, until all are prepared; where they will listen,
-    /// and whether they have their cores for themselves.
+    /// Sends the program to hosts without it, until all are prepared. Returns where their processes will
+    /// listen, and whether they have their cores to themselves.
     async fn addresses(&mut self) -> Result<Vec<(SocketAddr, bool)>, RunError> {
         let mut prepared = vec![None; self.hosts.len()];
         while prepared.iter().any(Option::is_none) {
@@ -297,7 +297,7 @@ impl Job {
                 self.note(number, Outcome::Ended(ending));
             }
             Ok(FromDaemon::Refused(reason)) => self.note(number, Outcome::Refused(reason)),
-            // The rest cannot be sent.
+            // The rest of the input cannot be sent.
             Ok(_) => {}
             Err(error) => {
                 if !self.has_ended[number] {
@@ -308,12 +308,12 @@ impl Job {
         }
     }
 
-    /// Notes how a process ended; if that was a failure, ends the others.
+    /// Notes how a process ended; if it failed, ends the others.
     fn note(&mut self, number: usize, outcome: Outcome) {
         let is_bad = outcome.is_bad();
         self.has_ended[number] = true;
         self.outcomes.push((self.names[number].clone(), outcome));
-        // Also if another member ended the job there: it does not go on in part.
+        // Also if a member ended the job on that host: a job does not run in part.
         let was_requested = matches!(
             self.outcomes.last(),
             Some((_, Outcome::Ended(Ending { ended_by: Some(_), .. })))

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::protocol::connection::ConnectionError;
 use crate::protocol::{FromDaemon, OUTPUT_WINDOW};
 
-/// Bytes that are on their way between a controller and a process.
+/// Bytes in flight between a controller and a process.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     /// Output received and not printed yet.
     unprinted: AtomicUsize,
-    /// Input sent that the daemon has not reported as taken by the process.
+    /// Input sent, but not acknowledged as taken by the process.
     untaken: AtomicUsize,
 }
 
@@ -29,7 +29,7 @@ impl Windows {
     }
 }
 
-/// How far a daemon has got with a process.
+/// The progress of a daemon with a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Requested,
@@ -51,7 +51,7 @@ impl SessionState {
         Self { stage: Stage::Requested, windows }
     }
 
-    /// Passes a message on if the daemon may send it now.
+    /// Returns the message if the daemon may send it now.
     ///
     /// # Errors
     /// [`ConnectionError::Violation`], after which the daemon is not trusted any more.
@@ -81,7 +81,7 @@ impl SessionState {
 
     fn takes_output(&self, bytes: usize) -> Result<(), ConnectionError> {
         let unprinted = self.windows.unprinted.fetch_add(bytes, Relaxed) + bytes;
-        // Messages without output would cost memory, and no window.
+        // Messages without output would use memory without using the window.
         if bytes > 0 && unprinted <= OUTPUT_WINDOW {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// The signals that are sent to the command.
 pub(crate) struct Signals([(Action, Signal); 5]);
 
-/// What to do on a signal.
+/// The reaction to a signal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     /// End the job.
@@ -46,7 +46,7 @@ impl Signals {
         .await
     }
 
-    /// The next signal that asks for the end.
+    /// The next signal that ends the job.
     pub(crate) async fn end(&mut self) -> i32 {
         loop {
             if let Action::End(signal) = self.next().await {

@@ -12,14 +12,14 @@ use crate::protocol::topology::Topology;
 use crate::protocol::{Ending, HostReport, JobSummary};
 use crate::security::member::Name;
 
-/// A job, put together from the answers of its hosts.
+/// A job, assembled from the answers of its hosts.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobRow {
     /// The job.
     pub job: JobId,
     /// The name of its program.
     pub program: String,
-    /// Who started it.
+    /// The member that started it.
     pub owner: Name,
     /// When, in seconds since 1970.
     pub since: u64,
@@ -36,7 +36,7 @@ impl JobRow {
         let running = self.on.values().filter(|on| on.ended.is_none()).count();
         let started = self.on.values().filter(|on| on.ended.is_none() && on.pid.is_some()).count();
         if running == 0 {
-            // As its controller has judged, as far as the hosts that answered know.
+            // The same judgement as its controller's, from the hosts that answered.
             let outcomes = self
                 .on
                 .iter()
@@ -57,7 +57,7 @@ impl JobRow {
     }
 }
 
-/// Puts the jobs of all hosts together, the oldest first.
+/// Merges the jobs of all hosts, the oldest first.
 pub fn jobs(answers: &[(Name, Vec<JobSummary>)]) -> Vec<JobRow> {
     let mut rows: BTreeMap<JobId, JobRow> = BTreeMap::new();
     for (name, summaries) in answers {

@@ -27,7 +27,7 @@ pub(crate) struct View {
     pub(crate) errors: Vec<CallError>,
 }
 
-/// Asks all daemons.
+/// Queries all daemons.
 pub(crate) async fn ask(caller: &Caller) -> View {
     let take = |answer| match answer {
         Answer::Statistics(job) => Some(*job),

@@ -1,11 +1,10 @@
-//! [`Verdict`]: which of many endings was the cause of the others.
+//! [`Verdict`]: the cause of a job's end, among the endings of its processes.
 //!
-//! When one process of a job ends badly the others end soon after, because they miss it or because
-//! their end is requested. The reports come from many hosts, in no reliable order. A requested
-//! ending is not a cause. Among the rest, the one that is least likely a consequence goes first: a
-//! lost host, then a process killed by a signal, then an exit status that the program has chosen,
-//! then a panic, which may be over a process that is missed, and last the status with which a
-//! process ends that misses another.
+//! When one process of a job fails the others end soon after, because they have lost a peer or because
+//! the controller ends them. The reports come from many hosts, in no reliable order. A requested end
+//! is not a cause. Among the others, the one that is least likely a consequence is the cause: first a
+//! lost host, then a process killed by a signal, then an exit status chosen by the program, then a
+//! panic, which the loss of a peer may cause, and last the exit status for the loss of a peer.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ use crate::protocol::{EndedBy, Ending, How};
 /// The exit status for a job that did not run, or whose host was lost.
 pub const NO_JOB: u8 = 125;
 
-/// The statuses of programs that end well, with an error of `main`, or by a panic.
+/// The exit statuses for success, for an error of `main`, and for a panic.
 const COMMON: [i32; 3] = [0, 1, 101];
 
 /// How a process of a job ended.
@@ -27,12 +26,12 @@ pub enum Outcome {
     Ended(Ending),
     /// Its daemon could not start the process.
     Refused(String),
-    /// Its daemon is not there any more.
+    /// Its daemon was lost.
     Lost(String),
 }
 
 impl Outcome {
-    /// Whether the job cannot go on.
+    /// Whether this ends the job.
     pub fn is_bad(&self) -> bool {
         match self {
             Self::Ended(ending) => ending.how != How::Exited(0) && ending.ended_by.is_none(),
@@ -40,7 +39,7 @@ impl Outcome {
         }
     }
 
-    /// The lower, the less can it be a consequence of something else.
+    /// The lower, the less likely it is a consequence of another outcome.
     fn rank(&self) -> u32 {
         match self {
             Self::Lost(_) => 0,
@@ -68,22 +67,22 @@ pub struct Verdict {
     pub job: JobId,
     /// The first cause; `None` if it ended normally or on request.
     pub cause: Option<(String, Outcome)>,
-    /// Who requested its end, if anyone did and nothing had failed before.
+    /// The source of the request to end it, if there was one and no process had failed before.
     pub ended_by: Option<String>,
     /// The exit status for the shell.
     pub status: u8,
 }
 
 impl Verdict {
-    /// Judges the outcomes of a job's processes, by their names, in the order in which they became
-    /// known. `interrupted` is the signal with which the user ended the job, if so.
+    /// Judges the outcomes of a job's processes, by their names, in the order of the reports.
+    /// `interrupted` is the signal with which the user ended the job, if any.
     pub fn of(job: JobId, outcomes: &[(String, Outcome)], interrupted: Option<i32>) -> Self {
         let cause =
             outcomes.iter().filter(|(_, outcome)| outcome.is_bad()).min_by_key(|(_, f)| f.rank());
         if let Some(signal) = interrupted {
             let status = How::Killed(signal).status();
             let ended_by = Some(format!("signal {signal}"));
-            // How a process reacts to the signal is no failure; the loss of a host is.
+            // The reaction of a process to the signal is no failure; the loss of a host is one.
             let cause = cause.filter(|(_, outcome)| matches!(outcome, Outcome::Lost(_))).cloned();
             return Self { job, cause, ended_by, status };
         }
@@ -97,7 +96,7 @@ impl Verdict {
                 Self { job, cause, ended_by: None, status }
             }
             None => {
-                // A job that its own controller ended has ended well: host 0 was done.
+                // A job that its own controller ended has ended normally: host 0 was done.
                 let ended_by = ended_by.filter(|by| **by != EndedBy::Controller);
                 let ended_by = ended_by.map(|by| escape::name(&by.to_string()).into_owned());
                 let status = if ended_by.is_some() { 128 + 15 } else { 0 };
@@ -187,7 +186,7 @@ mod tests {
         let verdict = judge(vec![ended(How::Exited(1)), panicked.clone()], None);
         assert_eq!(verdict.status, 101);
         assert!(verdict.to_string().contains("status 101, thread 'a' panicked"));
-        // But not before a status that a process which misses another does not have.
+        // But not before an exit status other than that for the loss of a peer.
         let verdict = judge(vec![panicked, ended(How::Exited(3))], None);
         assert_eq!((cause(&verdict), verdict.status), ("h1", 3));
     }

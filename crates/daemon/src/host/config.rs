@@ -30,21 +30,21 @@ use crate::security::identity::PORT;
 pub struct Config {
     /// The directory of the host's certificate and key.
     pub identity: PathBuf,
-    /// The directory where the daemon keeps programs and notes of its jobs; its own alone.
+    /// The directory for programs and notes of jobs, for this daemon alone.
     pub state: PathBuf,
-    /// Where it listens for those who run jobs.
+    /// The address at which it listens for controllers and other callers.
     pub listen: SocketAddr,
     /// The address at which the processes of its jobs listen for each other; that of `listen` if
     /// not set.
     data_address: Option<IpAddr>,
-    /// Where on the loopback interface it serves `/metrics` over HTTP, without encryption or
-    /// authentication; nowhere if not set.
+    /// The loopback address at which it serves `/metrics` over HTTP, without encryption or
+    /// authentication; not served if not set.
     pub metrics: Option<SocketAddr>,
-    /// Whether nothing else uses this machine's cores, so that the threads of a job that has them
-    /// for itself may be pinned.
+    /// Whether this machine runs nothing but jobs, so that the threads of a job that has the cores to
+    /// itself may be pinned.
     #[serde(default)]
     pub exclusive_cores: bool,
-    /// Bytes of programs to keep that no job has used lately.
+    /// Most bytes of programs to keep; the least recently used ones are removed.
     #[serde(default = "store_bytes")]
     pub store_bytes: u64,
 }
@@ -74,8 +74,8 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads a file of settings. Relative paths in it start where it lies, and become absolute,
-    /// since the processes of jobs run elsewhere.
+    /// Reads a file of settings. Relative paths in it are relative to its directory. They become
+    /// absolute, since the processes of jobs have other working directories.
     ///
     /// # Errors
     /// [`ConfigError`].

@@ -1,5 +1,5 @@
-//! The processes of jobs that a daemon knows: those that run, and the last of those that have
-//! ended. A job may have several on one host.
+//! The processes of jobs that a daemon lists: the running ones, and the last ones that have ended. A
+//! job may have several on one host.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ struct Table {
 }
 
 impl Jobs {
-    /// Takes a process of a job up.
+    /// Adds a process of a job.
     ///
     /// # Errors
     /// If the job is known, or the daemon has too many.
@@ -144,7 +144,7 @@ impl Jobs {
         self.0.lock().jobs.values().filter(|job| job.runs()).cloned().collect()
     }
 
-    /// The use of RDMA by those of them that have reported it.
+    /// The use of RDMA by those running processes that have reported it.
     pub(crate) fn over_rdma(&self) -> Vec<OverRdma> {
         let report = |job: Arc<Job>| {
             let (queue_pairs, summary) = (job.samples.queue_pairs(), job.summary());
@@ -162,14 +162,14 @@ impl Jobs {
         running.map(|((job, _), _)| *job).collect::<BTreeSet<_>>().len()
     }
 
-    /// The processes that have a session: those that run, and those that have ended, but whose last
-    /// output is still being sent, or whose files are still being removed.
+    /// The processes that have a session: running ones, and ended ones whose last output is still being
+    /// sent or whose files are still being removed.
     fn with_session(&self) -> usize {
         let table = self.0.lock();
         table.jobs.len() - table.ended.len()
     }
 
-    /// Asks a job to end; false if none of it runs.
+    /// Requests the end of a job; false if no process of it runs.
     pub(crate) fn kill(&self, job: JobId, by: &EndedBy) -> bool {
         let running: Vec<_> = self.of(job).into_iter().filter(|job| job.runs()).collect();
         for job in &running {
@@ -178,7 +178,7 @@ impl Jobs {
         !running.is_empty()
     }
 
-    /// Asks all jobs to end, admits no others, and waits for them, for at most `timeout`.
+    /// Requests the end of all jobs, admits no more, and waits for at most `timeout` until they end.
     pub(crate) async fn close(&self, by: &EndedBy, timeout: Duration) {
         let jobs: Vec<_> = {
             let mut table = self.0.lock();
@@ -195,8 +195,8 @@ impl Jobs {
     }
 }
 
-/// A process that was taken up. Dropped, it counts as ended; if it was never started, it is
-/// forgotten.
+/// A listed process. When this is dropped, the process counts as ended or, if it was never started, is
+/// removed from the list.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     jobs: Arc<Jobs>,

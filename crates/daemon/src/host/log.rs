@@ -30,7 +30,7 @@ pub(crate) struct Log {
 #[derive(Debug, Default)]
 struct Contents {
     parts: VecDeque<(Stream, Vec<u8>)>,
-    /// The number of the first of `parts`: how many were forgotten.
+    /// The number of the first of `parts`, which is how many were dropped before.
     first: u64,
     bytes: usize,
     has_ended: bool,
@@ -41,7 +41,7 @@ struct Contents {
 pub(crate) struct Position(u64);
 
 impl Position {
-    /// Behind all output that ever comes.
+    /// The position behind all future output.
     pub(crate) const MAX: Self = Self(u64::MAX);
 }
 
@@ -153,7 +153,7 @@ fn panic_in(lines: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// How many parts there are from `position` on, which moves behind them.
+    /// The number of parts from `position` on; moves `position` behind them.
     fn count(log: &Log, position: &mut Position) -> usize {
         std::iter::from_fn(|| log.next(position, Position::MAX)).count()
     }

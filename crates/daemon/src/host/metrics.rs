@@ -30,15 +30,15 @@ const AT_A_TIME: usize = 16;
 pub(crate) struct Counts {
     /// Connections that were accepted.
     pub(crate) connections: AtomicU64,
-    /// Connections that came to no request: no certificate, garbage, too slow.
+    /// Connections without a valid request: no certificate, garbage, too slow.
     pub(crate) strangers: AtomicU64,
-    /// Requests of members who may not ask them.
+    /// Requests that the member's role does not allow.
     pub(crate) forbidden: AtomicU64,
     /// Requests that were served.
     pub(crate) requests: AtomicU64,
     /// Processes that were started.
     pub(crate) started: AtomicU64,
-    /// Processes that ended badly by themselves.
+    /// Processes that failed without a request to end.
     pub(crate) failed: AtomicU64,
     /// Bytes of output of processes.
     pub(crate) output_bytes: AtomicU64,
@@ -63,7 +63,7 @@ impl<'a> Metric<'a> {
     }
 }
 
-/// The metrics of every thread: a name, and where the value is. A counter's name ends in `_total`.
+/// A metric of each thread: name, help text and value. The name of a counter ends in `_total`.
 type OfThread = (&'static str, &'static str, fn(&ThreadStatistics) -> f64);
 
 const OF_THREADS: [OfThread; 9] = [
@@ -134,8 +134,8 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Serves the page of the daemon of `host` until it is dropped. A new reader pushes out the oldest,
-/// so that slow ones keep no others out.
+/// Serves the page of the daemon of `host` until it is dropped. A new reader replaces the oldest, so
+/// that slow readers do not block others.
 pub(crate) async fn serve(listener: TcpListener, host: Name, counts: Arc<Counts>, jobs: Arc<Jobs>) {
     let mut readers: VecDeque<AbortHandle> = VecDeque::with_capacity(AT_A_TIME);
     loop {

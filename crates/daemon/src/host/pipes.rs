@@ -1,8 +1,7 @@
 //! The input and output of a process, between its pipes and the controller.
 //!
-//! Each direction has a window: a bounded number of bytes may be in flight, and more only when the
-//! other end has acknowledged some. So a slow end delays no other task, and nothing grows without
-//! bound.
+//! Each direction has a window: a bounded number of bytes may be in flight until the receiver
+//! acknowledges some. So a slow receiver delays no other task, and no queue grows without bound.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,10 +16,10 @@ use crate::host::jobs::Job;
 use crate::host::metrics::Counts;
 use crate::protocol::{FromDaemon, OUTPUT_WINDOW, Stream};
 
-/// How long the last output may take from a process that has ended.
+/// How long to wait for the last output of a process that has ended.
 pub(crate) const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// One of the outputs of a process, on its way to the log and the controller.
+/// Forwards one output of a process to the log and the controller.
 pub(crate) struct Pump {
     pub(crate) stream: Stream,
     pub(crate) job: Arc<Job>,
@@ -31,13 +30,13 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// Passes on everything it reads, until the pipe ends.
+    /// Forwards all bytes until the pipe ends.
     pub(crate) async fn run(mut self, mut pipe: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 16 << 10];
         let mut ended = self.ended.clone();
         let late = async move {
             let _ = ended.wait_for(|ended| *ended).await;
-            // Something that could not be killed still holds the pipe.
+            // A process that could not be killed still has the pipe open.
             sleep(LAST_OUTPUT).await;
         };
         tokio::pin!(late);
@@ -65,15 +64,15 @@ impl Pump {
     }
 }
 
-/// Input on its way to a process.
+/// Forwards input to a process.
 pub(crate) struct Input {
     queue: mpsc::UnboundedSender<Vec<u8>>,
-    /// Bytes that may still come before some are taken.
+    /// Bytes that the controller may send before the process takes some.
     room: Arc<Semaphore>,
 }
 
 impl Input {
-    /// Writes to `pipe`, and acknowledges to the controller what the process has taken.
+    /// Writes to `pipe`, and acknowledges to the controller the bytes that the process has taken.
     pub(crate) fn new(mut pipe: pipe::Sender, outgoing: mpsc::UnboundedSender<FromDaemon>) -> Self {
         let (queue, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
         let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
@@ -89,7 +88,7 @@ impl Input {
         Self { queue, room }
     }
 
-    /// False if the controller sends more than was agreed.
+    /// False if the controller sends more than the window allows.
     pub(crate) fn push(&self, bytes: Vec<u8>) -> bool {
         let Ok(room) = self.room.try_acquire_many(bytes.len() as u32) else { return false };
         room.forget();

@@ -1,5 +1,5 @@
 //! How many requests a daemon serves at a time, for each member and in total, so that no member can
-//! keep the others out.
+//! lock out others.
 //!
 //! | | each member | all together |
 //! |---|---|---|
@@ -29,7 +29,7 @@ const PER_ADMIN: usize = 512;
 const FOLLOWED_BY_VIEWER: usize = 16;
 const FOLLOWED_BY_ADMIN: usize = 64;
 
-/// The limit that keeps a request from being served.
+/// The limit for which a request is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum QuotaReached {
     #[error(
@@ -46,7 +46,7 @@ pub(crate) enum QuotaReached {
     Total,
 }
 
-/// The requests that are served.
+/// The requests that are being served.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas(Mutex<Table>);
 
@@ -104,7 +104,7 @@ impl Quotas {
     }
 }
 
-/// A place of a request, given back when it is dropped.
+/// The place of a request, freed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     quotas: Arc<Quotas>,
@@ -121,7 +121,7 @@ impl Drop for Permit {
             let count = theirs.get_mut();
             count.requests -= 1;
             count.followed -= usize::from(self.follows);
-            // A daemon sees many members over time.
+            // Removed, because a daemon serves many members over time.
             if count.requests == 0 {
                 theirs.remove();
             }
@@ -137,7 +137,7 @@ mod tests {
         Member { rack: "r".parse().unwrap(), role, name: name.parse().unwrap() }
     }
 
-    /// Takes all places that `member` gets, and why it gets no more.
+    /// Takes places for `member` until one is refused; returns them and the reason.
     fn take_all(
         quotas: &Arc<Quotas>,
         member: &Member,

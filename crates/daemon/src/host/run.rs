@@ -27,7 +27,7 @@ use crate::security::member::{IdentityError, Member, Role};
 
 /// How long the processes of jobs may take to end when the daemon stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
-/// Time between attempts to end processes and remove files that resisted.
+/// Interval at which the daemon retries to end processes and remove files.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// A daemon cannot start.
@@ -58,11 +58,11 @@ pub enum DaemonError {
     System(#[from] io::Error),
 }
 
-/// Removes files that jobs have left, whenever it is notified of some.
+/// Removes quarantined files whenever it is notified.
 async fn sweep(daemon: Arc<Daemon>) {
     loop {
         let daemon_too = daemon.clone();
-        // It does not panic.
+        // The task does not panic.
         let _ = spawn_blocking(move || daemon_too.sweep()).await;
         tokio::select! {
             () = daemon.sweep.notified() => {}

@@ -1,10 +1,10 @@
 //! The daemon's server: authenticates connections, checks permissions and quotas, answers requests.
 //!
-//! At most [`PENDING`] connections are waiting to authenticate and send a request, each for at most
+//! At most [`PENDING`] connections can wait to authenticate and send a request, each for at most
 //! [`HANDSHAKE_TIMEOUT`], and a new one replaces the oldest. So garbage, slow clients and thousands
-//! of connections cost a bounded amount of memory, while a member, which needs milliseconds, still
-//! gets through. Accepted requests share [`quotas`](crate::host::quotas), so that no member keeps
-//! the others out.
+//! of connections cost a bounded amount of memory, while a member, which needs milliseconds, is still
+//! served. Accepted requests count towards [`quotas`](crate::host::quotas), so that no member can lock
+//! out others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -124,11 +124,11 @@ async fn authenticate(
     Ok(Accepted { member, request, receiver, sender: Sender::new(writing) })
 }
 
-/// Lets a request go on in a task of its own, which a newcomer does not push out.
+/// Serves a request in a separate task, which a new connection does not replace.
 fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, accepted: Accepted) {
     let Accepted { member, request, .. } = &accepted;
     let place = match request {
-        // Needs no place, because it must work when none is free; its answer is a few bytes.
+        // Takes no place, because it must work when none is free; its answer is a few bytes.
         Request::Kill(_) => Ok(None),
         Request::Logs { follow, .. } => quotas.acquire(member, *follow).map(Some),
         _ => quotas.acquire(member, false).map(Some),
@@ -145,7 +145,7 @@ fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, accepted: 
     tokio::spawn(answer(daemon, place, accepted).instrument(span));
 }
 
-/// Serves a request, or answers why not. `place` is held until the connection is closed.
+/// Serves a request, or answers why it does not. Holds `place` until the connection is closed.
 async fn answer(
     daemon: Arc<Daemon>,
     place: Result<Option<Permit>, QuotaReached>,
@@ -168,7 +168,7 @@ async fn answer(
     }
     let is_run = matches!(request, Request::Run(_));
     let served = match (refusal, request) {
-        // Each kind of session has its own word for it.
+        // The message for this differs between a session and other requests.
         (Some(reason), _) if is_run => {
             let refused = crate::protocol::FromDaemon::Refused(reason);
             timely(sender.send(&refused)).await
@@ -236,9 +236,9 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     sender: &mut Sender<W>,
 ) -> Result<(), ConnectionError> {
     let is_known = !processes.is_empty();
-    // Reads nothing ahead of the sending: the rest stays in the log, which is bounded.
+    // Reads no output before the last was sent: the rest stays in the log, which is bounded.
     let (log_sender, mut answers) = mpsc::channel(1);
-    // They end when this does.
+    // These tasks end with this function.
     let mut reading = JoinSet::new();
     for job in processes {
         reading.spawn(read_log(job, follow, log_sender.clone()));
@@ -259,11 +259,11 @@ async fn read_log(job: Arc<Job>, follow: bool, answers: mpsc::Sender<Answer>) {
     let process = job.summary().process();
     let mut changes = job.log.changes();
     let mut position = Position::default();
-    // A process that writes all the time would never be read to its end.
+    // Reading on would never end for a process that writes without pause.
     let last = if follow { Position::MAX } else { job.log.end_position() };
     loop {
         changes.mark_unchanged();
-        // Read first: all output from before the end is read then.
+        // Checked before reading, so that all output from before the end is read.
         let has_ended = job.log.has_ended();
         while let Some((stream, bytes)) = job.log.next(&mut position, last) {
             if answers.send(Answer::Log(process, stream, bytes)).await.is_err() {

@@ -1,18 +1,19 @@
-//! What a daemon keeps on disk: its store of programs, and a note of each job that runs, so that
-//! the next daemon can clean up after one that was killed.
+//! The files of a daemon: its store of programs, and a note of each running job, so that the next
+//! daemon can clean up after one that was killed.
 //!
 //! ```text
-//!   STATE/lock                 held by the daemon that runs
+//!   STATE/lock                 held by the running daemon
 //!   STATE/address              where it listens
 //!   STATE/revoked.crl          the newest list of revoked certificates that a daemon has seen
 //!   STATE/store/DIGEST         programs
-//!   STATE/jobs/MARK            a job that runs; its processes are known by the mark
+//!   STATE/jobs/MARK            a running job; the mark identifies its processes
 //!   STATE/work/MARK/           their working directory, if none was requested
-//!   STATE/aside.NUMBER         what jobs have left, until it is removed
+//!   STATE/aside.NUMBER         quarantined files of jobs, until they are removed
 //! ```
 //!
-//! Jobs run as the daemon's user and may do anything to this. Nothing that they leave keeps a
-//! daemon from starting: a file in the way is quarantined, and what does not end is left running.
+//! Jobs run as the daemon's user and can change these files in any way. Nothing that they leave
+//! prevents a daemon from starting: a file in the way is quarantined, and a process that cannot be
+//! killed is left running.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -30,9 +31,9 @@ use crate::host::store::Store;
 use crate::process::kill;
 use crate::quarantine::{self, Quarantine};
 
-/// How long all that an earlier daemon has left may take to be gone when it is killed.
+/// How long to wait for all processes of an earlier daemon to end when they are killed.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The same, for one process that has not ended in that time.
+/// The same, for a process that did not end in that time.
 const ONCE_MORE: Duration = Duration::from_secs(1);
 
 /// A daemon cannot use its directory.
@@ -65,7 +66,7 @@ pub struct State {
 }
 
 impl State {
-    /// Takes the directory for this daemon, and cleans up what another has left there.
+    /// Locks the directory for this daemon, and cleans up what an earlier daemon has left there.
     ///
     /// # Errors
     /// [`StateError`], if another daemon runs there or the directory is not usable.
@@ -97,7 +98,7 @@ impl State {
         Ok(state)
     }
 
-    /// Has `end` end what an earlier daemon has left by its mark, and forgets it.
+    /// Calls `end` for each mark that an earlier daemon has left, and forgets those that have ended.
     fn clean(&self, mut end: impl FnMut(&str) -> io::Result<usize>) -> io::Result<()> {
         for note in fs::read_dir(self.directory.join("jobs"))? {
             let note = note?;
@@ -134,7 +135,7 @@ impl State {
         }
     }
 
-    /// Removes quarantined files, and tries once more to end what could not be ended. May take
+    /// Removes quarantined files, and tries again to end processes that did not end before. May take
     /// long.
     pub(crate) fn sweep(&self) {
         let left = std::mem::take(&mut *self.left.lock());
@@ -180,7 +181,7 @@ impl State {
         Ok(work)
     }
 
-    /// Forgets the processes with `mark`, when none is left, and quarantines their directory:
+    /// Forgets the processes with `mark`, of which none is left, and quarantines their directory;
     /// [`sweep`](Self::sweep) removes it.
     pub(crate) fn forget(&self, mark: &str) {
         self.quarantine_entry(&self.directory.join("work").join(mark));
@@ -205,7 +206,7 @@ fn job_of(mark: &str) -> &str {
 fn lock_file(path: &Path, quarantine: &Quarantine) -> io::Result<File> {
     quarantine.put_if(path, |kind| !kind.is_file())?;
     match File::create(path) {
-        // Another daemon may hold it: it must stay the same file.
+        // Not replaced if it exists: another daemon may hold the lock.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             fs::set_permissions(path, Permissions::from_mode(0o600))?;
             File::create(path)
@@ -295,7 +296,7 @@ mod tests {
         state.clean(end).unwrap();
         let noted = || fs::read_dir(place.path().join("jobs")).unwrap().count();
         assert_eq!((noted(), state.left.lock().as_slice()), (1, &[stuck][..]));
-        // It has ended meanwhile.
+        // The process has ended meanwhile.
         state.sweep();
         assert_eq!((noted(), state.left.lock().len()), (0, 0));
     }
@@ -311,7 +312,7 @@ mod tests {
         let sleeper = |mark: &str| {
             let mut command = Command::new("sleep");
             let child = command.arg("1000").env(kill::MARK, mark).spawn().unwrap();
-            // A moment after it has begun, the system does not show its environment yet.
+            // For a moment after the start, the system does not show the environment yet.
             while kill::marked(mark).unwrap().is_empty() {
                 std::thread::yield_now();
             }

@@ -1,5 +1,5 @@
 //! Receives the reports of the processes of jobs. The daemon trusts nothing in them, keeps the last
-//! two, and spends the same small time on a process however much that sends.
+//! two of each process, and spends a bounded time on each process, whatever that sends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use crate::host::jobs::Job;
 
-/// The shortest time between two reports of a process that are looked at.
+/// Reports of a process that follow each other faster than this are skipped.
 const PAUSE: Duration = REPORT_INTERVAL.checked_div(4).expect("four is not zero");
 
-/// Takes the reports of a process, for as long as it is not dropped.
+/// Receives the reports of a process until this future is dropped.
 pub(crate) async fn take(socket: UnixDatagram, job: Arc<Job>) {
     let mut buffer = vec![0; LARGEST_REPORT];
     // Fails only when the socket cannot be used any more.

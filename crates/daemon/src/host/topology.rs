@@ -1,5 +1,5 @@
 //! The topology of a host: cores, NUMA nodes, caches, memory and RDMA devices, as `/proc` and
-//! `/sys` report. What a system does not report is left out; it never makes a report fail.
+//! `/sys` report. Values that a system does not report are left out; they are no error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use crate::protocol::topology::{Cache, Node, RdmaPort, Topology};
 
-/// Reads the topology under `root`, which is `/` but for tests.
+/// Reads the topology under `root`, which is `/` except in tests.
 pub(crate) fn read(root: &Path) -> Topology {
     let memory = fields(&root.join("proc/meminfo"));
     let cpus = Cpus::read(&root.join("sys/devices/system/cpu"));
@@ -35,8 +35,8 @@ impl Cpus {
     fn read(directory: &Path) -> Self {
         let (mut cpus, mut cores, mut caches) = (0, BTreeSet::new(), BTreeSet::new());
         for (_, cpu) in numbered(directory, "cpu") {
-            // Processors that are switched off have the file, and zero in it; the first may lack
-            // it.
+            // The file of a processor that is offline contains zero; the first processor may have
+            // no such file.
             if text(&cpu.join("online")).is_some_and(|online| online == "0") {
                 continue;
             }

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Between two looks at a cgroup that is being killed.
+/// Interval at which a cgroup that is being killed is checked.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The cgroup of a process of a job.
@@ -27,7 +27,7 @@ impl Cgroup {
         Self { path: path.to_owned() }
     }
 
-    /// Where it is.
+    /// Its directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -40,7 +40,7 @@ impl Cgroup {
         fs::write(self.path.join("cgroup.procs"), "0")
     }
 
-    /// Kills everything in it, at once.
+    /// Kills all its processes at once.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -48,8 +48,8 @@ impl Cgroup {
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
-    /// Kills everything in it, and removes it when it is empty. One that the job has removed itself
-    /// has ended: a cgroup can only be removed when it is empty.
+    /// Kills all its processes, and removes it when it is empty. If the job has removed it, it was
+    /// empty: the kernel removes no other.
     ///
     /// # Errors
     /// The error of the kernel, or that a process in it does not end.
@@ -79,16 +79,16 @@ impl Cgroup {
     }
 }
 
-/// Whether an error of a file of a cgroup may say that the cgroup was removed, before the file was
-/// opened or after.
+/// Whether an error of a file of a cgroup can mean that the cgroup was removed, before or after the
+/// file was opened.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
-/// Removes a cgroup and those that a job has made in it: a cgroup's files go with it. Goes from
-/// directory to directory by descriptors, since a job can nest them deeper than a path can be long.
-/// After `deadline` the rest is left for the next time.
+/// Removes a cgroup and those that a job has made in it; the files of a cgroup need not be removed.
+/// Walks by descriptors, since a job can nest directories deeper than a path can be long. Stops at
+/// `deadline`; the next call continues.
 fn remove(path: &Path, deadline: Instant) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let top = fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn cgroups_may_be_nested_deeper_than_a_path_can_hold() {
         let place = tempfile::tempdir().unwrap();
-        // Built from the inside, since no path leads to the innermost.
+        // Built from the innermost outwards, since no path is long enough to reach that.
         let (job, other) = (place.path().join("job.1.0"), place.path().join("other"));
         fs::create_dir(&job).unwrap();
         for _ in 0..3000 {

@@ -1,16 +1,16 @@
-//! Cgroups (version 2): one for each process of a job, where the daemon has a delegated part of the
+//! Cgroups (version 2): one for each process of a job, if the daemon has a delegated part of the
 //! hierarchy (`Delegate=yes` in its unit).
 //!
 //! ```text
-//!   DAEMON'S CGROUP/           holds no process, so that it can pass controllers on
+//!   DAEMON'S CGROUP/           has no process, so that it can delegate controllers
 //!     daemon/                  the daemon and its supervisors
 //!     job.MARK/                a process of a job, and all that it starts
 //! ```
 //!
-//! The kernel kills everything in a cgroup at once, whatever forks meanwhile, and limits its memory
-//! and its processes. A job runs as the daemon's user, so a malicious program can move itself to
-//! another of the daemon's cgroups; there it is still a descendant of the daemon
-//! ([`processes`](crate::process::kill)), but has no limits.
+//! The kernel kills all processes of a cgroup at once, even if they fork meanwhile, and limits their
+//! memory and number. A job runs as the daemon's user, so a malicious program can move itself to
+//! another cgroup of the daemon. There it has no limits, but is still a descendant of the daemon and
+//! killed as such ([`kill`](crate::process::kill)).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -27,7 +27,7 @@ use crate::protocol::Limits;
 const DAEMON: &str = "daemon";
 /// The prefix of the names of processes' cgroups.
 const JOB: &str = "job.";
-/// How long killed processes may take to be gone.
+/// How long to wait for killed processes to end.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same, for processes that did not end in that time.
 const ONCE_MORE: Duration = Duration::from_secs(1);
@@ -36,14 +36,14 @@ const ONCE_MORE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     root: PathBuf,
-    /// Why a controller cannot be used, by its name; those that can be used are left out.
+    /// For each controller that cannot be used, by name: why not.
     missing: Vec<(&'static str, String)>,
     /// Those that could not be ended.
     stuck: Mutex<Vec<Cgroup>>,
 }
 
 impl Cgroups {
-    /// Takes the cgroup of this process, if it may divide it.
+    /// The cgroup of this process, if the process may create cgroups in it.
     ///
     /// # Errors
     /// Why cgroups cannot be used, as a clause for messages.
@@ -54,11 +54,11 @@ impl Cgroups {
         Self::divide(own, std::process::id())
     }
 
-    /// Moves process `pid` from the cgroup `root`, in which it must be alone, to one below, and has
-    /// `root` pass its controllers on.
+    /// Moves process `pid` from the cgroup `root`, in which it must be alone, to a new one in it, and
+    /// enables the controllers of `root` for those in it.
     fn divide(root: PathBuf, pid: u32) -> Result<Self, String> {
         let shown = root.display().to_string();
-        // The root of the whole hierarchy, which is never delegated, has no such file.
+        // Missing only in the root of the whole hierarchy, which is never delegated.
         if !root.join("cgroup.kill").exists() {
             return Err(format!(
                 "{shown} has no cgroup.kill: it is the root of all cgroups, or the kernel is older than 5.14"
@@ -128,7 +128,8 @@ impl Cgroups {
         Ok(cgroup)
     }
 
-    /// Ends a cgroup; one that does not end is left for [`retry`](Self::retry).
+    /// Kills the processes of a cgroup and removes it. If that fails, [`retry`](Self::retry) tries it
+    /// again.
     ///
     /// # Errors
     /// The error of the kernel, or that a process in it does not end.
@@ -145,7 +146,7 @@ impl Cgroups {
         let left = self.left_over()?;
         for cgroup in &left {
             tracing::warn!(cgroup = %cgroup.path().display(), "killing a cgroup of a killed daemon");
-            // The loop below checks that it has ended.
+            // The loop below checks whether it has ended.
             let _ = cgroup.kill();
         }
         self.stuck.lock().extend(left);
@@ -315,7 +316,7 @@ mod tests {
         fs::remove_dir(cgroup.path()).unwrap();
         cgroups.end(cgroup).unwrap();
         assert_eq!(*cgroups.stuck.lock(), []);
-        // One that is there, and cannot be ended, is tried again.
+        // A cgroup that exists and cannot be ended is tried again.
         let cgroup = cgroups.create("1.1", &none).unwrap();
         cgroups.end(cgroup.clone()).unwrap_err();
         assert_eq!(*cgroups.stuck.lock(), [cgroup]);

@@ -1,13 +1,13 @@
-//! Finds and kills processes, and never another one that got the number of one that has ended: a
-//! process is taken by a descriptor, then looked at again, and only then sent a signal.
+//! Finds and kills processes. A number that the kernel has reused is never signalled: a process is
+//! opened by a descriptor, then checked again, and only then sent a signal.
 //!
-//! [`kill_all`] stops what it finds before it kills it, so that no process sees another die and
-//! replaces it. A process that forks and exits at once has ended before it can be sent a signal, but
-//! its process group is not: signalling a group is atomic with respect to `fork`.
+//! [`kill_all`] stops processes before it kills them, so that none sees another die and replaces it. A
+//! process that forks and exits at once ends before it can be signalled, but its process group
+//! remains: signalling a group is atomic with respect to `fork`.
 //!
-//! A subreaper knows when nothing is left of what it has started. A process whose parent has ended
-//! becomes its child, and a child stays, if only as a zombie, until it is reaped. So as long as any
-//! descendant is left, there is a child; see [`strays`].
+//! A subreaper can tell when all its descendants have ended. A process whose parent has ended becomes
+//! its child, and a child stays, at least as a zombie, until it is reaped. So while a descendant is
+//! left, there is a child; see [`strays`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::thread::sleep;
@@ -23,14 +23,14 @@ use rustix::process::{
 /// The variable that marks the processes of a job on a host: `JOB.HOST`.
 pub(crate) const MARK: &str = "GOSSAMER_JOB";
 
-/// Between two looks at processes that were sent a signal.
+/// Interval at which processes that were sent a signal are checked.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How many looks in a row must find no process, where a single one may miss some.
+/// How many scans in a row must find no process, if one scan may miss some.
 const QUIET_LOOKS: u32 = 3;
-/// How many looks may find processes that were not stopped yet before all are killed as they are.
+/// After this many scans that still find running processes, all are killed without being stopped.
 const STOPPING_LOOKS: u32 = 5;
 
-/// A process, at the moment when it was looked at.
+/// A process at the moment of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -40,16 +40,16 @@ pub(crate) struct Process {
     /// In the kernel's ticks since the machine was started.
     started: u64,
     is_dead: bool,
-    /// Whether all of its process group are to end with it.
+    /// Whether to kill its whole process group.
     is_group_ours: bool,
 }
 
-/// What a look at the processes that are to end has found.
+/// The result of a scan for processes to kill.
 #[derive(Debug)]
 pub(crate) struct Look {
-    /// Those that live.
+    /// The living ones.
     pub(crate) alive: Vec<Process>,
-    /// Whether it is certain that none is left, and none can come.
+    /// Whether none is left and no new one can appear.
     pub(crate) is_over: bool,
 }
 
@@ -97,7 +97,7 @@ impl Process {
         }
     }
 
-    /// Sends a signal, to all of its process group where that is known to be ours.
+    /// Sends a signal, to its whole process group if that is known to be ours.
     fn signal_widely(&self, signal: Signal) -> io::Result<()> {
         // Group 1 would be every process there is. The number of a group is not given to another
         // while a member is left, even as a zombie.
@@ -106,14 +106,14 @@ impl Process {
             && let Some(group) = Pid::from_raw(self.group)
             && Self::look(self.pid).is_some_and(|now| now.is_same(self) && now.group == self.group)
         {
-            // What is left of it is found by the next look.
+            // The next scan finds the rest of the group.
             let _ = kill_process_group(group, signal);
         }
         self.signal(signal)
     }
 }
 
-/// All processes that this one may see.
+/// All processes that this one can see.
 fn all() -> io::Result<Vec<Process>> {
     let entries = fs::read_dir("/proc")?.flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -131,8 +131,8 @@ fn families() -> io::Result<(HashMap<i32, Vec<Process>>, i32)> {
     Ok((children, own))
 }
 
-/// The living processes of `children` that descend from `root`. All of a session that
-/// another process than this one leads descends from here, and so do its groups.
+/// The living processes of `children` that descend from `root`. A session that another process than
+/// this one leads consists of descendants only, and so do its process groups.
 fn living(children: &mut HashMap<i32, Vec<Process>>, own: i32, root: i32) -> Vec<Process> {
     let (mut found, mut next) = (Vec::new(), vec![root]);
     while let Some(parent) = next.pop() {
@@ -158,11 +158,11 @@ pub(crate) fn descendants() -> io::Result<Vec<Process>> {
     Ok(living(&mut children, own, std::process::id() as i32))
 }
 
-/// Looks for children of this process, but for those in `exempt` and those in `stuck` that live,
-/// and for what descends from them; reaps those that are dead.
+/// Scans for children of this process and their descendants, except for children in `exempt` and
+/// living ones in `stuck`; reaps dead children.
 ///
-/// For a subreaper whose other children nothing else reaps, this misses no process: if any is left
-/// when a look begins, then so is a child, and that can only vanish by being reaped here.
+/// In a subreaper whose other children only this function reaps, a scan misses no process: while any
+/// is left, there is a child, and a child disappears only by being reaped here.
 pub(crate) fn strays(exempt: &BTreeSet<i32>, stuck: &BTreeSet<i32>) -> io::Result<Look> {
     let this = std::process::id() as i32;
     let (mut children, own) = families()?;
@@ -173,7 +173,7 @@ pub(crate) fn strays(exempt: &BTreeSet<i32>, stuck: &BTreeSet<i32>) -> io::Resul
     });
     for dead in strays.iter().filter(|stray| stray.is_dead) {
         let Some(pid) = Pid::from_raw(dead.pid) else { continue };
-        // What it was matters to nothing; should it not be there any more, so much the better.
+        // Its status is not needed, and it is no error if it is gone already.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
     let is_over = strays.is_empty();
@@ -187,7 +187,7 @@ pub(crate) fn marked(mark: &str) -> io::Result<Vec<Process>> {
     let is_marked = |process: &Process| {
         let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
         let marked = environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes());
-        // It is the process whose environment was read, not its successor.
+        // Still the process whose environment was read, and not a new one with its number.
         marked && Process::look(process.pid).is_some_and(|now| now.is_same(process))
     };
     let this = std::process::id() as i32;
@@ -195,8 +195,8 @@ pub(crate) fn marked(mark: &str) -> io::Result<Vec<Process>> {
     Ok(others.filter(is_marked).collect())
 }
 
-/// Looks for processes by [`marked`], which reports that none is left when several looks in a row have
-/// found none: one alone misses a process that has just forked and ended.
+/// Scans for processes by [`marked`]. None counts as left only after several scans in a row have found
+/// none: a single one misses a process that has just forked and ended.
 pub(crate) fn looks_for_marked(mark: &str) -> impl FnMut() -> io::Result<Look> {
     let mut quiet = 0;
     move || {
@@ -206,12 +206,12 @@ pub(crate) fn looks_for_marked(mark: &str) -> impl FnMut() -> io::Result<Look> {
     }
 }
 
-/// Kills what `find` finds until that reports the end, for at most `timeout`; returns how
-/// many processes were killed.
+/// Kills the processes that `find` returns until it reports the end, for at most `timeout`. Returns
+/// how many were killed.
 ///
 /// # Errors
-/// The error of the system, or that some process did not end. One that cannot be sent a signal does
-/// not keep the others alive.
+/// The error of the system, or that some process did not end. Processes that cannot be signalled do
+/// not prevent the others from being killed.
 pub(crate) fn kill_all(
     timeout: Duration,
     mut find: impl FnMut() -> io::Result<Look>,
@@ -236,7 +236,7 @@ pub(crate) fn kill_all(
                 }
             }
         }
-        // Stopped or not, once it is late: nothing is left standing.
+        // Late scans kill also processes that are not stopped.
         if !is_any_new || look >= STOPPING_LOOKS || is_late {
             for process in &alive {
                 if let Err(error) = process.signal_widely(Signal::KILL) {

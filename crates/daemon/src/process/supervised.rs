@@ -1,4 +1,4 @@
-//! [`Supervised`]: a process of a job with its supervisor, as the daemon holds them.
+//! [`Supervised`]: the daemon's handle to a process of a job and its supervisor.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ use crate::process::supervisors::Supervisors;
 use crate::protocol::connection::{ConnectionError, Receiver};
 use crate::protocol::frame;
 
-/// How long a supervisor may take to start a program. It waits for nothing but the disk.
+/// How long a supervisor may take to start a program. It waits for the disk only.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A program was not started.
@@ -40,7 +40,8 @@ pub(crate) enum SuperviseError {
     Failed(String),
 }
 
-/// A process of a job with its supervisor. Dropped, the supervisor kills it and ends.
+/// A process of a job with its supervisor. If this is dropped, the supervisor kills the process and
+/// ends.
 pub(crate) struct Supervised {
     /// The number of the process.
     pub(crate) pid: u32,
@@ -60,7 +61,7 @@ pub(crate) struct Supervised {
     pub(crate) input: Option<pipe::Sender>,
 }
 
-/// Starts a program, which has been verified, in the care of a supervisor.
+/// Starts a verified program under a supervisor.
 pub(crate) async fn start(
     supervisors: &Supervisors,
     program: File,
@@ -88,8 +89,8 @@ pub(crate) async fn start(
     command.arg0("gossamer-supervisor").arg(SUPERVISOR).env(MARK, mark);
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let starting = supervisors.clone();
-    // It waits for those who look for strays.
-    // The command's copy of the supervisor's end, which would keep the socket open, goes with it.
+    // Blocks while another task scans for strays.
+    // Drops the command's copy of the supervisor's end, which would keep the socket open.
     let started = spawn_blocking(move || starting.start(&mut command));
     let mut child = started.await.map_err(io::Error::other)??;
     let output = child.stdout.take();

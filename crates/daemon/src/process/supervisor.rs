@@ -5,15 +5,15 @@
 //!   gossamerd ──socket── supervisor ──── program ──── what it starts
 //! ```
 //!
-//! - The daemon dies, even by SIGKILL: its end of the socket closes, and the supervisor kills all that
-//!   descends from it. It is a *subreaper*, so that what the program's children leave behind also
-//!   descends from it, in whatever session it hides.
-//! - The program ends: the supervisor kills what it left, reports to the daemon, and exits, even if something
-//!   cannot be killed.
+//! - The daemon dies, even by SIGKILL: its end of the socket closes, and the supervisor kills all its
+//!   own descendants. It is a *subreaper*, so orphans of the program become its children, whatever
+//!   session they are in.
+//! - The program ends: the supervisor kills the processes that it left, reports to the daemon, and
+//!   exits, even if some process cannot be killed.
 //! - The supervisor is killed: the kernel kills the program (`PR_SET_PDEATHSIG`). The daemon is a
-//!   subreaper too, and kills what it inherits ([`strays`](kill::strays)).
-//! - Where the daemon has a cgroup, the program runs in one of its own, and everything in that is
-//!   killed at once (`cgroup`).
+//!   subreaper too, and kills the orphans that it inherits ([`strays`](kill::strays)).
+//! - If the daemon has a cgroup, each program runs in its own child cgroup, whose processes the kernel
+//!   kills at once (`cgroup`).
 //!
 //! The program is started in two steps. The supervisor starts the daemon's binary again as its
 //! [`step`], which makes a session, ties its life to the supervisor's, and becomes the program. So no
@@ -55,23 +55,23 @@ pub(crate) const STEP: &str = "step";
 /// This program, also when its file was replaced meanwhile.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How long killed processes may take to be gone before the supervisor gives up on them. One that
-/// waits for a disk or a network file system cannot be killed until that answers.
+/// How long the supervisor waits for killed processes to end. A process that waits for a disk or a
+/// network file system ends only when that answers.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to try to start a program whose file is still open for writing in a process that is
 /// just being started.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// What a supervisor is to start.
+/// The program that a supervisor starts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
-    /// The cgroup that the program is to run in, if it has one.
+    /// The cgroup in which the program runs, if the daemon has cgroups.
     pub(crate) cgroup: Option<Cgroup>,
     /// Its name, and its arguments.
     pub(crate) arguments: Vec<String>,
-    /// Its whole environment but for the numbers of descriptors.
+    /// Its environment, except for the variables with descriptor numbers.
     pub(crate) environment: Vec<(String, String)>,
-    /// Where it runs.
+    /// Its working directory.
     pub(crate) directory: String,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Descriptors {
     pub(crate) job: OwnedFd,
     /// The socket that it listens on.
     pub(crate) listener: OwnedFd,
-    /// The socket to which it reports what its threads do.
+    /// The socket to which it reports the statistics of its threads.
     pub(crate) statistics: OwnedFd,
     /// Its standard input.
     pub(crate) input: OwnedFd,
@@ -150,13 +150,13 @@ fn receive_files<const N: usize>(socket: &UnixStream) -> io::Result<[OwnedFd; N]
     })
 }
 
-/// Is a supervisor: its standard input is the socket to the daemon, its standard output and error are
-/// those of the program.
+/// Runs a supervisor, whose standard input is the socket to the daemon, and whose standard output and
+/// error are those of the program.
 pub(crate) fn run() -> ExitCode {
     match supervise() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The daemon sees the socket close, and what is written here is what it shows.
+            // The daemon sees the socket close, and shows this message.
             let _ = writeln!(io::stderr(), "gossamer: cannot supervise a process: {error}");
             ExitCode::FAILURE
         }
@@ -179,7 +179,7 @@ fn supervise() -> io::Result<()> {
             return report(&socket, &FromSupervisor::Failed(error.to_string()));
         }
     };
-    // The pipes are to end when the program and all that it has started have ended.
+    // Closed here, so that the pipes end with the program and its descendants.
     let nothing = File::options().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
@@ -201,7 +201,7 @@ fn supervise() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the program by way of [`step`], which is handed the program's file and input by its own
+/// Starts the program through [`step`], which receives the program's file and input over its own
 /// standard input.
 fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
     let Descriptors { program, job, listener, statistics, input } = descriptors;
@@ -225,7 +225,7 @@ fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
     for (variable, file) in
         [(JOB_FD, job.as_fd()), (LISTEN_FD, listener.as_fd()), (STATISTICS_FD, statistics.as_fd())]
     {
-        // Nothing else is started here that could inherit it.
+        // This process starts no other child that could inherit it.
         inherit(file)?;
         command.env(variable, file.as_raw_fd().to_string());
     }
@@ -237,7 +237,7 @@ fn inherit(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(file, FdFlags::empty())?)
 }
 
-/// What the daemon sends.
+/// The messages of the daemon.
 struct Orders {
     socket: UnixStream,
     decoder: Decoder,
@@ -265,23 +265,23 @@ fn report(mut socket: &UnixStream, message: &FromSupervisor) -> io::Result<()> {
     socket.write_all(&frame::encode(message).map_err(io::Error::other)?)
 }
 
-/// Follows the orders of the daemon, until that orders to kill or ends.
+/// Carries out the daemon's orders until it orders to kill the program, or ends.
 fn follow(orders: &mut Orders, program: Pid) {
     while let Ok(Some(ToSupervisor::Signal(number))) = orders.next() {
         let Some(signal) = Signal::from_named_raw(number) else { continue };
         let program = program.as_raw_nonzero().get();
         let found = kill::descendants().unwrap_or_default();
         for process in found.iter().filter(|p| p.pid == program || p.group == program) {
-            // One that cannot be sent a signal will be killed if it does not end.
+            // A process that cannot be signalled is killed later, unless it ends.
             let _ = process.signal(signal);
         }
     }
 }
 
-/// Kills the descendants of this process until `is_over` is true of those that live. Leaves those
+/// Kills the descendants of this process until `is_over` is true of the living ones. Ignores those
 /// that it cannot kill.
 fn kill_descendants(cgroup: Option<&Cgroup>, is_over: impl Fn(&[Process]) -> bool) {
-    // Nothing in the cgroup can run away from this. If it fails, the other way is left.
+    // No process can leave the cgroup meanwhile. If this fails, the loop below remains.
     let _ = cgroup.map(Cgroup::kill);
     let _ = kill::kill_all(TIMEOUT, || {
         let alive = kill::descendants()?;
@@ -307,8 +307,8 @@ fn reap(socket: &UnixStream, program: Pid, cgroup: Option<&Cgroup>) {
     let _ = report(socket, &ending);
 }
 
-/// Reaps what has ended. Returns whether this process has no child: then nothing descends from it,
-/// as every process that loses its parent becomes its child.
+/// Reaps ended children. Returns whether this process has no child left: then it has no descendant
+/// either, because orphans become its children.
 fn has_no_child() -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -319,9 +319,8 @@ fn has_no_child() -> bool {
     }
 }
 
-/// Is the step between a supervisor and a program: makes a session of its own, ties its life to that
-/// of process `supervisor`, joins `cgroup` if it is not empty, and becomes the program whose file it is
-/// sent.
+/// Runs the step between a supervisor and a program: makes a session, ties its life to that of process
+/// `supervisor`, joins `cgroup` if that is not empty, and becomes the program whose file it receives.
 pub(crate) fn step(
     supervisor: i32,
     cgroup: &Path,
@@ -347,7 +346,7 @@ fn become_program(
         rustix::stdio::dup2_stdin(input)?;
         let program = File::from(program);
         if is_script(&program)? {
-            // Its interpreter opens it once more, by the number of the descriptor.
+            // The interpreter of a script opens the file again, by the number of the descriptor.
             inherit(program.as_fd())?;
         }
         Ok(program)
@@ -366,7 +365,7 @@ fn become_program(
         let text = format!("cannot join the cgroup {}: {error}", cgroup.display());
         return io::Error::other(text);
     }
-    // The file that was verified, which another may have replaced by name.
+    // The verified file itself: its name may refer to another file by now.
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
     let deadline = Instant::now() + BUSY;
     loop {

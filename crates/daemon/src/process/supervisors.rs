@@ -1,5 +1,5 @@
-//! [`Supervisors`]: the supervisors that a daemon has started, and so which of its children are not: the
-//! processes of jobs whose supervisors have ended.
+//! [`Supervisors`]: the supervisors that a daemon has started. Its other children are processes of
+//! jobs whose supervisors have ended.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,21 +12,21 @@ use tokio::task::JoinHandle;
 
 use crate::process::kill::{self, Look};
 
-/// The supervisors of a daemon, which is a subreaper: processes that they leave become its children.
+/// The supervisors of a daemon. The daemon is a subreaper: processes that supervisors leave become its
+/// children.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Supervisors(Arc<Mutex<Children>>);
 
 #[derive(Debug, Default)]
 struct Children {
-    /// The supervisors, and what was there before.
+    /// The supervisors, and children from before this was made.
     exempt: BTreeSet<i32>,
     /// Those that did not end when they were killed.
     stuck: BTreeSet<i32>,
 }
 
 impl Supervisors {
-    /// Makes this process a subreaper. From here on all its new children are supervisors, or left by
-    /// one.
+    /// Makes this process a subreaper. From now on each new child is a supervisor or was left by one.
     ///
     /// # Errors
     /// The error of the system.
@@ -41,19 +41,19 @@ impl Supervisors {
     /// # Errors
     /// The error of the system.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
-        // Held until the supervisor is known, so that no look takes it for a stray.
+        // Locked until the supervisor is listed, so that no scan takes it for a stray.
         let mut children = self.0.lock();
         let child = command.spawn()?;
         children.exempt.extend(child.id().map(|pid| pid as i32));
         Ok(child)
     }
 
-    /// Waits for the end of a supervisor, in a task of its own.
+    /// Waits for the end of a supervisor, in a separate task.
     pub(crate) fn wait(&self, mut child: Child) -> JoinHandle<()> {
         let supervisors = self.clone();
         tokio::spawn(async move {
             let pid = child.id();
-            // It has ended, whatever its status.
+            // It has ended; its status does not matter.
             let _ = child.wait().await;
             if let Some(pid) = pid {
                 supervisors.0.lock().exempt.remove(&(pid as i32));
@@ -61,8 +61,8 @@ impl Supervisors {
         })
     }
 
-    /// Kills the processes that supervisors left when they ended, until all have ended. Ignores those that
-    /// do not end within `timeout` from then on.
+    /// Kills the processes that ended supervisors have left, and waits until they have ended. Processes
+    /// that do not end within `timeout` are ignored from then on.
     ///
     /// # Errors
     /// If a process does not end.

@@ -1,4 +1,4 @@
-//! [`Answer`]: what a daemon answers to every request but
+//! [`Answer`]: the answers of a daemon to all requests except
 //! [`Request::Run`](crate::protocol::Request::Run).
 
 use gossamer_job::{JobId, ThreadStatistics};
@@ -8,44 +8,44 @@ use crate::protocol::process::{Ending, Process, Stream};
 use crate::protocol::topology::Topology;
 use crate::security::member::Name;
 
-/// What a daemon answers to all requests but [`Request::Run`](crate::protocol::Request::Run).
+/// An answer of a daemon to any request except [`Request::Run`](crate::protocol::Request::Run).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It will not.
+    /// The request is refused, for this reason.
     Refused(String),
     /// To [`Request::Describe`](crate::protocol::Request::Describe).
     Host(Box<HostReport>),
-    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): one process of a job; one for each.
+    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): one process of a job. One answer for each.
     Job(Box<JobSummary>),
     /// To [`Request::Kill`](crate::protocol::Request::Kill): whether there was such a job to end.
     Killed(bool),
     /// To [`Request::Logs`](crate::protocol::Request::Logs): the next output of one of the
     /// processes.
     Log(Process, Stream, #[serde(with = "serde_bytes")] Vec<u8>),
-    /// To [`Request::Logs`](crate::protocol::Request::Logs): that was all; whether there is such a
-    /// job.
+    /// To [`Request::Logs`](crate::protocol::Request::Logs): the end of the output; whether there is
+    /// such a job.
     LogEnd(bool),
     /// Nothing; the daemon is alive.
     Heartbeat,
-    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): what the threads of one
-    /// job that runs do; one for each.
+    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): the threads of one running
+    /// job. One answer for each.
     Statistics(Box<JobStatistics>),
-    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): that was all.
+    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): the end of the list.
     StatisticsEnd,
-    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): that was all.
+    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): the end of the list.
     JobsEnd,
 }
 
-/// What the threads of a job on one host have done, as of the last two reports of its process.
+/// The activity of a job's threads on one host, from the last two reports of its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatistics {
     /// The job.
     pub summary: JobSummary,
     /// The age of the last report, in milliseconds.
     pub age_ms: u64,
-    /// Its threads in the last report; empty without one.
+    /// Its threads in the last report; empty if there was none.
     pub now: Vec<ThreadStatistics>,
-    /// Its threads the time before; none if there was none.
+    /// Its threads in the report before; empty if there was none.
     pub before: Vec<ThreadStatistics>,
 }
 
@@ -58,9 +58,9 @@ pub struct HostReport {
     pub version: String,
     /// How many jobs run there.
     pub running: u32,
-    /// What it is made of.
+    /// Its hardware.
     pub topology: Topology,
-    /// The processes that run there as parts of jobs over RDMA, as far as they have reported it.
+    /// The processes there of jobs over RDMA, as far as they have reported their use.
     pub over_rdma: Vec<OverRdma>,
 }
 
@@ -92,13 +92,13 @@ pub struct JobSummary {
     pub host: u32,
     /// How many processes it has.
     pub hosts: u32,
-    /// How many of them run on each host, one behind the other.
+    /// How many of them run on each host, with consecutive numbers.
     pub processes: u32,
     /// How many threads each has.
     pub threads: u32,
     /// The name of its program.
     pub program: String,
-    /// Who started it.
+    /// The member that started it.
     pub owner: Name,
     /// When it was requested, in seconds since 1970.
     pub since: u64,

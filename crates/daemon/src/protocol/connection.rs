@@ -23,7 +23,7 @@ pub enum ConnectionError {
     /// The bytes are not a message.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The peer may not send this message, or not now.
+    /// The protocol does not allow the peer to send this message, or not now.
     #[error("protocol violation: {0}")]
     Violation(String),
     /// A system call failed.
@@ -34,7 +34,7 @@ pub enum ConnectionError {
 impl From<io::Error> for ConnectionError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // A TLS peer that was killed did not close its side.
+            // A TLS peer that is killed does not close its side.
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
@@ -44,7 +44,7 @@ impl From<io::Error> for ConnectionError {
     }
 }
 
-/// The end that messages come from.
+/// The receiving end of a connection.
 #[derive(Debug)]
 pub struct Receiver<R> {
     stream: R,
@@ -59,8 +59,7 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         Self { stream, decoder: Decoder::default(), chunk: vec![0; 16 << 10], received: 0 }
     }
 
-    /// The next message; given up when nothing arrives for `silence`. Nothing is lost if this is
-    /// cancelled.
+    /// Receives the next message; fails if nothing arrives for `silence`. Cancellation loses nothing.
     ///
     /// # Errors
     /// [`ConnectionError`], after which the connection cannot be used.
@@ -83,13 +82,13 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         }
     }
 
-    /// Bytes that have arrived, those of messages that were not returned yet among them.
+    /// Bytes that have arrived, including those of messages not returned yet.
     pub fn received(&self) -> u64 {
         self.received
     }
 }
 
-/// The end that messages go to.
+/// The sending end of a connection.
 #[derive(Debug)]
 pub struct Sender<W>(W);
 
@@ -99,7 +98,7 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
         Self(stream)
     }
 
-    /// Sends a message. If this is cancelled the connection cannot be used any more.
+    /// Sends a message. After a cancellation the connection cannot be used any more.
     ///
     /// # Errors
     /// [`ConnectionError`].

@@ -1,8 +1,8 @@
-//! How messages lie in a stream of bytes: four bytes of length, little-endian, then the message.
-//! No socket is known here.
+//! Messages in a stream of bytes: four bytes of length, little-endian, then the message. This module
+//! uses no socket.
 //!
-//! Memory is bounded by what has arrived, not by what is announced: a length above [`LARGEST`] is
-//! refused when its four bytes are there.
+//! Memory is bounded by the bytes that have arrived, not by the announced length: a length above
+//! [`LARGEST`] is refused as soon as its four bytes have arrived.
 
 use bincode::config;
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub enum FrameError {
     /// It cannot be decoded.
     #[error("undecodable message")]
     Decode(#[from] bincode::error::DecodeError),
-    /// Something follows the message.
+    /// More bytes follow the message.
     #[error("message followed by {0} unexpected bytes")]
     Surplus(usize),
     /// It cannot be encoded.
@@ -65,20 +65,19 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// Bytes in front that were read already.
+    /// Leading bytes that were decoded already.
     taken: usize,
 }
 
 impl Decoder {
-    /// Takes what has arrived. To be followed by [`decode`](Self::decode) until it has nothing
-    /// more.
+    /// Adds bytes that have arrived. Call [`decode`](Self::decode) then until it returns `None`.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next message, if it is there whole.
+    /// The next message, if all of it has arrived.
     ///
     /// # Errors
     /// [`FrameError`], after which the stream cannot be decoded.

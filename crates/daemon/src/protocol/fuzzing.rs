@@ -1,7 +1,7 @@
-//! What must hold for whatever bytes come over the control plane: the body of a fuzz target.
+//! Properties of the decoder for any bytes of the control plane: the body of a fuzz target.
 //!
-//! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
-//! run it on its committed corpus, `fuzz/corpus/control`.
+//! Compiled for fuzzing (`cargo xtask fuzz`) and for the crate's own tests, which run it on the
+//! committed corpus, `fuzz/corpus/control`.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,14 +9,14 @@ use serde::de::DeserializeOwned;
 use crate::protocol::frame::{Decoder, encode};
 use crate::protocol::{Answer, FromController, FromDaemon, Request};
 
-/// Messages come out however their bytes are cut, and mean what they are encoded as again; or the
-/// stream ends.
+/// Checks that the same messages, or the same error, are decoded however the bytes are cut, and that a
+/// decoded message encodes to bytes that decode to it.
 ///
-/// The first byte says what kind of message is read, the second into pieces of what size the rest is
-/// cut.
+/// The first byte selects the kind of message, the second the size of the pieces into which the rest
+/// is cut.
 ///
 /// # Panics
-/// When that does not hold.
+/// If a check fails.
 pub fn control(data: &[u8]) {
     let [kind, cut, bytes @ ..] = data else { return };
     let cut = usize::from(*cut).max(1);
@@ -31,7 +31,7 @@ pub fn control(data: &[u8]) {
 fn messages<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) {
     let whole = read::<T>(bytes, bytes.len().max(1));
     assert_eq!(whole, read::<T>(bytes, cut), "it matters how messages are cut");
-    // What was read is encoded in one way, which reads as the same.
+    // A message has one encoding, which decodes to the same message.
     let again = whole.0.concat();
     assert_eq!(read::<T>(&again, cut), (whole.0, true), "a message has lost something");
 }

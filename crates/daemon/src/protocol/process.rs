@@ -1,4 +1,4 @@
-//! One process of a job: which of several it is, where it writes, and how it ends.
+//! One process of a job: its number, its outputs, and how it ends.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ impl Process {
         Self { number: host % of, of }
     }
 
-    /// What it is called on a host, or as part of a program: as that, if it is the only one there.
+    /// Its name, from that of its host or program: the same, if it is the only process there.
     pub(crate) fn name(self, of: &impl fmt::Display) -> String {
         if self.of <= 1 { of.to_string() } else { format!("{of}/{}", self.number) }
     }
 }
 
-/// Where output was written to.
+/// An output of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stream {
     /// The standard output.
@@ -42,20 +42,20 @@ pub enum Stream {
 pub struct Ending {
     /// By itself, or by a signal.
     pub how: How,
-    /// Who requested its end, if anyone did: such an end is not the cause of another.
+    /// The source of the request to end it, if there was one: such an end is not the cause of another.
     pub ended_by: Option<EndedBy>,
-    /// Where and with what it panicked, if that is among its last lines.
+    /// The place and message of its panic, if its last lines contain one.
     pub panic: Option<String>,
     /// The last lines of its standard error, or of its output if it is empty.
     pub last_lines: Vec<String>,
 }
 
-/// Who requested the end of a process.
+/// The source of a request to end a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndedBy {
     /// The controller of its job.
     Controller,
-    /// Its daemon, for this reason.
+    /// The daemon, for this reason.
     Daemon(String),
     /// A member of the rack.
     Member(Name, Role),
@@ -81,7 +81,7 @@ pub enum How {
     Exited(i32),
     /// By a signal.
     Killed(i32),
-    /// Unknown: its supervisor was killed, and it with that.
+    /// Unknown: its supervisor was killed, and so was the process.
     Unsupervised,
 }
 

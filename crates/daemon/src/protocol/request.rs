@@ -1,4 +1,4 @@
-//! [`Request`]: the first message of a connection, and who may send it.
+//! [`Request`]: the first message of a connection, and the roles that may send it.
 
 use gossamer_job::JobId;
 use serde::{Deserialize, Serialize};
@@ -18,12 +18,12 @@ pub enum Request {
     Logs {
         /// The job.
         job: JobId,
-        /// Whether to go on until it ends.
+        /// Whether to follow the output until the job ends.
         follow: bool,
     },
     /// Run a process of a job.
     Run(Box<RunRequest>),
-    /// What the threads of its jobs do.
+    /// The activity of the threads of its jobs.
     Statistics,
 }
 
@@ -38,7 +38,7 @@ impl Request {
         }
     }
 
-    /// The one job that it is about.
+    /// The job that it concerns, if it concerns one.
     pub(crate) fn job(&self) -> Option<JobId> {
         match self {
             Self::Describe | Self::Jobs | Self::Statistics => None,
@@ -47,7 +47,7 @@ impl Request {
         }
     }
 
-    /// What it asks for, for messages.
+    /// Its name in messages.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Describe => "describe the host",
@@ -60,7 +60,7 @@ impl Request {
     }
 }
 
-/// What process to run.
+/// A process to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
     /// The job that it is part of.
@@ -69,25 +69,25 @@ pub struct RunRequest {
     pub host: u32,
     /// How many processes the job has.
     pub hosts: u32,
-    /// How many of them run on each host, one behind the other.
+    /// How many of them run on each host, with consecutive numbers.
     pub processes: u32,
-    /// How many threads each is to have.
+    /// How many threads each process has.
     pub threads: u32,
-    /// What to run.
+    /// The program.
     pub program: Program,
     /// Its arguments, without its name.
     pub arguments: Vec<String>,
     /// Variables for its environment.
     pub environment: Vec<(String, String)>,
-    /// Its working directory; an empty one of its own if not set.
+    /// Its working directory; a new empty one if not set.
     pub directory: Option<String>,
     /// Whether its standard input comes from the controller.
     pub input: bool,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
 }
 
-/// What a process of a job may use, with all that it starts. It needs a daemon that has a cgroup.
+/// Limits of a process of a job together with its descendants. They need a daemon that has a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of memory.
@@ -103,7 +103,7 @@ pub struct Program {
     pub digest: [u8; 32],
     /// The bytes of its file.
     pub bytes: u64,
-    /// What it is called.
+    /// Its name.
     pub name: String,
 }
 

@@ -1,5 +1,4 @@
-//! The messages of a session: what a controller and a daemon send after
-//! [`Request::Run`](crate::protocol::Request::Run).
+//! The messages of a session, which follow [`Request::Run`](crate::protocol::Request::Run).
 
 use std::net::SocketAddr;
 
@@ -13,7 +12,7 @@ use crate::protocol::process::{Ending, Stream};
 pub enum FromController {
     /// The next bytes of the program.
     Program(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// That was the program.
+    /// The end of the program.
     ProgramEnd,
     /// Start the process; the text is its job description as JSON.
     Start(SecretPem),
@@ -29,7 +28,7 @@ pub enum FromController {
     Stop {
         /// The signal.
         signal: i32,
-        /// How long it may take to end, in milliseconds.
+        /// The grace period, in milliseconds.
         grace_ms: u32,
     },
     /// Shows that the controller is alive.
@@ -39,15 +38,15 @@ pub enum FromController {
 /// Messages of a daemon after [`Request::Run`](crate::protocol::Request::Run).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDaemon {
-    /// It refuses to run it.
+    /// The daemon refuses to run the process, for this reason.
     Refused(String),
-    /// It does not have the program.
+    /// The daemon does not have the program.
     SendProgram,
-    /// It is ready to start.
+    /// The daemon is ready to start the process.
     Prepared {
-        /// Where the process will listen for the others of its job.
+        /// The address at which the process will listen for the other processes of its job.
         address: SocketAddr,
-        /// Whether it will have the host's cores for itself.
+        /// Whether no other job uses the host's cores.
         owns_cores: bool,
     },
     /// The process runs.
@@ -59,7 +58,7 @@ pub enum FromDaemon {
     Taken(u32),
     /// Output of the process.
     Output(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
-    /// The process has ended, and all that it started.
+    /// The process and its descendants have ended.
     Ended(Ending),
     /// Shows that the daemon is alive.
     Heartbeat,

@@ -1,11 +1,11 @@
-//! [`Topology`]: what a host is made of, as a daemon reports it.
+//! [`Topology`]: the hardware of a host, as its daemon reports it.
 
 use serde::{Deserialize, Serialize};
 
-/// What a host is made of.
+/// The hardware of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// What the processors are called.
+    /// The model of its processors.
     pub processor: String,
     /// Processors that the system schedules on.
     pub cpus: u32,
@@ -13,7 +13,7 @@ pub struct Topology {
     pub cores: u32,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Bytes of memory that programs could have now.
+    /// Bytes of memory available to programs now.
     pub available_bytes: u64,
     /// The NUMA nodes.
     pub nodes: Vec<Node>,
@@ -37,7 +37,7 @@ pub struct Node {
 /// Caches of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cache {
-    /// How far from the core it is, from 1.
+    /// Its level, from 1.
     pub level: u32,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,
@@ -54,10 +54,10 @@ pub struct RdmaPort {
     pub device: String,
     /// The port's number on the device.
     pub port: u32,
-    /// As the kernel calls it: `ACTIVE`, `DOWN`.
+    /// Its state in the kernel's words: `ACTIVE`, `DOWN`.
     pub state: String,
     /// `Ethernet` or `InfiniBand`.
     pub link: String,
-    /// As the kernel reports it: `100 Gb/sec (4X EDR)`.
+    /// Its rate in the kernel's words: `100 Gb/sec (4X EDR)`.
     pub rate: String,
 }

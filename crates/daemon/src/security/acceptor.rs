@@ -1,8 +1,7 @@
-//! [`Acceptor`]: accepts connections of members of the rack whose certificates are not revoked, by
-//! the current list of revoked certificates.
+//! [`Acceptor`]: accepts connections of members of the rack whose certificates are not revoked.
 //!
-//! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
-//! so that this also holds after a restart.
+//! A daemon never replaces its list of revoked certificates by an older one. It keeps the newest list
+//! in its state directory, so that this also holds after a restart.
 
 use std::fs;
 use std::io::{self, Read};
@@ -25,11 +24,11 @@ use crate::security::tls::{self, TlsError};
 
 /// The newest list that a daemon has seen, in its state directory, as DER.
 const NEWEST: &str = "revoked.crl";
-/// The most bytes to read from that file, which a job may have replaced by an endless one. An entry
-/// takes about 40 bytes, so this is enough for 400,000 revoked certificates.
+/// The most bytes to read from that file, which a job may have replaced by an endless one: enough for
+/// 400,000 revoked certificates of about 40 bytes each.
 const LARGEST_LIST: u64 = 16 << 20;
 
-/// Distinguishes one content of a file from the next.
+/// Distinguishes versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -80,12 +79,12 @@ pub(crate) struct Acceptor {
     directory: PathBuf,
     /// Where the newest list is kept.
     newest_file: PathBuf,
-    /// Takes what a job has put in place of the kept list.
+    /// Quarantines files that a job has put in place of the kept list.
     quarantine: Quarantine,
-    /// The newest list, which counts.
+    /// The newest list, which is in force.
     newest: Option<List>,
     acceptor: TlsAcceptor,
-    /// The list as it was last looked at.
+    /// The version of the list at the last check.
     seen: Option<Stamp>,
 }
 
@@ -131,12 +130,12 @@ impl Acceptor {
             }
             (None, None) => {}
         }
-        // Nothing has been seen: the list may have been replaced since the identity was read.
+        // No version yet: the list may have been replaced since the identity was read.
         Ok(acceptor)
     }
 
-    /// The TLS acceptor for the next connection. Loads a new list if there is one; if that cannot be
-    /// used, or is older, keeps the last loaded list.
+    /// The TLS acceptor for the next connection. Loads a new list if there is one; keeps the last loaded
+    /// list if the new one is invalid or older.
     pub(crate) fn current(&mut self) -> TlsAcceptor {
         let now = stamp(&self.directory);
         if now != self.seen {
@@ -168,7 +167,7 @@ impl Acceptor {
         }
     }
 
-    /// Lets `list` count from now on, and keeps it for the next daemon.
+    /// Puts `list` in force, and stores it for the next daemon.
     fn adopt(&mut self, list: List) -> Result<(), TlsError> {
         let last = self.identity.revoked.replace(list.der().clone());
         match tls::server(&self.identity) {
@@ -180,7 +179,7 @@ impl Acceptor {
         }
         let is_new = self.newest.as_ref() != Some(&list);
         if is_new && let Err(error) = self.store_newest(&list) {
-            // It counts until the daemon ends.
+            // It stays in force until the daemon ends.
             let path = self.newest_file.display();
             tracing::error!(%error, "cannot store the list of revoked certificates in {path}");
         }
@@ -188,14 +187,14 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Writes `list` for the next daemon.
+    /// Stores `list` for the next daemon.
     fn store_newest(&self, list: &List) -> io::Result<()> {
         self.quarantine.put_if(&self.newest_file, |kind| !kind.is_file())?;
         files::write(&self.newest_file, list.der(), 0o600)
     }
 }
 
-/// The newest list that was kept at `path`, if it is of the authority `ca`.
+/// The newest list, stored at `path`, if the authority `ca` has signed it.
 fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
     let read = match read_regular(path) {
         Err(NotUsed::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -204,15 +203,15 @@ fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
     let verified = read.and_then(|der| Ok(List::verify(der.into(), ca)?));
     verified
         .map_err(|error| {
-            // As after the rack was made anew.
+            // For example of another rack of the same name, made earlier.
             let error = with_causes(&error);
             tracing::warn!(%error, "ignoring the list in {}", path.display());
         })
         .ok()
 }
 
-/// Reads the file at `path` if it is a regular file of a plausible size. A job can put anything
-/// there: opening a pipe, or reading a device, could take for ever.
+/// Reads the file at `path` if it is a regular file of a plausible size. A job can put any file
+/// there: opening a pipe or reading a device could block forever.
 fn read_regular(path: &Path) -> Result<Vec<u8>, NotUsed> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -220,7 +219,7 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, NotUsed> {
         return Err(NotUsed::NotAFile);
     }
     let mut content = Vec::new();
-    // One byte more shows that there are too many.
+    // One byte beyond the limit shows that the file is too large.
     file.take(LARGEST_LIST + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST_LIST {
         return Err(NotUsed::TooLarge);
@@ -293,7 +292,7 @@ mod tests {
         let error = acceptor.read().unwrap_err();
         assert!(matches!(error, NotUsed::Older { .. }), "{error}");
         assert_eq!(acceptor.newest, Some(newest.clone()));
-        // The older list, or none, is all that the next daemon finds beside its identity.
+        // The next daemon finds only the older list, or none, beside its identity.
         let acceptor = rack.start().unwrap();
         assert_eq!(acceptor.newest, Some(newest.clone()));
         assert_eq!(acceptor.identity.revoked.as_ref(), Some(newest.der()));
@@ -307,8 +306,8 @@ mod tests {
         rack.put(&other.lists[0]);
         let refused = rack.start().err().unwrap().to_string();
         assert!(refused.ends_with("is not signed by this rack's authority"), "{refused}");
-        // The rack was made anew with another authority: the list that the daemon kept of the one
-        // before does not count, though its number is higher.
+        // The rack was made again with another authority: the kept list of the earlier authority is
+        // not used, although its number is higher.
         let newest_file = rack.place.path().join("state").join(NEWEST);
         let theirs = other.newest();
         fs::write(&newest_file, theirs.der()).unwrap();

@@ -1,12 +1,12 @@
 //! [`Identity`]: the certificate of a member of a rack with its key, in a directory of its own.
 //!
-//! | File | What it is |
+//! | File | Content |
 //! |---|---|
 //! | `certificate.pem` | the certificate: name, role and rack, signed by the rack's authority |
 //! | `key.pem` | its private key, made where it is used and never carried anywhere (mode 0600) |
 //! | `ca.pem` | the certificate of the rack's authority |
-//! | `revoked.pem` | which certificates the authority has taken back, if it has any |
-//! | `hosts.toml` | where the daemons of the rack's hosts listen, for those who call them |
+//! | `revoked.pem` | the list of revoked certificates, if the authority has revoked any |
+//! | `hosts.toml` | the addresses of the rack's daemons, for members that call them |
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Hosts {
     pub hosts: BTreeMap<Name, String>,
 }
 
-/// A member with its credentials, as its directory holds them.
+/// A member and its credentials, read from its directory.
 pub struct Identity {
     /// The member that its certificate names.
     pub member: Member,
@@ -54,8 +54,8 @@ impl Identity {
     /// Reads the identity in `directory`.
     ///
     /// # Errors
-    /// [`IdentityError`], if a file is missing, holds something else, or the key can be read by
-    /// others than its owner.
+    /// [`IdentityError`], if a file is missing or malformed, or if other users than its owner can read
+    /// the key.
     pub fn load(directory: &Path) -> Result<Self, IdentityError> {
         let certificate = read_pem(&directory.join(CERTIFICATE))?;
         let key_file = directory.join(KEY);

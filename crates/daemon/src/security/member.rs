@@ -63,15 +63,15 @@ impl fmt::Display for Name {
     }
 }
 
-/// What a certificate lets its holder do.
+/// The role of a member, which decides what it may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// May run and kill jobs, and look at everything.
+    /// May run and kill jobs, and read all information.
     Admin,
-    /// May look at everything, and change nothing.
+    /// May read all information, and change nothing.
     Viewer,
-    /// Is a daemon: is called, and may not call.
+    /// A daemon: it answers requests and may send none.
     Host,
 }
 
@@ -96,14 +96,14 @@ impl fmt::Display for Role {
 pub struct Member {
     /// The rack.
     pub rack: Name,
-    /// What its holder may do.
+    /// The role of the holder.
     pub role: Role,
-    /// Its holder.
+    /// The name of the holder.
     pub name: Name,
 }
 
 impl Member {
-    /// As it stands in the certificate: a URI among the subject's alternative names.
+    /// Its form in a certificate: a URI among the subject's alternative names.
     pub(crate) fn uri(&self) -> String {
         format!("gossamer:{}/{}/{}", self.rack, self.role, self.name)
     }
@@ -122,7 +122,7 @@ impl Member {
                 _ => None,
             },
         );
-        // Two names for one holder are refused.
+        // A certificate with two members is refused.
         let (Some(words), None) = (uris.next(), uris.next()) else {
             return Err(IdentityError::NotAMember);
         };
@@ -155,7 +155,7 @@ pub enum IdentityError {
         #[source]
         error: io::Error,
     },
-    /// A file holds something else.
+    /// A file has other content than expected.
     #[error("invalid {}: {reason}", path.display())]
     Content {
         /// The file.

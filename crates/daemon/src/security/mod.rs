@@ -1,5 +1,5 @@
-//! Who may do what in a rack: identities and the authority that signs them, revocation, TLS, and the
-//! acceptor that lets members of the rack in.
+//! Authentication and roles: identities and the authority that signs them, revocation, TLS, and the
+//! acceptor of members' connections.
 
 pub(crate) mod acceptor;
 pub mod authority;

@@ -1,12 +1,12 @@
-//! What an authority has signed, and what of that it has taken back.
+//! The certificates that an authority has signed, and those that it has revoked.
 //!
-//! The authority notes every certificate that it signs in `certificates.toml`. What it has taken back
-//! it signs as a list (a CRL, RFC 5280) into `revoked.pem`, a file that is no secret: it travels as
-//! cards do, and lies in a member's directory beside the authority's certificate ([`read`]). TLS
-//! compares every certificate that is shown with it.
+//! The authority notes each certificate that it signs in `certificates.toml`. It signs the list of
+//! revoked ones (a CRL, RFC 5280) into `revoked.pem`. That file is no secret: it is distributed as
+//! cards are, and stored in a member's directory beside the authority's certificate ([`read`]). TLS
+//! checks each peer's certificate against it.
 //!
-//! Each list has a number (RFC 5280, section 5.2.3) that is higher than those of all lists before, so
-//! that an old list does not replace a newer one ([`List::is_older_than`]).
+//! Each list has a higher number (RFC 5280, section 5.2.3) than all earlier lists, so that an old list
+//! does not replace a newer one ([`List::is_older_than`]).
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -27,14 +27,14 @@ use crate::security::member::{IdentityError, Name, Role};
 
 /// The list in the directory of a member, and in that of the authority.
 pub(crate) const REVOKED: &str = "revoked.pem";
-/// What the authority has signed.
+/// The file of signed certificates.
 pub(crate) const CERTIFICATES: &str = "certificates.toml";
 
-/// Until when a list counts, for programs that ask: it is replaced when there is more on it, and
-/// outlives every certificate that it names.
+/// The end of a list's validity, for programs that check it. A list is replaced at the next
+/// revocation, and stays valid longer than any certificate in it.
 const LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 
-/// All certificates of an authority that have not ended.
+/// All certificates of an authority that have not expired.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Certificates {
     #[serde(default)]
@@ -48,9 +48,9 @@ struct Signed {
     role: Role,
     /// Its number, in hexadecimal.
     serial: String,
-    /// When it ends, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     until: u64,
-    /// When it was taken back, if it was.
+    /// When it was revoked, if it was.
     revoked: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ fn time(seconds: u64) -> SystemTime {
 }
 
 impl Certificates {
-    /// Notes a certificate that is about to be signed; its number, which no other has.
+    /// Notes a certificate that is about to be signed. Returns its serial number, which is unique.
     pub(crate) fn note(
         &mut self,
         name: &Name,
@@ -72,7 +72,7 @@ impl Certificates {
     ) -> io::Result<SerialNumber> {
         let now = seconds(SystemTime::now());
         self.certificates.retain(|certificate| certificate.until > now);
-        // Positive, and without a zero in front: so it is the same number in every encoding.
+        // Positive and without a leading zero, so that all encodings of it are equal.
         let number = files::random_number()? >> 1 | 1 << 126;
         let (name, until, revoked) = (name.clone(), seconds(until), None);
         let serial = format!("{number:032x}");
@@ -80,7 +80,7 @@ impl Certificates {
         Ok(number.to_be_bytes().to_vec().into())
     }
 
-    /// Takes back all certificates of `name`; what each of them allowed.
+    /// Revokes all certificates of `name`. Returns the role of each.
     pub(crate) fn revoke(&mut self, name: &Name) -> Vec<Role> {
         let now = seconds(SystemTime::now());
         let theirs = self.certificates.iter_mut().filter(|signed| signed.name == *name);
@@ -92,8 +92,8 @@ impl Certificates {
         valid.map(revoke).collect()
     }
 
-    /// The list of what was taken back and has not ended, signed, in PEM. Its number is higher than
-    /// that of `last`, also if the clock was set back.
+    /// The signed list of revoked certificates that have not expired, in PEM. Its number is higher than
+    /// that of `last`, even if the clock was set back.
     pub(crate) fn list(
         &self,
         issuer: &Issuer<'static, KeyPair>,
@@ -142,7 +142,7 @@ pub(crate) enum ListError {
 }
 
 impl List {
-    /// Takes a list that the authority with the certificate `ca` has signed.
+    /// Reads a list, and checks that the authority with the certificate `ca` has signed it.
     pub(crate) fn verify(
         der: CertificateRevocationListDer<'static>,
         ca: &CertificateDer<'_>,
@@ -160,7 +160,7 @@ impl List {
         self.number < other.number
     }
 
-    /// As TLS takes it.
+    /// The list in DER, for TLS.
     pub(crate) fn der(&self) -> &CertificateRevocationListDer<'static> {
         &self.der
     }

@@ -1,7 +1,7 @@
-//! TLS 1.3 with certificates on both sides: the only way onto the control plane.
+//! TLS 1.3 with certificates on both sides, which every connection of the control plane uses.
 //!
 //! The version of the protocol is negotiated with the connection (ALPN), so that programs of
-//! different versions part before they exchange a message.
+//! different versions disconnect before they exchange a message.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ const PROTOCOL: &[u8] = b"gossamer-control/1";
 /// No encrypted connection can be made.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// Key and certificates do not fit.
+    /// Key and certificates do not match.
     #[error("cannot use this identity for TLS")]
     Credentials(#[from] rustls::Error),
     /// The authority's certificate, or its list of revoked certificates, is invalid.
     #[error("cannot use the certificate or revocation list of the rack's authority")]
     Authority(#[from] VerifierBuilderError),
-    /// The peer is not of the rack.
+    /// The peer is not a member of the rack.
     #[error("the peer is not a member of this rack")]
     Stranger(#[from] IdentityError),
 }
@@ -47,7 +47,7 @@ pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // A connection that is resumed is not checked against the clock again, and holds memory here.
+    // No resumption: it would skip the check of validity, and cost memory here.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }

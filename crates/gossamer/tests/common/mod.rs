@@ -4,7 +4,6 @@
 //! Each test program uses a part of this.
 #![allow(dead_code)]
 
-mod copying;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
 #[cfg(feature = "tcp")]
@@ -14,9 +13,9 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
-use copying::Copying;
 use gossamer::{Rack, RackError, Trust};
 use transport_api::Transport;
+use transport_api::conformance::Altered;
 use transport_shm::ShmTransport;
 #[cfg(feature = "tcp")]
 use transport_tcp::{Credentials, TcpTransport};
@@ -61,7 +60,7 @@ fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
     match kind {
         Kind::Threads => unreachable!("it has one host"),
         Kind::Hosts => shm().map(|host| host as Arc<dyn Transport>).collect(),
-        Kind::Copies => shm().map(|host| Copying::over(host)).collect(),
+        Kind::Copies => shm().map(|host| Altered::unmapped(host)).collect(),
         #[cfg(feature = "tcp")]
         Kind::Tcp => tcp(tcp::hosts(2, 2, |_| Credentials::InsecureLoopback)),
         #[cfg(feature = "tcp")]

@@ -1,5 +1,5 @@
-//! The owner changes what its peer may do while the peer uses the segment: a device that refused an
-//! access would end the queue pair, so nothing may be refused by it.
+//! The owner changes access while a peer uses the segment. A device that refuses an access ends the
+//! queue pair, so no access may reach the device that it would refuse.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What an operation on a segment posts, and what it costs its owner: nothing.
+//! The work requests and doorbells of each operation on a segment; its owner uses no time for it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command};
@@ -19,7 +19,7 @@ use crate::common::rdma::devices;
 
 const ONE: Posted = Posted { work_requests: 1, doorbells: 1 };
 
-/// Writes between two fences: so few that the device has room for all.
+/// Writes between two fences: few enough that the device has room for all.
 const BATCH: u64 = 16;
 
 /// Operations of each kind.
@@ -61,8 +61,8 @@ fn an_operation_is_one_work_request_and_one_doorbell_and_none_of_the_owner() {
         for (name, operation) in waits {
             let start = Instant::now();
             let all: Vec<_> = (0..OPERATIONS).map(|_| posted(operation)).collect();
-            // A thread that goes to sleep while it waits writes that to its peer, and then that it
-            // has woken, each with one request and one doorbell.
+            // A thread that sleeps while it waits writes its sleep flag at its peer twice, when it
+            // falls asleep and when it wakes, each with one request and one doorbell.
             for each in &all {
                 let is_one = each.work_requests % 2 == 1 && each.doorbells == each.work_requests;
                 assert!(is_one, "{name}: {each:?}");
@@ -80,15 +80,15 @@ fn an_operation_is_one_work_request_and_one_doorbell_and_none_of_the_owner() {
     });
 }
 
-/// Tells a started process that it is the owner, and the addresses of both hosts.
+/// The variable with the addresses of both hosts; it makes a started process the owner.
 const ADDRESSES: &str = "GOSSAMER_TEST_ADDRESSES";
 
-/// Where a request is, and the answer.
+/// The offsets of a request and of its answer.
 const REQUEST: usize = 0;
 const ANSWER: usize = 1;
 const QUIET: usize = 8;
 
-/// Writes and as many reads that the owner does not notice.
+/// Writes, and as many reads, that use no time of the owner.
 const UNNOTICED: u64 = 1_000;
 /// Requests that it answers.
 const REQUESTS: u64 = 250;
@@ -105,7 +105,7 @@ fn host(host: u32, addresses: Vec<SocketAddr>, listener: TcpListener) -> Arc<Rdm
     RdmaTransport::over(carrier, config).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A process that is killed when this is dropped, so that a test that fails leaves nothing behind.
+/// A process that is killed when this is dropped, so that a failed test leaves no process behind.
 struct Process(Child);
 
 impl Drop for Process {
@@ -116,7 +116,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// The time that its threads have had of processors, in nanoseconds.
+    /// The processor time of its threads, in nanoseconds.
     fn time(&self) -> u64 {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("a process");
         let of = |task: fs::DirEntry| {
@@ -144,16 +144,16 @@ fn the_owner() {
     process::exit(0);
 }
 
-/// The process of the owner is another one, so that nothing else uses its time. It sleeps while
-/// another host writes and reads. Answering a request costs it far more than that, which is the
-/// measure here: it says how slow this machine is.
+/// The owner is a separate process, so that its processor time is all its own. It sleeps while another
+/// host writes and reads. The scale is the time for answering requests, because it reflects how slow
+/// this machine is.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
 fn reads_and_writes_take_no_time_of_the_owners_process() {
     let listen = || TcpListener::bind("127.0.0.1:0").expect("a listener");
     let (theirs, ours) = (listen(), listen());
     let addresses = [&theirs, &ours].map(|l| l.local_addr().expect("an address"));
-    // The other process takes its place.
+    // The owner's process listens at this address.
     drop(theirs);
     let owner = Command::new(env::current_exe().expect("this program"))
         .args(["--exact", "over_rdma::cost::the_owner", "--ignored"])
@@ -163,7 +163,7 @@ fn reads_and_writes_take_no_time_of_the_owners_process() {
     let segments = Segments::new(host(1, addresses.to_vec(), ours));
     let _attached = segments.attach(0).expect("a thread of the rack");
     let segment = segments.options().timeout(DEADLINE).open("served").expect("a segment");
-    // Whatever is done only once is done.
+    // Work that is done only once is done by now.
     (1..=10).for_each(|n| serve(&segment, n));
 
     let begin = owner.time();
@@ -181,7 +181,7 @@ fn reads_and_writes_take_no_time_of_the_owners_process() {
     assert!(unnoticed * 4 < served, "{unnoticed} ns of a read or write, {served} of a request");
 }
 
-/// Asks the owner, and reads until it has answered.
+/// Sends the owner a request, and reads until it has answered.
 fn serve(segment: &RemoteSegment, n: u64) {
     segment.at(REQUEST).write_notify(&n).expect("a request");
     while segment.at::<u64>(ANSWER).read().expect("an answer") != n {}

@@ -1,5 +1,5 @@
-//! Segments over RDMA beyond their suite: what an operation posts and costs, and records that a
-//! device shows in parts.
+//! Segments over RDMA beyond their suite: changes of access, the work requests and the cost of
+//! operations, and records that a device writes in parts.
 
 mod access;
 mod cost;

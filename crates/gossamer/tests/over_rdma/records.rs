@@ -1,5 +1,6 @@
-//! Records that devices copy: packet after packet, and on kernel 6.12 a packet with its tail first, so
-//! that the last word says nothing of those before it. The checksum alone tells that one is not whole.
+//! Records that devices copy packet by packet. On kernel 6.12 a packet arrives with its tail first, so
+//! a new last word does not mean that the words before it are new. Only the checksum detects a torn
+//! record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,24 +11,24 @@ use primitive::SharedBytes;
 
 use super::{DEADLINE, pair};
 
-/// Words of a record of several packets, and of one that a packet holds.
+/// Words of a record of several packets, and of a record that fits into one packet.
 const LARGE: usize = 600;
 const SMALL: usize = 120;
 
-/// Where the record begins: not at a cache line.
+/// Where the record begins: not at the start of a cache line.
 const AT: usize = 24;
 
-/// Versions that a writer writes, at least.
+/// The least number of versions that a writer writes.
 const VERSIONS: u64 = 1_000;
-/// Writes that are under way at a time.
+/// Writes in flight at a time.
 const BURST: u64 = 10;
 
-/// Words that all depend on the version, so that one of another write shows.
+/// Words that all depend on the version, so that a word of another version is detected.
 fn value<const N: usize>(version: u64) -> [u64; N] {
     std::array::from_fn(|word| version.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word as u64)
 }
 
-/// What a reader has seen.
+/// The results of a reader so far.
 #[derive(Debug, Default)]
 struct Seen {
     last: u64,
@@ -37,7 +38,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Takes what a read of the record has found, and checks it.
+    /// Counts and checks the result of a read.
     fn take<const N: usize>(&mut self, found: Option<(u64, [u64; N])>) {
         let (version, found) = found.unwrap_or((0, value(0)));
         assert!(found == value(version), "version {version} is torn");
@@ -52,8 +53,8 @@ fn checksum<const N: usize>(version: u64) -> u64 {
     whole.load(Record::<[u64; N]>::BYTES - 8, primitive::sync::Ordering::Relaxed)
 }
 
-/// Looks until the version is no longer `last`, but not for long: whether the checksum of the next
-/// version was there before that version.
+/// Polls for a short time until the version differs from `last`. Returns whether the checksum of the
+/// next version arrived before that version.
 fn shows_tail_first<const N: usize>(memory: &SharedBytes, last: u64) -> bool {
     const LOOKS: usize = 2_000;
     let next = checksum::<N>(last + 1);
@@ -79,14 +80,14 @@ fn the_owner_sees_no_torn_record_of_several_packets() {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
 fn the_owner_sees_no_torn_record_of_one_packet() {
-    // It is torn for too short a time to wait for it.
+    // Such a record is torn for too short a time to demand that a read finds it so.
     owner_sees_no_torn_record::<SMALL>(0);
 }
 
-/// A peer writes a record of `N` words, until the owner has found it torn at least so often.
+/// A peer writes a record of `N` words until the owner has found it torn at least `torn` times.
 fn owner_sees_no_torn_record<const N: usize>(torn: u64) {
     let len = Record::<[u64; N]>::BYTES;
-    // The last version that the owner has seen; the largest once it has ended.
+    // The last version that the owner has seen; `u64::MAX` once it has ended.
     let seen = &AtomicU64::new(0);
     let has_ended = &AtomicBool::new(false);
     let owner = |segments: &Segments, _: &Attached| {
@@ -97,7 +98,7 @@ fn owner_sees_no_torn_record<const N: usize>(torn: u64) {
         while found.last < VERSIONS || found.torn < torn {
             assert!(start.elapsed() < DEADLINE, "the end was not reached: {found:?}");
             found.tail_first += u64::from(shows_tail_first::<N>(memory, found.last));
-            // One attempt, which more follow.
+            // A single attempt; the loop repeats it.
             found.torn += u64::from(Record::<[u64; N]>::decode(memory, AT).is_err());
             match Record::<[u64; N]>::read_mapped(memory, AT) {
                 Ok(record) => found.take(record),
@@ -107,7 +108,7 @@ fn owner_sees_no_torn_record<const N: usize>(torn: u64) {
         }
         println!("a peer wrote {N} words: {found:?}");
         seen.store(u64::MAX, Ordering::Release);
-        // Nothing may be refused that it still writes.
+        // Keeps the segment until the last write has arrived.
         while !has_ended.load(Ordering::Acquire) {
             thread::yield_now();
         }
@@ -138,7 +139,7 @@ fn a_peer_reads_no_torn_record_that_its_owner_writes() {
         let segment = segments.builder("read").len(AT + Item::BYTES).export().expect("a segment");
         let mut writer = RecordWriter::<[u64; LARGE]>::new(segment.memory().clone(), AT);
         while !is_over.load(Ordering::Acquire) {
-            // Writes that READs meet, and time for one to meet none.
+            // Writes at the same time as READs, and pauses in which a READ meets no write.
             for _ in 0..20 {
                 let version = writer.version() + 1;
                 writer.write(&value(version));
@@ -168,7 +169,7 @@ fn a_peer_reads_no_torn_record_that_its_owner_writes() {
     });
 }
 
-/// Calls its function when it is dropped, however that comes.
+/// Calls its function when it is dropped, also by a panic.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {

@@ -1,4 +1,4 @@
-//! Hosts that are lost, threads that are not attached, and owners that sleep.
+//! Lost hosts, threads that are not attached, and owners that sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::conformance::{DEADLINE, Player, bounded, pattern, places, play, play_
 use crate::table::Strategy;
 use crate::{RemoteSegment, SegmentError, Segments};
 
-/// A host that ends without a goodbye: its segments and names are gone, those of others are not.
+/// When a host ends without a goodbye, its segments and names are gone, and those of other hosts stay.
 pub fn a_lost_host_is_reported_and_its_names_go(make: Make) {
     bounded(move || {
         let rack = make(3, 3);
@@ -55,7 +55,7 @@ pub fn a_lost_host_is_reported_and_its_names_go(make: Make) {
         let victim = script(|victim| {
             let _segment = victim.export("dies", 8);
             victim.meet();
-            // It lives on as a thread of which no peer hears.
+            // The thread outlives its host, which is cut off from the rack.
             victim.until("the end", || victim.is_awaited());
         });
         play_in(&rack, [survivor, victim]);
@@ -69,7 +69,7 @@ fn wait_for(done: impl Fn() -> bool) {
     }
 }
 
-/// Several threads without lanes of their own export, open, use, are notified and revoke.
+/// Threads without lanes export, open, write, read, receive notifications and revoke.
 pub fn threads_that_are_not_attached_use_segments(make: Make) {
     const EACH: usize = 60;
     const LEN: usize = 2_000;
@@ -117,7 +117,8 @@ pub fn threads_that_are_not_attached_use_segments(make: Make) {
     });
 }
 
-/// While one thread waits for a name, others of its process are served, so that one can export it.
+/// While one thread of a process waits for a name, the server works for other threads: one of them
+/// exports the name.
 pub fn an_open_that_waits_keeps_nobody_waiting(make: Make) {
     bounded(move || {
         let rack = make(1, 1);
@@ -138,7 +139,8 @@ pub fn an_open_that_waits_keeps_nobody_waiting(make: Make) {
     });
 }
 
-/// A server on a thread that does not exist, a second one, and one that has ended.
+/// A server cannot start on a thread that does not exist, nor beside another one; a failed start leaves
+/// no trace. When the server ends, operations fail.
 pub fn a_server_that_cannot_start_can_be_started_again(make: Make) {
     bounded(move || {
         let rack = make(1, 2);
@@ -161,7 +163,7 @@ pub fn a_server_that_cannot_start_can_be_started_again(make: Make) {
     });
 }
 
-/// Where no thread is attached, nothing is done.
+/// On a thread that is not attached, in a process without a server, every operation fails.
 pub fn operations_need_an_attached_thread(make: Make) {
     let refused = |place: &Segments, remote: &RemoteSegment| {
         let results = [
@@ -193,8 +195,8 @@ pub fn operations_need_an_attached_thread(make: Make) {
     play(make, [only]);
 }
 
-/// The owner sleeps while another host writes and reads: nothing wakes it, and where memory is
-/// mapped or a device moves the data, it uses next to no time of its processor.
+/// The owner sleeps while another host writes and reads. Where memory is mapped or a device moves the
+/// data, nothing wakes the owner, and it uses almost no processor time.
 pub fn a_write_without_notification_takes_no_time_of_the_owner(make: Make) {
     const WRITES: u64 = 5_000;
     let is_over = Arc::new(AtomicBool::new(false));
@@ -209,9 +211,9 @@ pub fn a_write_without_notification_takes_no_time_of_the_owner(make: Make) {
         }
         let took = time_of_thread() - begin;
         let transport = &owner.segments.0.transport;
-        // Elsewhere the owner's process moves the data itself.
+        // On other transports the owner's process moves the data itself.
         if transport.maps(HostId(transport.hosts().min(2) - 1)) || transport.queue_pairs() > 0 {
-            // Writes that woke it would do so thousands of times.
+            // If writes woke the owner, they would do so thousands of times.
             assert!(wakes < WRITES / 10, "it woke {wakes} times");
             assert!(took < Duration::from_secs(1), "it used {took:?}");
         }
@@ -233,7 +235,7 @@ pub fn a_write_without_notification_takes_no_time_of_the_owner(make: Make) {
     play(make, [owner, user]);
 }
 
-/// The time that the calling thread has had of a processor.
+/// The processor time of the calling thread.
 fn time_of_thread() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

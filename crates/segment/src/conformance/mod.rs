@@ -6,13 +6,13 @@
 //!   gossamer_segment::conformance!(rack);
 //! ```
 //!
-//! A test is a play: each player is a thread, attached as a thread of its number to a host of the
-//! rack, and has a script. Players are in step where they meet; while one waits it
-//! polls, as runtime threads do, because revocation waits for that. A rack may have fewer hosts than a
-//! play wants: players then share hosts, and what is about different hosts is left out.
-//! Every test ends within [`DEADLINE`]: what would hang fails.
+//! A test is a play with one script for each player. Player `n` is a thread, attached as thread `n` of
+//! host `n`. [`Player::meet`] is a barrier of all players; a player polls while it waits there, as
+//! runtime threads do, because revocation waits for polls. In a rack with fewer hosts than players,
+//! the last players share a host, and checks that need different hosts are skipped. A test that does
+//! not end within [`DEADLINE`] fails.
 //!
-//! Reading order: `transfer` (bytes, words, fences, atomics), `refusals` (what is refused before
+//! Reading order: `transfer` (bytes, words, fences, atomics), `refusals` (operations that fail before
 //! anything is sent), `notification`, `revocation`, `names`, `life` (lost hosts, threads that are not
 //! attached, sleep).
 
@@ -23,103 +23,92 @@ pub mod refusals;
 pub mod revocation;
 pub mod transfer;
 
-use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use transport_api::HostId;
-use transport_api::conformance::{Make, Rack};
+use transport_api::conformance::{Make, Rack, within};
+#[doc(hidden)]
+pub use transport_api::conformance_tests;
 
 use crate::{Attached, RemoteSegment, Segment, SegmentError, Segments};
 
 /// How long a test may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of it are
-/// those of every test: a transport that needs a device says so with `#[ignore = ".."]`. `one_host`
-/// behind it leaves out what is about several hosts.
+/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of the
+/// function apply to every test: a transport that needs a device passes `#[ignore = ".."]`.
+/// `one_host` behind it leaves out the tests that need several hosts.
 #[macro_export]
 macro_rules! conformance {
     ($(#[$attribute:meta])* $make:path) => {
         $crate::conformance!($(#[$attribute])* $make, one_host);
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: refusals {
-            access_is_per_host,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: names {
-            a_name_of_two_hosts_is_ambiguous, a_cached_name_is_checked_when_it_is_opened,
-            a_refresh_forgets_what_is_gone, colliding_names_are_found_by_every_strategy,
-            an_entry_is_never_torn,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            a_lost_host_is_reported_and_its_names_go,
-        });
+        $crate::conformance::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            refusals {
+                access_is_per_host,
+            }
+            names {
+                a_name_of_two_hosts_is_ambiguous, a_cached_name_is_checked_when_it_is_opened,
+                a_refresh_forgets_what_is_gone, colliding_names_are_found_by_every_strategy,
+                an_entry_is_never_torn,
+            }
+            life {
+                a_lost_host_is_reported_and_its_names_go,
+            }
+        }
     };
     ($(#[$attribute:meta])* $make:path, one_host) => {
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: transfer {
-            bytes_come_back, values_come_back, blocks_of_any_length_come_back,
-            a_word_is_never_torn, a_fence_covers_earlier_writes,
-            a_fence_covers_all_segments_of_a_host, atomics_of_several_hosts_add_up,
-            a_host_opens_its_own_segment,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: refusals {
-            operations_stay_inside_the_segment, words_are_aligned, operations_have_a_largest_size,
-            operations_need_their_rights, bad_exports_and_opens_are_refused,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: notification {
-            a_notification_follows_its_data, the_segment_says_when_its_owner_is_notified,
-            a_block_notifies_once, no_bytes_notify_too, untaken_notifications_are_counted,
-            a_sleeping_owner_is_notified, a_callback_may_notify_again,
-            a_notification_of_an_earlier_export_costs_nothing, waiting_ends_with_the_segment,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: revocation {
-            nothing_is_written_after_a_revocation, a_stale_handle_is_refused,
-            a_fence_names_the_segment_that_refused, a_new_export_is_out_of_reach_of_old_handles,
-            exports_that_follow_each_other_do_not_mix, a_dropped_segment_is_revoked,
-            nothing_is_written_while_writes_are_inhibited,
-            an_atomic_is_done_once_while_access_changes,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: names {
-            a_name_that_is_not_published_is_not_found, an_open_waits_for_a_later_export,
-            a_host_has_room_for_so_many_names,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            threads_that_are_not_attached_use_segments, an_open_that_waits_keeps_nobody_waiting,
-            a_server_that_cannot_start_can_be_started_again, operations_need_an_attached_thread,
-            a_write_without_notification_takes_no_time_of_the_owner,
-        });
-    };
-    (@tests $attributes:tt $make:path: $module:ident { $($test:ident),* $(,)? }) => {
-        $($crate::conformance!(@test $attributes $make: $module $test);)*
-    };
-    (@test [$(#[$attribute:meta])*] $make:path: $module:ident $test:ident) => {
-        #[test]
-        $(#[$attribute])*
-        fn $test() { $crate::conformance::$module::$test($make) }
+        $crate::conformance::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            transfer {
+                bytes_come_back, values_come_back, blocks_of_any_length_come_back,
+                a_word_is_never_torn, a_fence_covers_earlier_writes,
+                a_fence_covers_all_segments_of_a_host, atomics_of_several_hosts_add_up,
+                a_host_opens_its_own_segment,
+            }
+            refusals {
+                operations_stay_inside_the_segment, words_are_aligned,
+                operations_have_a_largest_size, operations_need_their_rights,
+                bad_exports_and_opens_are_refused,
+            }
+            notification {
+                a_notification_follows_its_data, the_segment_says_when_its_owner_is_notified,
+                a_block_notifies_once, no_bytes_notify_too, untaken_notifications_are_counted,
+                a_sleeping_owner_is_notified, a_callback_may_notify_again,
+                a_notification_of_an_earlier_export_costs_nothing, waiting_ends_with_the_segment,
+            }
+            revocation {
+                nothing_is_written_after_a_revocation, a_stale_handle_is_refused,
+                a_fence_names_the_segment_that_refused, a_new_export_is_out_of_reach_of_old_handles,
+                exports_that_follow_each_other_do_not_mix, a_dropped_segment_is_revoked,
+                nothing_is_written_while_writes_are_inhibited,
+                an_atomic_is_done_once_while_access_changes,
+            }
+            names {
+                a_name_that_is_not_published_is_not_found, an_open_waits_for_a_later_export,
+                a_host_has_room_for_so_many_names,
+            }
+            life {
+                threads_that_are_not_attached_use_segments, an_open_that_waits_keeps_nobody_waiting,
+                a_server_that_cannot_start_can_be_started_again, operations_need_an_attached_thread,
+                a_write_without_notification_takes_no_time_of_the_owner,
+            }
+        }
     };
 }
 
 /// Runs `test`, and fails if it takes longer than [`DEADLINE`].
 fn bounded(test: impl FnOnce() + Send + 'static) {
-    let (done, ended) = mpsc::channel();
-    let body = thread::spawn(move || {
-        test();
-        // The watchdog that this is for may have given up by now.
-        let _ = done.send(());
-    });
-    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(DEADLINE) {
-        panic!("the test did not end within {DEADLINE:?}");
-    }
-    if let Err(panic) = body.join() {
-        resume_unwind(panic)
-    }
+    within(DEADLINE, test);
 }
 
-/// What the players of a play have in common.
+/// State that the players of a play share.
 #[derive(Default)]
 struct Stage {
-    /// Meetings that players have come to, all together.
+    /// Arrivals at meetings, of all players together.
     arrived: AtomicUsize,
     has_failed: AtomicBool,
 }
@@ -133,21 +122,21 @@ struct Player {
     meetings: std::cell::Cell<usize>,
 }
 
-/// What a player does.
+/// The code that a player runs.
 type Script = Box<dyn FnOnce(&Player) + Send>;
 
-/// A script, so that scripts of different types can be in one list.
+/// Boxes a script, so that scripts of different types can be in one list.
 fn script(script: impl FnOnce(&Player) + Send + 'static) -> Script {
     Box::new(script)
 }
 
-/// Plays in a rack that `make` makes: player `n` is thread `n` of host `n`, or of the last host if
-/// there are not as many.
+/// Runs `scripts` on a rack that `make` makes: script `n` on thread `n` of host `n`, or of the last
+/// host if the rack has fewer.
 fn play<const N: usize>(make: Make, scripts: [Script; N]) {
     bounded(move || play_in(&make(N as u32, N as u32), scripts));
 }
 
-/// As [`play`], in a rack that is there already.
+/// As [`play`], on an existing rack.
 fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
     let hosts = places(rack);
     let stage = Arc::new(Stage::default());
@@ -161,19 +150,19 @@ fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
                 let meetings = std::cell::Cell::new(0);
                 let player = Player { segments, attached, stage, players: N, meetings };
                 script(&player);
-                // Others may still need this thread's polls.
+                // Other players may still need this thread's polls.
                 player.meet();
             });
         }
     });
 }
 
-/// The place of every host among the segments of a rack.
+/// The segments of each host of a rack.
 fn places(rack: &Rack) -> Vec<Segments> {
     rack.hosts.iter().map(|host| Segments::new(host.clone())).collect()
 }
 
-/// Tells the other players if this one panics.
+/// Marks the play as failed if this player panics, so that the others stop waiting.
 struct NoteFailure(Arc<Stage>);
 
 impl Drop for NoteFailure {
@@ -207,12 +196,12 @@ impl Player {
         self.until("the other players", || self.stage.arrived.load(Ordering::Acquire) >= all);
     }
 
-    /// Whether somebody has come to one meeting more than this player.
+    /// Whether another player has arrived at the next meeting of this one.
     fn is_awaited(&self) -> bool {
         self.stage.arrived.load(Ordering::Acquire) > self.meetings.get() * self.players
     }
 
-    /// Exports a segment that everybody may use.
+    /// Exports a segment that grants all rights to all hosts.
     fn export(&self, name: &str, len: usize) -> Segment {
         self.segments.builder(name).len(len).export().expect("a segment")
     }
@@ -227,20 +216,20 @@ impl Player {
         self.segments.local()
     }
 
-    /// How often to do something: much more often where memory is mapped, and so costs little.
+    /// How often to repeat a step: ten times as often where memory is mapped, as it costs little there.
     fn times(&self, times: u64) -> u64 {
         let is_mapped = self.segments.0.transport.maps(HostId(0));
         if is_mapped { 10 * times } else { times }
     }
 
-    /// Polls for a moment, in which what must not happen could.
+    /// Polls for 20 milliseconds, in which a forbidden effect would show.
     fn linger(&self) {
         let start = Instant::now();
         self.until("a moment", || start.elapsed() > Duration::from_millis(20));
     }
 }
 
-/// Bytes that differ from those of other seeds, and from their neighbours.
+/// `len` bytes that differ from those of other seeds, and from their neighbours.
 fn pattern(len: usize, seed: u32) -> Vec<u8> {
     let byte = |n: u32| (n.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 23) as u8 | 1;
     (0..len as u32).map(byte).collect()

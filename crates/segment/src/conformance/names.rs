@@ -1,4 +1,4 @@
-//! Names: found and not found, at one host and at all, cached, looked up by every strategy.
+//! Lookups of names: at one host and at all, present and missing, cached, by every strategy.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::lookup::{self, Query};
 use crate::table::{Entry, Published, SLOTS, Strategy, home_slot};
 use crate::{Name, Notify, Segment, SegmentError};
 
-/// The host of player 1, where it is another one than that of player 0.
+/// The host of player 1, in racks of several hosts.
 const SECOND: HostId = HostId(1);
 
 fn is_not_found<T>(result: &Result<T, SegmentError>) -> bool {
     matches!(result, Err(SegmentError::NotFound { .. }))
 }
 
-/// Names that no host publishes, before and after a host publishes others.
+/// A name that no host publishes is not found, before and after a host has published another name.
 pub fn a_name_that_is_not_published_is_not_found(make: Make) {
     let owner = script(|owner| {
         owner.meet();
@@ -52,7 +52,7 @@ pub fn a_name_that_is_not_published_is_not_found(make: Make) {
     play(make, [owner, user]);
 }
 
-/// Two hosts with one name: whoever opens it says which.
+/// Two hosts publish one name: opening it is an error unless the options name the host.
 pub fn a_name_of_two_hosts_is_ambiguous(make: Make) {
     let owner = |number: u64| {
         script(move |owner: &Player| {
@@ -60,7 +60,7 @@ pub fn a_name_of_two_hosts_is_ambiguous(make: Make) {
             segment.at(0).write(&number).expect("a word");
             owner.meet();
             owner.meet();
-            // Once one is gone, the other is the only one.
+            // The segment of host 1 is now the only one of that name.
             if number == 0 {
                 drop(segment);
             }
@@ -71,7 +71,7 @@ pub fn a_name_of_two_hosts_is_ambiguous(make: Make) {
     let user = script(|user| {
         user.meet();
         let options = user.segments.options();
-        // What a lookup has learnt must not make the next one choose.
+        // Repeated, because a cached entry must not resolve the ambiguity.
         for _ in 0..3 {
             let result = user.segments.open("both").map(drop);
             let Err(SegmentError::Ambiguous { hosts, .. }) = &result else { panic!("{result:?}") };
@@ -95,11 +95,11 @@ pub fn a_name_of_two_hosts_is_ambiguous(make: Make) {
     play(make, [owner(0), owner(1), user]);
 }
 
-/// An entry of the cache that is outdated is looked up again, whatever has changed.
+/// An outdated entry of the cache is looked up again, whatever differs.
 pub fn a_cached_name_is_checked_when_it_is_opened(make: Make) {
     const EXPORTS: [(usize, Notify); 5] = [
         (64, Notify::Conditional),
-        // The same length, so that nothing but the generation tells it from the one before.
+        // The same length: only the generation differs from the export before.
         (64, Notify::Always),
         (64, Notify::Never),
         (128, Notify::Never),
@@ -138,7 +138,7 @@ pub fn a_cached_name_is_checked_when_it_is_opened(make: Make) {
     play(make, [owner, user]);
 }
 
-/// A refresh keeps what is still there.
+/// A refresh drops entries of names that are gone, and keeps and updates the others.
 pub fn a_refresh_forgets_what_is_gone(make: Make) {
     let owner = script(|owner| {
         let export = |name: &&str| owner.export(name, 8);
@@ -166,7 +166,7 @@ pub fn a_refresh_forgets_what_is_gone(make: Make) {
     play(make, [owner, user]);
 }
 
-/// Names whose searches begin at one slot.
+/// `count` names with the same home slot.
 fn colliding(count: usize) -> Vec<String> {
     let home = |name: &String| home_slot(&Name::new(name).expect("a name"), SLOTS);
     let names = (0..).map(|n| format!("name-{n}"));
@@ -174,7 +174,7 @@ fn colliding(count: usize) -> Vec<String> {
     names.filter(|name| home(name) == first).take(count).collect()
 }
 
-/// Every strategy finds every name of a long chain, and that one is not there.
+/// Every strategy finds every name of a long chain of collisions, and reports a missing one.
 pub fn colliding_names_are_found_by_every_strategy(make: Make) {
     const COUNT: usize = 6;
     const STRATEGIES: [Strategy; 6] = [
@@ -193,7 +193,7 @@ pub fn colliding_names_are_found_by_every_strategy(make: Make) {
             (1..).zip(names).map(|(number, name)| owner.export(name, number * 8)).collect();
         owner.meet();
         owner.meet();
-        // A gap, which lookups of later ones pass.
+        // Leaves a gap that lookups of later names must pass.
         drop(segments.remove(2));
         owner.meet();
         owner.meet();
@@ -226,14 +226,14 @@ pub fn colliding_names_are_found_by_every_strategy(make: Make) {
     play(make, [owner, user]);
 }
 
-/// An entry whose numbers all say `number`.
+/// An entry whose numbers all derive from `number`.
 fn entry(name: Name, number: u32) -> Entry {
     let id = u64::from(number);
     let what = Published::Trust { thread: number % 100, id: !id };
     Entry { name, generation: number, what }
 }
 
-/// The owner publishes and takes back as fast as it can: who looks finds all of an entry or none.
+/// The owner publishes and withdraws an entry as fast as it can: a lookup finds all of it or none.
 pub fn an_entry_is_never_torn(make: Make) {
     const LOOKUPS: u64 = 150;
     let name = Name::new("hammered").expect("a name");
@@ -283,7 +283,7 @@ pub fn an_entry_is_never_torn(make: Make) {
     play(make, [owner, user]);
 }
 
-/// An open that comes first waits, within its timeout.
+/// An open with a timeout waits for a name that is exported later.
 pub fn an_open_waits_for_a_later_export(make: Make) {
     let owner = script(|owner| {
         owner.meet();
@@ -308,12 +308,12 @@ pub fn an_open_waits_for_a_later_export(make: Make) {
     play(make, [owner, user]);
 }
 
-/// The registry has room for so many names, and again once one is taken back.
+/// The registry holds `SLOTS` names; a further export fails, until a name is withdrawn.
 pub fn a_host_has_room_for_so_many_names(make: Make) {
     let owner = script(|owner| {
         let first = owner.export("first", 8);
         let (clerk, transport) = (&owner.segments.0.clerk, &owner.segments.0.transport);
-        // Names of which the host keeps no memory.
+        // Entries only: no segments stand behind these names.
         let names: Vec<_> =
             (1..SLOTS).map(|n| Name::new(&format!("name-{n}")).expect("a name")).collect();
         for name in &names {

@@ -1,4 +1,4 @@
-//! What the owner learns of writes: what was asked for, after the data, in order, once.
+//! Notifications: sent only on request, after their data, in order, once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use transport_api::conformance::Make;
 use crate::conformance::{Player, bytes, pattern, play, script};
 use crate::{HostId, Notification, Notify, RemoteSegment, Segment, SegmentError};
 
-/// Polls until a notification is there, and takes it.
+/// Polls until a notification has arrived, and takes it.
 fn next(player: &Player, of: &Segment) -> Notification {
     let (notifications, mut told) = (of.notifications(), None);
     player.until("a notification", || {
@@ -18,13 +18,14 @@ fn next(player: &Player, of: &Segment) -> Notification {
     told.expect("it was waited for")
 }
 
-/// Takes what is there now.
+/// Takes all notifications that have arrived.
 fn rest(of: &Segment) -> Vec<Notification> {
     let notifications = of.notifications();
     std::iter::from_fn(|| notifications.try_next().expect("a segment")).collect()
 }
 
-/// Notifications say who wrote what where, arrive in order, and not before their data.
+/// A notification names the writer's host and the bytes written. Notifications arrive in order, and
+/// none before its data.
 pub fn a_notification_follows_its_data(make: Make) {
     const COUNT: usize = 200;
     const LEN: usize = 700;
@@ -60,7 +61,7 @@ pub fn a_notification_follows_its_data(make: Make) {
     play(make, [owner, user]);
 }
 
-/// What every operation does, with and without the wish to notify.
+/// Every operation in its plain form.
 fn every_operation(on: &RemoteSegment) {
     on.write(8, &[1; 8]).expect("a write");
     on.at::<u32>(4).write(&2).expect("a write");
@@ -71,6 +72,7 @@ fn every_operation(on: &RemoteSegment) {
     on.read_block(0, &mut [0; 80]).expect("a block");
 }
 
+/// Every operation in the form that requests a notification.
 fn every_operation_notifying(on: &RemoteSegment) {
     on.write_notify(8, &[1; 8]).expect("a write");
     on.at::<u32>(4).write_notify(&2).expect("a write");
@@ -79,7 +81,7 @@ fn every_operation_notifying(on: &RemoteSegment) {
     on.fetch_add_notify(72, 1).expect("an addition");
 }
 
-/// Never, always, or when the writer asks for it.
+/// Notifications are sent never, always, or when the writer requests one, as the export says.
 pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
     const NAMES: [(&str, Notify); 3] = [
         ("never", Notify::Never),
@@ -115,14 +117,14 @@ pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
             every_operation(&segment);
             every_operation_notifying(&segment);
         }
-        // Behind all of these on the same lane.
+        // Arrives after all of these: they use the same lane.
         user.open("last").write_notify(0, &[1]).expect("a write");
         user.meet();
     });
     play(make, [owner, user]);
 }
 
-/// However many parts a block is cut into, the owner hears of it once, behind all of it.
+/// A block that is sent in several parts notifies its owner once, after its last part.
 pub fn a_block_notifies_once(make: Make) {
     const LEN: usize = 550_001;
     let owner = script(|owner| {
@@ -150,7 +152,7 @@ pub fn a_block_notifies_once(make: Make) {
     play(make, [owner, user]);
 }
 
-/// A notification need not have data.
+/// A write of no bytes notifies, too.
 pub fn no_bytes_notify_too(make: Make) {
     let owner = script(|owner| {
         let segment = owner.export("bare", 64);
@@ -178,7 +180,8 @@ pub fn no_bytes_notify_too(make: Make) {
     play(make, [owner, user]);
 }
 
-/// An owner that takes none is told how many it missed, and of the last one in any case.
+/// If the owner takes no notifications, those that exceed the queue are counted as missed; the last
+/// one is always kept.
 pub fn untaken_notifications_are_counted(make: Make) {
     const COUNT: usize = 1_500;
     let owner = script(|owner| {
@@ -212,7 +215,7 @@ pub fn untaken_notifications_are_counted(make: Make) {
     play(make, [owner, user]);
 }
 
-/// Both sides sleep until the other's notification.
+/// Two owners take turns; each sleeps until the other one's notification wakes it.
 pub fn a_sleeping_owner_is_notified(make: Make) {
     const ROUNDS: u64 = 100;
     let turn = |own: Segment, theirs: RemoteSegment, is_first: bool| {
@@ -241,7 +244,7 @@ pub fn a_sleeping_owner_is_notified(make: Make) {
     play(make, [first, second]);
 }
 
-/// A callback runs on the thread that takes the notification, and may notify another segment.
+/// A callback runs on the thread that takes the notification, and may send one to another segment.
 pub fn a_callback_may_notify_again(make: Make) {
     const ROUNDS: u64 = 100;
     let owner = script(|owner| {
@@ -280,7 +283,8 @@ pub fn a_callback_may_notify_again(make: Make) {
     play(make, [owner, user]);
 }
 
-/// Notifications may arrive when the segment is exported anew, and is shorter.
+/// Notifications of an earlier, longer export may arrive after the new export: they are not delivered
+/// out of its bounds, and the writer's host is not dropped for them.
 pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
     const ROUNDS: usize = 10;
     let owner = script(|owner| {
@@ -290,7 +294,7 @@ pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
             next(owner, &long);
             drop(long);
             let short = owner.export("shrinks", 8);
-            // Those that are on their way.
+            // Late notifications of the long export arrive here.
             owner.meet();
             owner.linger();
             for told in rest(&short) {
@@ -307,7 +311,7 @@ pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
             user.meet();
             let segment = user.open("shrinks");
             for _ in 0..200 {
-                // It is revoked at some time.
+                // Fails once the owner has revoked it.
                 let _ = segment.write_notify(3_990, &[1; 10]);
             }
             user.meet();
@@ -315,13 +319,13 @@ pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
         }
         user.meet();
         user.meet();
-        // The owner still talks to this host.
+        // The owner has not dropped this host as a violator.
         user.open("last").write_notify(0, &[1]).expect("a write");
     });
     play(make, [owner, user]);
 }
 
-/// Who waits for a notification learns that none will come.
+/// A wait for a notification ends with [`SegmentError::Revoked`] when the segment ends.
 pub fn waiting_ends_with_the_segment(make: Make) {
     let owner = script(|owner| {
         for is_revoked in [false, true] {

@@ -1,4 +1,4 @@
-//! What is refused, with the error that says why, before anything is sent.
+//! Operations that are refused before anything is sent, and their errors.
 
 use transport_api::RegionError;
 use transport_api::conformance::Make;
@@ -30,7 +30,7 @@ fn is_atomic(needs: u8) -> bool {
     needs & Rights::ATOMIC.bits() != 0
 }
 
-/// The owner watches that nothing is written, and that it is not notified.
+/// Asserts that nothing has been written, and that the owner has not been notified.
 fn is_untouched(owner: &Player, segment: &Segment) {
     owner.linger();
     assert!(bytes(segment).iter().all(|byte| *byte == 0), "something was written");
@@ -38,7 +38,7 @@ fn is_untouched(owner: &Player, segment: &Segment) {
     assert_eq!(told, None, "the owner was notified");
 }
 
-/// Every operation at every kind of wrong place.
+/// Every operation outside the segment, by one byte and by so much that the sum overflows.
 pub fn operations_stay_inside_the_segment(make: Make) {
     let owner = script(|owner| {
         let segment = owner.export("bounds", 64);
@@ -51,7 +51,7 @@ pub fn operations_stay_inside_the_segment(make: Make) {
     let user = script(|user| {
         user.meet();
         let segment = user.open("bounds");
-        for (name, needs, operation) in OPERATIONS {
+        for (name, _, operation) in OPERATIONS {
             for wrong in [57, 64, 1 << 40, usize::MAX - 7, usize::MAX] {
                 let result = operation(&segment, wrong);
                 let Err(SegmentError::OutOfBounds { segment, at, count, len }) = &result else {
@@ -60,7 +60,6 @@ pub fn operations_stay_inside_the_segment(make: Make) {
                 assert_eq!((*at, *count, *len), (wrong, 8, 64), "{name}");
                 assert_eq!(segment.name.as_str(), "bounds");
             }
-            let _ = needs;
         }
         for index in [8, 1 << 40, usize::MAX / 8, usize::MAX] {
             let result = segment.at::<u64>(index).write(&1);
@@ -122,7 +121,7 @@ pub fn words_are_aligned(make: Make) {
     play(make, [owner, user]);
 }
 
-/// One operation moves so many bytes and no more; blocks move any number.
+/// One operation moves at most [`MAX_OPERATION`] bytes; blocks have no such limit.
 pub fn operations_have_a_largest_size(make: Make) {
     const LEN: usize = MAX_OPERATION + 1;
     let owner = script(|owner| {
@@ -159,7 +158,7 @@ pub fn operations_have_a_largest_size(make: Make) {
     play(make, [owner, user]);
 }
 
-/// Every operation with everything allowed but what it needs, and with nothing else allowed.
+/// Every operation under every combination of rights: it succeeds exactly if it has those it needs.
 pub fn operations_need_their_rights(make: Make) {
     let rights = |bits: u8| Rights::from_bits(bits).expect("rights");
     let all = 1..Rights::ALL.bits();
@@ -273,7 +272,7 @@ fn is_denied(result: &Result<(), SegmentError>) -> bool {
     )
 }
 
-/// Names, lengths and hosts that do not exist.
+/// Invalid and taken names, empty segments, and hosts that do not exist.
 pub fn bad_exports_and_opens_are_refused(make: Make) {
     let owner = script(|owner| {
         let segments = &owner.segments;

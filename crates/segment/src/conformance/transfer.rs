@@ -1,4 +1,4 @@
-//! Bytes, words, fences and atomics: what is written is read, whole and in order.
+//! Bytes, words, fences and atomics: reads return what was written, complete and in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::MAX_OPERATION;
 use crate::conformance::{bytes, pattern, play, script};
 
-/// A segment starts zeroed; what is written anywhere in it is read there, by both sides.
+/// A segment starts zeroed; bytes written anywhere in it are read there, by owner and importer.
 pub fn bytes_come_back(make: Make) {
     const LEN: usize = 10_001;
     let owner = script(|owner| {
@@ -96,7 +96,7 @@ pub fn values_come_back(make: Make) {
     play(make, [owner, user]);
 }
 
-/// Blocks that are cut, and that exceed what may be under way without a fence.
+/// Blocks of one part and of several, also longer than a thread may leave unfenced.
 pub fn blocks_of_any_length_come_back(make: Make) {
     const LEN: usize = 3 * (512 << 10) + 13;
     let lengths = [0, 1, 7, MAX_OPERATION - 1, MAX_OPERATION, MAX_OPERATION + 1, 300_001, LEN - 3];
@@ -128,7 +128,7 @@ pub fn blocks_of_any_length_come_back(make: Make) {
     play(make, [owner, user]);
 }
 
-/// One hammers words, of which readers on both sides never see a part.
+/// A writer changes words without pause; neither the owner nor another importer sees part of a word.
 pub fn a_word_is_never_torn(make: Make) {
     const ROUNDS: u64 = 500;
     const WORDS: usize = 9;
@@ -137,7 +137,7 @@ pub fn a_word_is_never_torn(make: Make) {
         let bytes = word.to_ne_bytes();
         bytes.iter().all(|byte| *byte == bytes[0])
     };
-    // How often each reader has looked: the writer goes on until both have often enough.
+    // Reads of the owner and of the reader: the writer continues until both have done enough.
     let looks = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
     let [of_owner, of_reader] = looks.clone();
     let owner = script(move |owner| {
@@ -165,7 +165,7 @@ pub fn a_word_is_never_torn(make: Make) {
                 break;
             }
             let byte = (round as u8) | 1;
-            // Words that are written by themselves, and as part of more, not all of it aligned.
+            // A single word, and words as part of a longer write.
             segment.at::<u64>(0).write(&u64::from_ne_bytes([byte; 8])).expect("a write");
             segment.write(8, &[byte; (WORDS - 1) * 8]).expect("a write");
         }
@@ -188,7 +188,7 @@ pub fn a_word_is_never_torn(make: Make) {
     play(make, [owner, writer, reader]);
 }
 
-/// After a fence the owner sees everything, without a notification.
+/// After a fence the owner sees every earlier write, without a notification.
 pub fn a_fence_covers_earlier_writes(make: Make) {
     const ROUNDS: u32 = 30;
     const LEN: usize = 40_000;
@@ -206,7 +206,7 @@ pub fn a_fence_covers_earlier_writes(make: Make) {
         let segment = user.open("fenced");
         for round in 0..ROUNDS {
             let all = pattern(LEN, round);
-            // Parts of different lengths, the last of which are the shortest.
+            // Parts of different lengths; the shortest come last, and could overtake the others.
             let mut at = 0;
             for len in [20_000, 10_001, 5_000, 4_000, 900, 90, 8, 1] {
                 segment.write(at, &all[at..at + len]).expect("a write");
@@ -221,7 +221,7 @@ pub fn a_fence_covers_earlier_writes(make: Make) {
     play(make, [owner, user]);
 }
 
-/// A fence is for a host, not for a segment; segments of a host do not mix.
+/// A fence of one segment covers writes to all segments of its host; they do not mix.
 pub fn a_fence_covers_all_segments_of_a_host(make: Make) {
     const LEN: usize = 5_000;
     let owner = script(|owner| {
@@ -244,7 +244,7 @@ pub fn a_fence_covers_all_segments_of_a_host(make: Make) {
     play(make, [owner, user]);
 }
 
-/// Additions and swaps of all hosts, the owner's among them, lose nothing.
+/// No addition or swap of any host, including the owner, is lost.
 pub fn atomics_of_several_hosts_add_up(make: Make) {
     const EACH: u64 = 200;
     let swapped = Arc::new(AtomicU64::new(0));
@@ -272,7 +272,7 @@ pub fn atomics_of_several_hosts_add_up(make: Make) {
         assert_eq!(segment.at::<u64>(1).read().expect("a word"), 3 * 3 * EACH);
         let swapped = all_swapped.load(Ordering::Relaxed);
         assert_eq!(segment.at::<u64>(2).read().expect("a word"), swapped);
-        assert!(swapped >= EACH, "{swapped} swaps succeeded: somebody's always do");
+        assert!(swapped >= EACH, "only {swapped} swaps succeeded, of {EACH} rounds");
         let others = [0, 3, 4, 5, 6, 7].map(|n| segment.at::<u64>(n).read().expect("a word"));
         assert_eq!(others, [0; 6]);
     });
@@ -286,7 +286,7 @@ pub fn atomics_of_several_hosts_add_up(make: Make) {
     play(make, [owner, one, two]);
 }
 
-/// The owner's own view is a segment like any other.
+/// A host opens, writes and notifies its own segment as other hosts do.
 pub fn a_host_opens_its_own_segment(make: Make) {
     let owner = script(|owner| {
         let segment = owner.export("own", 100_000);

@@ -10,12 +10,12 @@ use primitive::sync::Ordering;
 use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{Event, Namespace, OpError, RegionKey, Rights, Tag, ThreadId, WAITING_OVERHEAD};
 
-/// A payload that says where it comes from: its bytes follow from its length and `seed`.
+/// A payload whose bytes derive from `seed` and its length.
 fn payload(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(31) ^ (n >> 8) ^ seed) as u8).collect()
 }
 
-/// Empty, tiny, odd, and larger than any buffer between.
+/// Payloads that are empty, tiny, of odd length, and larger than any buffer on the way.
 pub fn payloads_of_every_size_arrive_whole(make: Make) {
     const SIZES: [usize; 9] = [0, 1, 7, 8, 9, 4096, 65_537, 1 << 20, 5 << 20];
     bounded(move || {
@@ -47,7 +47,7 @@ pub fn payloads_of_every_size_arrive_whole(make: Make) {
     });
 }
 
-/// Three threads of A send to two of B at once, and each pair's payloads keep their order.
+/// Three threads of host A send to two of host B at once; the payloads of each pair keep their order.
 pub fn payloads_keep_their_order_among_many(make: Make) {
     const EACH: u64 = 150;
     let size = |sender: u32, n: u64| (n * 7919 % 50_000) as usize * (sender as usize + 1) / 3;
@@ -100,7 +100,7 @@ pub fn payloads_keep_their_order_among_many(make: Make) {
     });
 }
 
-/// The sender starts far more than any buffer holds before the receiver looks for the first time.
+/// The sender starts far more payloads than any buffer holds before the receiver first polls.
 pub fn payloads_wait_for_room_without_blocking(make: Make) {
     const COUNT: u64 = 40;
     bounded(move || {
@@ -124,7 +124,7 @@ pub fn payloads_wait_for_room_without_blocking(make: Make) {
     });
 }
 
-/// A receiver that sleeps on its parker is woken by a payload, and a sender by the room for more.
+/// A payload wakes a receiver that sleeps on its parker; free space wakes a sender that waits for it.
 pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
     const ROUNDS: u64 = 40;
     // The last payload is small, so that its sender need not stay until it has room.
@@ -152,7 +152,7 @@ pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
     });
 }
 
-/// A receiver that sees a notification sees the data.
+/// A receiver that takes a notification sees its data.
 pub fn a_notification_follows_its_data(make: Make) {
     const ROUNDS: u32 = 500;
     bounded(move || {
@@ -186,7 +186,7 @@ pub fn a_notification_follows_its_data(make: Make) {
     });
 }
 
-/// A notification tells the length of what was written, however much that is.
+/// A notification contains the length of the write, short or long.
 pub fn a_notification_says_how_much(make: Make) {
     const LENGTHS: [usize; 7] = [0, 1, 8, 63, 4096, 65_537, 300_000];
     bounded(move || {
@@ -208,7 +208,7 @@ pub fn a_notification_says_how_much(make: Make) {
     });
 }
 
-/// A receiver that sleeps on its parker, with no other waker.
+/// A notification alone wakes a receiver that sleeps on its parker.
 pub fn a_notification_wakes_its_receiver(make: Make) {
     const ROUNDS: u32 = 300;
     bounded(move || {
@@ -306,7 +306,7 @@ pub fn payloads_that_wait_are_counted(make: Make) {
     });
 }
 
-/// Too much, and to a thread that does not exist.
+/// Payloads that are too large, and payloads and notifications to a thread that does not exist.
 pub fn bad_payloads_are_refused(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));

@@ -20,7 +20,7 @@ fn read(lane: &mut dyn Lane, region: &RemoteRegion) -> Result<(), OpError> {
     lane.read(region, 0, &SharedBytes::heap(8), 1)
 }
 
-/// Each host may do what it was granted, whatever others may do.
+/// Each host has the rights that the owner gave it, whatever rights other hosts have.
 pub fn rights_are_each_hosts_own(make: Make) {
     bounded(move || {
         let rack = make(3, 2);
@@ -58,7 +58,7 @@ pub fn rights_are_each_hosts_own(make: Make) {
     });
 }
 
-/// An operation that is started when a revocation has returned changes nothing.
+/// An operation that starts after `revoke` has returned changes nothing.
 pub fn an_inhibited_region_is_not_written(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -77,13 +77,13 @@ pub fn an_inhibited_region_is_not_written(make: Make) {
     });
 }
 
-/// Once a revocation is reported, nothing that was started before touches the region, either.
+/// Once the end of a revocation is reported, no earlier operation changes the region either.
 pub fn a_quiet_region_is_not_written(make: Make) {
     const LEN: usize = 1 << 16;
     const ROUNDS: u64 = 30;
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
-        // Where the owner hears of it; on a rack of one host that is the port's own lane.
+        // The lane that reports the end; on a rack of one host it is the port's own.
         let owner = b.transport.local();
         let mut own = (b.peer != owner).then(|| b.transport.lane(1, owner).expect("a lane"));
         let is_done = AtomicBool::new(false);
@@ -139,7 +139,7 @@ pub fn a_quiet_region_is_not_written(make: Make) {
     });
 }
 
-/// Takes the end of the import with `token`, if it is among the events.
+/// Takes the result of the import with `token`, if it is among the events.
 fn imported(events: &mut Vec<Event>, token: u64) -> Option<Result<RemoteRegion, RegionError>> {
     let is_it = |event: &Event| matches!(event, Event::Imported { token: t, .. } if *t == token);
     let found = events.iter().position(is_it)?;
@@ -149,7 +149,7 @@ fn imported(events: &mut Vec<Event>, token: u64) -> Option<Result<RemoteRegion, 
     }
 }
 
-/// The thread goes on with other work until its lane reports the answer.
+/// `begin_import` returns at once; the thread uses its lane until that reports the result.
 pub fn an_import_does_not_block(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -184,7 +184,7 @@ pub fn an_import_does_not_block(make: Make) {
     });
 }
 
-/// A thread that sleeps is woken by the answer.
+/// The result of an import wakes the importing thread.
 pub fn an_import_wakes_its_thread(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));

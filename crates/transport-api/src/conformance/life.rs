@@ -9,7 +9,7 @@ use primitive::sync::Ordering;
 use crate::conformance::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
 use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag};
 
-/// Signal and wake, answered by signal and wake, both sides asleep between: a lost wake hangs.
+/// Each side signals and wakes the opposite one, then sleeps until its answer: a lost wake would hang.
 pub fn no_wake_is_lost(make: Make) {
     wake_each_other(make, |lane, thread| {
         lane.flush().expect("a flush");
@@ -55,7 +55,7 @@ fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
     });
 }
 
-/// Threads that are no runtime threads wake one by [`Transport::unpark`](crate::Transport::unpark).
+/// A thread without lanes wakes a runtime thread by [`Transport::unpark`](crate::Transport::unpark).
 pub fn an_unpark_wakes_a_sleeper(make: Make) {
     const ROUNDS: u64 = 500;
     bounded(move || {
@@ -86,7 +86,7 @@ pub fn an_unpark_wakes_a_sleeper(make: Make) {
     });
 }
 
-/// A sleep without a wake ends at its timeout, and does not begin when something is ready.
+/// A sleep without a wake ends at its timeout, and does not begin if `ready` returns true.
 pub fn a_sleeper_wakes_by_itself(make: Make) {
     bounded(move || {
         let rack = make(2, 2);
@@ -113,14 +113,14 @@ fn end(port: &mut Port) -> PeerEvent {
     })
 }
 
-/// A rack of two hosts, which tests of an end need.
+/// A rack of two hosts, which tests of a peer's end need.
 fn two(make: Make) -> Rack {
     let rack = make(2, 2);
     assert_eq!(rack.hosts.len(), 2, "a rack of one host has no peers to lose: say `one_host`");
     rack
 }
 
-/// A host that says goodbye has left, once, for every lane, also when its process ends later.
+/// A host that says goodbye is reported as left, once by each lane, also if its process ends later.
 pub fn a_goodbye_is_not_a_loss(make: Make) {
     bounded(move || {
         let rack = two(make);
@@ -137,7 +137,7 @@ pub fn a_goodbye_is_not_a_loss(make: Make) {
     });
 }
 
-/// What was sent before the goodbye is reported before it.
+/// Payloads sent before a goodbye are reported before it.
 pub fn what_was_sent_before_a_goodbye_arrives(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&two(make));
@@ -159,7 +159,7 @@ fn tag(event: &Event) -> Option<u64> {
     }
 }
 
-/// A host that just ends is lost: reported with a reason, and every operation fails from then on.
+/// A host that ends without a goodbye is reported as lost, with a reason; every operation then fails.
 pub fn a_loss_is_reported_and_final(make: Make) {
     bounded(move || {
         let rack = two(make);
@@ -182,7 +182,7 @@ pub fn a_loss_is_reported_and_final(make: Make) {
     });
 }
 
-/// Threads that sleep when a peer ends are woken to hear of it.
+/// The loss of a peer wakes a sleeping thread.
 pub fn a_loss_wakes_a_sleeper(make: Make) {
     bounded(move || {
         let rack = two(make);
@@ -210,8 +210,8 @@ pub fn a_loss_wakes_a_sleeper(make: Make) {
     });
 }
 
-/// Once its lanes have reported a loss, nothing keeps a thread from sleeping: it sleeps as long as
-/// it may, a few times in a row.
+/// Once its lanes have reported a loss, nothing keeps a thread awake: it sleeps for its whole timeout,
+/// several times in a row.
 pub fn a_thread_that_knows_of_a_loss_sleeps(make: Make) {
     const SLEEP: Duration = Duration::from_millis(20);
     const IN_A_ROW: u32 = 3;
@@ -219,7 +219,7 @@ pub fn a_thread_that_knows_of_a_loss_sleeps(make: Make) {
         let rack = two(make);
         let (mut a, mut b) = Port::pair(&rack);
         let mut parker = a.transport.parker(0).expect("a parker");
-        // What came before the loss must not be news for ever, either.
+        // An event from before the loss must not keep the thread awake either.
         b.lane.bulk(0, Tag(1), vec![1; 100]).expect("a payload");
         b.lane.flush().expect("a flush");
         assert_eq!(a.next_bulk().1, 1);
@@ -235,7 +235,7 @@ pub fn a_thread_that_knows_of_a_loss_sleeps(make: Make) {
     });
 }
 
-/// Requests and replies in place, through a cell.
+/// Requests and replies travel in place through a cell.
 pub fn a_cell_goes_back_and_forth(make: Make) {
     const ROUNDS: u64 = 1000;
     bounded(move || {

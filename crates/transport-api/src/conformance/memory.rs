@@ -1,4 +1,4 @@
-//! Exported memory: what operations may reach, and until when.
+//! Exported memory: bounds, rights, alignment, owners and revocation.
 
 use std::sync::Arc;
 use std::thread;
@@ -26,7 +26,7 @@ const OPERATIONS: [(&str, Rights, Operation); 6] = [
     }),
 ];
 
-/// The bytes of a fresh region are zero, and what is written can be read.
+/// A new region is zeroed, and reads return the bytes written.
 pub fn a_region_starts_zeroed_and_reads_back(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -47,7 +47,7 @@ pub fn a_region_starts_zeroed_and_reads_back(make: Make) {
     });
 }
 
-/// Every operation at every kind of wrong place.
+/// Every operation outside the region, by one byte and by so much that the sum overflows.
 pub fn operations_stay_inside_the_region(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -67,7 +67,7 @@ pub fn operations_stay_inside_the_region(make: Make) {
     });
 }
 
-/// Every operation with everything allowed but what it needs, and with nothing else allowed.
+/// Every operation with all rights except the one it needs, and with that one alone.
 pub fn operations_need_their_rights(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -102,8 +102,8 @@ pub fn words_are_aligned(make: Make) {
     });
 }
 
-/// A lane takes only what its own transport imported from its own peer, and where memory is mapped
-/// what it imported from itself.
+/// A lane accepts only regions that its own transport imported from the lane's peer and, where memory
+/// is mapped, from its own host.
 pub fn regions_belong_to_their_peer(make: Make) {
     bounded(move || {
         let (rack, other) = (make(3, 2), make(3, 2));
@@ -153,7 +153,7 @@ pub fn a_revoked_region_is_refused(make: Make) {
         assert!(matches!(b.transport.revoke(RegionKey(1)), Err(RegionError::Unknown { .. })));
         let second = b.export(1, 64, Rights::ALL);
         assert_eq!((first.generation(), second.generation()), (0, 1));
-        // The first region's last clone goes: that must not take the second with it.
+        // Dropping the last clone of the first region must not revoke the second one.
         drop(first);
         let new = a.import(1);
         assert_eq!(new.generation(), 1);
@@ -178,7 +178,7 @@ pub fn a_dropped_region_is_revoked(make: Make) {
         drop(region);
         assert_eq!(a.outcome(|lane| lane.signal(&remote, 8, 1)), Ok(()), "a clone is left");
         drop(clone);
-        // A drop does not wait until the peer has heard of it.
+        // A drop does not wait for the peer, so that some operations may still succeed.
         let start = Instant::now();
         let refused = loop {
             match a.outcome(|lane| lane.signal(&remote, 8, 2)) {
@@ -192,8 +192,8 @@ pub fn a_dropped_region_is_revoked(make: Make) {
     });
 }
 
-/// Revocation while the peer writes as fast as it can: it is stopped, and nothing reaches the next
-/// generation.
+/// A region is revoked while the peer writes as fast as it can: the writes fail, and none reaches the
+/// next generation.
 pub fn revoking_under_fire_ends_the_fire(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -218,7 +218,7 @@ pub fn revoking_under_fire_ends_the_fire(make: Make) {
     });
 }
 
-/// An import that comes first waits, within its timeout.
+/// An import that precedes the export waits for it until its timeout.
 pub fn an_import_waits_for_its_export(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -237,7 +237,7 @@ pub fn an_import_waits_for_its_export(make: Make) {
     });
 }
 
-/// Hosts and threads that do not exist, and lanes and parkers that are taken.
+/// Errors name the hosts and threads that do not exist, and the lanes and parkers that are taken.
 pub fn what_does_not_exist_is_named(make: Make) {
     bounded(move || {
         let rack = make(2, 2);

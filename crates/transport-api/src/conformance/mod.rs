@@ -6,16 +6,17 @@
 //!   gossamer_transport_api::conformance!(rack);
 //! ```
 //!
-//! A test has two sides, A (thread 0 of the first host) and B (thread 1 of the last): two
-//! processes' worth of the backend where it can have several hosts, two threads of one host where
-//! it cannot (`conformance!(rack, one_host)`, which leaves out what is about the end of a peer).
-//! Every test ends within [`DEADLINE`]: what would hang fails.
+//! A test has two sides: A is thread 0 of the first host, B is thread 1 of the last one. A backend
+//! that has only one host runs both sides on it, by `conformance!(rack, one_host)`, which leaves out
+//! the tests of a peer's end. A test that does not end within [`DEADLINE`] fails.
 //!
 //! Reading order: `order` (what a signal and a fence cover, atomics), `memory` (bounds, rights,
 //! revocation), `grants` (rights per host, quiet regions, imports that do not block), `reexport`
 //! (memory that is exported again), `bulk` (payloads and notifications), `life` (sleep, goodbye, loss,
-//! cells).
+//! cells). For tests of the layers above: `altered` (a transport that differs from another one as a
+//! test asks), [`within`] and [`conformance_tests`](crate::conformance_tests).
 
+mod altered;
 pub mod bulk;
 pub mod grants;
 pub mod life;
@@ -28,6 +29,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use altered::{Altered, Faults};
 use primitive::SharedBytes;
 
 use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Rights, Transport};
@@ -35,7 +37,7 @@ use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Right
 /// How long a test may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A rack under test, as a backend's test makes it.
+/// A rack under test, made by the tests of a backend.
 pub struct Rack {
     /// The hosts, by number.
     pub hosts: Vec<Arc<dyn Transport>>,
@@ -43,85 +45,114 @@ pub struct Rack {
     pub kill: Box<dyn Fn(HostId) + Send + Sync>,
 }
 
-/// Makes a rack of so many hosts (or of one, where the backend cannot do more) with so many
-/// threads.
+/// Makes a rack of `hosts` hosts (or of one, if the backend has only one) with `threads` threads
+/// each.
 pub type Make = fn(hosts: u32, threads: u32) -> Rack;
 
 /// Instantiates the whole suite for the racks that a [`Make`](crate::conformance::Make) makes.
-/// Attributes in front of it are those of every test: a backend that needs a device says so with
+/// Attributes in front of the function apply to every test: a backend that needs a device passes
 /// `#[ignore = ".."]`.
 #[macro_export]
 macro_rules! conformance {
     ($(#[$attribute:meta])* $make:path) => {
         $crate::conformance!($(#[$attribute])* $make, one_host);
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            a_goodbye_is_not_a_loss, a_loss_is_reported_and_final, a_loss_wakes_a_sleeper,
-            a_thread_that_knows_of_a_loss_sleeps, what_was_sent_before_a_goodbye_arrives,
-        });
+        $crate::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            life {
+                a_goodbye_is_not_a_loss, a_loss_is_reported_and_final, a_loss_wakes_a_sleeper,
+                a_thread_that_knows_of_a_loss_sleeps, what_was_sent_before_a_goodbye_arrives,
+            }
+        }
     };
     ($(#[$attribute:meta])* $make:path, one_host) => {
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: order {
-            a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
-            atomics_lose_nothing, lanes_of_two_threads_do_not_mix, a_word_is_never_torn,
-            a_fence_covers_earlier_writes, a_fence_tells_of_a_refusal,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: memory {
-            a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
-            operations_need_their_rights, words_are_aligned, regions_belong_to_their_peer,
-            a_revoked_region_is_refused, a_dropped_region_is_revoked,
-            revoking_under_fire_ends_the_fire, an_import_waits_for_its_export,
-            what_does_not_exist_is_named,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: grants {
-            rights_are_each_hosts_own, an_inhibited_region_is_not_written,
-            a_quiet_region_is_not_written, an_import_does_not_block, an_import_wakes_its_thread,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: reexport {
-            reexported_memory_keeps_its_bytes, a_stale_import_of_reexported_memory_is_refused,
-            rights_are_withdrawn_and_given_back, broader_access_is_refused,
-            a_live_region_is_not_reexported, a_region_of_another_transport_is_not_reexported,
-            a_writer_is_inhibited_under_fire,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: bulk {
-            payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
-            payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
-            a_notification_follows_its_data, a_notification_says_how_much,
-            a_notification_wakes_its_receiver,
-            notifications_wait_for_their_receiver_and_are_counted, payloads_that_wait_are_counted,
-            bad_payloads_are_refused,
-        });
-        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            no_wake_is_lost, a_wake_travels_with_its_flush, an_unpark_wakes_a_sleeper, a_sleeper_wakes_by_itself,
-            a_cell_goes_back_and_forth,
-        });
+        $crate::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            order {
+                a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
+                atomics_lose_nothing, lanes_of_two_threads_do_not_mix, a_word_is_never_torn,
+                a_fence_covers_earlier_writes, a_fence_reports_a_refusal_once,
+            }
+            memory {
+                a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
+                operations_need_their_rights, words_are_aligned, regions_belong_to_their_peer,
+                a_revoked_region_is_refused, a_dropped_region_is_revoked,
+                revoking_under_fire_ends_the_fire, an_import_waits_for_its_export,
+                what_does_not_exist_is_named,
+            }
+            grants {
+                rights_are_each_hosts_own, an_inhibited_region_is_not_written,
+                a_quiet_region_is_not_written, an_import_does_not_block, an_import_wakes_its_thread,
+            }
+            reexport {
+                reexported_memory_keeps_its_bytes, a_stale_import_of_reexported_memory_is_refused,
+                rights_are_withdrawn_and_given_back, broader_access_is_refused,
+                a_live_region_is_not_reexported, a_region_of_another_transport_is_not_reexported,
+                a_writer_is_inhibited_under_fire,
+            }
+            bulk {
+                payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
+                payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
+                a_notification_follows_its_data, a_notification_says_how_much,
+                a_notification_wakes_its_receiver,
+                notifications_wait_for_their_receiver_and_are_counted,
+                payloads_that_wait_are_counted, bad_payloads_are_refused,
+            }
+            life {
+                no_wake_is_lost, a_wake_travels_with_its_flush, an_unpark_wakes_a_sleeper,
+                a_sleeper_wakes_by_itself, a_cell_goes_back_and_forth,
+            }
+        }
     };
-    (@tests $attributes:tt $make:path: $module:ident { $($test:ident),* $(,)? }) => {
-        $($crate::conformance!(@test $attributes $make: $module $test);)*
-    };
-    (@test [$(#[$attribute:meta])*] $make:path: $module:ident $test:ident) => {
+}
+
+/// For the macros of suites: makes a test of each named function of each named module of `$suite`. A
+/// function takes the [`Make`](crate::conformance::Make) `$make`. The first bracket has the
+/// attributes of every test.
+///
+/// ```text
+///   conformance_tests! { [#[ignore = ".."]] rack, [$crate::conformance]: names { one, another } }
+/// ```
+#[macro_export]
+macro_rules! conformance_tests {
+    (@test [$(#[$attribute:meta])*] $make:path, [$($suite:tt)+]: $module:ident $test:ident) => {
         #[test]
         $(#[$attribute])*
-        fn $test() { $crate::conformance::$module::$test($make) }
+        fn $test() { $($suite)+::$module::$test($make) }
+    };
+    (@module $attributes:tt $make:path, $suite:tt: $module:ident { $($test:ident),* }) => {
+        $($crate::conformance_tests!(@test $attributes $make, $suite: $module $test);)*
+    };
+    ($attributes:tt $make:path, $suite:tt: $($module:ident { $($test:ident),* $(,)? })+) => {
+        $($crate::conformance_tests!(@module $attributes $make, $suite: $module { $($test),* });)+
     };
 }
 
 /// Runs `test`, and fails if it takes longer than [`DEADLINE`].
 fn bounded(test: impl FnOnce() + Send + 'static) {
+    within(DEADLINE, test);
+}
+
+/// Runs `test` on a thread of its own, and returns when it has ended. For suites and tests of other
+/// crates, too.
+///
+/// # Panics
+/// If `test` does, with its panic, or if it takes longer than `limit`; its thread then runs on.
+pub fn within(limit: Duration, test: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let body = thread::spawn(move || {
         test();
-        // The watchdog that this is for may have given up by now.
+        // The receiver is gone if the limit has passed.
         let _ = done.send(());
     });
-    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(DEADLINE) {
-        panic!("the test did not end within {DEADLINE:?}");
+    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
+        panic!("the test did not end within {limit:?}");
     }
     if let Err(panic) = body.join() {
         resume_unwind(panic)
     }
 }
 
-/// Runs both closures on threads of their own, until both have ended.
+/// Runs both closures, each on its own thread, and returns when both have ended.
 fn together(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
     thread::scope(|scope| {
         scope.spawn(a);
@@ -133,10 +164,10 @@ fn together(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
 /// [probed](Port::outcome).
 const PROBE: RegionKey = RegionKey(u64::MAX);
 
-/// A token that tests do not use for themselves.
+/// The token of probes, which no test uses for other operations.
 const PROBE_TOKEN: u64 = u64::MAX;
 
-/// One side of a test: a thread with a lane to the other side.
+/// A side of a test: a thread with a lane to the opposite side.
 struct Port {
     transport: Arc<dyn Transport>,
     thread: u32,
@@ -152,7 +183,7 @@ impl Port {
     fn open(transport: &Arc<dyn Transport>, thread: u32, peer: HostId, peer_thread: u32) -> Port {
         let transport = transport.clone();
         let lane = transport.lane(thread, peer).expect("a lane");
-        // On a rack of one host both sides are one: the first exports for both.
+        // Fails for side B of a rack of one host, where side A has exported it.
         let _probe = transport.export(PROBE, 64, Rights::READ.into()).ok();
         let (probe, events) = (None, Vec::new());
         Port { transport, thread, peer, peer_thread, lane, probe, _probe, events }
@@ -179,7 +210,7 @@ impl Port {
         self.lane.poll(&mut |event| events.push(event))
     }
 
-    /// Polls until `done` finds what it looks for among the events that are not yet taken.
+    /// Polls until `done` finds something among the events that no caller has taken yet.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Vec<Event>) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -192,7 +223,7 @@ impl Port {
         }
     }
 
-    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it. Looks at the word
+    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it. Loads the word
     /// much more often than it polls.
     fn until_word(&mut self, memory: &SharedBytes, at: usize, done: impl Fn(u64) -> bool) -> u64 {
         const LOOKS: u32 = 300;
@@ -229,8 +260,8 @@ impl Port {
         })
     }
 
-    /// Carries `operation` out and says how it ended, whether the backend knows at once or only
-    /// later: a read that is started afterwards on the same lane has then ended, too.
+    /// Starts `operation` and returns its outcome, whether the backend reports it at once or later:
+    /// waits for a read that is started behind it on the same lane.
     fn outcome(
         &mut self,
         operation: impl FnOnce(&mut dyn Lane) -> Result<(), OpError>,
@@ -243,7 +274,7 @@ impl Port {
         self.probe = Some(probe.clone());
         self.lane.read(&probe, 0, &SharedBytes::heap(8), PROBE_TOKEN)?;
         self.lane.flush()?;
-        // Up to the probe's own end, which would otherwise be taken for that of the next operation.
+        // Including the probe's completion, which the next call would otherwise take for its own.
         let mut until_then: Vec<_> = self.until("the end of an operation", |events| {
             let is_probe = |event: &Event| {
                 matches!(event, Event::Completed { token, .. } if *token == PROBE_TOKEN)
@@ -253,7 +284,7 @@ impl Port {
         });
         until_then.pop();
         let mut failure = None;
-        // What has arrived for others, such as the end of an import, is theirs.
+        // Other events, such as the end of an import, stay for their tests.
         let others = until_then.into_iter().filter_map(|event| match event {
             Event::Failed { error, .. } => {
                 failure.get_or_insert(error);
@@ -266,7 +297,7 @@ impl Port {
     }
 }
 
-/// Memory of this side that holds `bytes`.
+/// New local memory that holds `bytes`.
 fn filled(bytes: &[u8]) -> SharedBytes {
     let memory = SharedBytes::heap(bytes.len().max(8)).slice(0, bytes.len());
     memory.write_from(0, bytes);

@@ -1,4 +1,4 @@
-//! What a signal and a fence cover, what atomics promise, and what is never torn.
+//! Order and atomicity: signals, fences, atomics, and words that are never torn.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use primitive::sync::{AtomicBool, Ordering};
 use crate::conformance::{Make, Port, bounded, bytes, filled, together};
 use crate::{Event, HostId, OpError, RegionKey, Rights};
 
-/// Writes a payload and signals, and checks at the other side that the signal's sight is the sight
-/// of the payload; `len` bytes, `rounds` times, each answered by a signal the other way. The word of
-/// the signal lies right in front of the payload in one round and right behind it in the next, and
-/// both move through the region: a backend that made one write of both would be found out by any
-/// order of the bytes of a write, and that may change with where they lie.
+/// A writes a payload of `len` bytes and signals; B checks that it sees all of the payload once it sees
+/// the signal, and answers by a signal. `rounds` times. The word of the signal lies right in front of
+/// the payload in one round and right behind it in the next, and both move through the region: a
+/// backend that merges the two writes fails whatever order it copies bytes in, also if that order
+/// depends on their position.
 fn rounds(a: &mut Port, b: &mut Port, keys: (u64, u64), len: usize, rounds: u64) {
     let rights = Rights::READ | Rights::WRITE;
     let start = |round: u64| 8 + 8 * (round / 2 % 32) as usize;
@@ -37,10 +37,10 @@ fn rounds(a: &mut Port, b: &mut Port, keys: (u64, u64), len: usize, rounds: u64)
             let mut seen = vec![0; len];
             for round in 1..=rounds {
                 let payload = request.memory().slice(start(round), len);
-                // What is seen before the signal may be torn or old, and must only not be fatal.
+                // Before the signal the bytes may be torn or old; reading them must do no harm.
                 payload.read_into(0, &mut seen);
                 b.until_word(request.memory(), word_of(round), |word| word == round);
-                // At once: what is half written is so for a moment only.
+                // At once: a half-written payload would be complete a moment later.
                 payload.read_into(0, &mut seen);
                 assert!(seen == pattern(round), "round {round}: a torn payload");
                 b.lane.signal(&back, 8, round).expect("a signal");
@@ -50,7 +50,7 @@ fn rounds(a: &mut Port, b: &mut Port, keys: (u64, u64), len: usize, rounds: u64)
     );
 }
 
-/// Small payloads, many rounds.
+/// A reader that sees a signal sees every earlier write: small payloads, many rounds.
 pub fn a_signal_covers_every_earlier_write(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -58,7 +58,7 @@ pub fn a_signal_covers_every_earlier_write(make: Make) {
     });
 }
 
-/// Payloads that take long enough to be seen half written by a reader that trusts anything else.
+/// The same with large payloads, whose copying takes long enough for B to see a half-written one.
 pub fn a_signalled_write_is_never_torn(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -66,7 +66,7 @@ pub fn a_signalled_write_is_never_torn(make: Make) {
     });
 }
 
-/// Two threads of each side at once, each pair in its own memory.
+/// Two threads of each side run the same at once, each pair in its own memory.
 pub fn lanes_of_two_threads_do_not_mix(make: Make) {
     bounded(move || {
         let rack = make(2, 4);
@@ -82,7 +82,7 @@ pub fn lanes_of_two_threads_do_not_mix(make: Make) {
     });
 }
 
-/// Both sides add to one word and swap another; every step of both must have taken effect once.
+/// Both sides add to one word and swap another; each step takes effect exactly once.
 pub fn atomics_lose_nothing(make: Make) {
     const STEPS: u64 = 1000;
     bounded(move || {
@@ -123,7 +123,8 @@ pub fn atomics_lose_nothing(make: Make) {
     });
 }
 
-/// One side writes words whose bytes are all alike while the other reads them, both ways.
+/// A writes words of equal bytes while B reads its own memory; then A reads while B writes. No reader
+/// sees a word with different bytes.
 pub fn a_word_is_never_torn(make: Make) {
     const BYTES: usize = 8192;
     const ROUNDS: usize = 1000;
@@ -179,7 +180,7 @@ pub fn a_word_is_never_torn(make: Make) {
     });
 }
 
-/// Once a fence has completed, everything in front of it is in the owner's memory.
+/// Once a fence has completed, every earlier operation has taken effect in the owner's memory.
 pub fn a_fence_covers_earlier_writes(make: Make) {
     const ROUNDS: u64 = 300;
     bounded(move || {
@@ -200,8 +201,8 @@ pub fn a_fence_covers_earlier_writes(make: Make) {
     });
 }
 
-/// What was refused is known when it is called, or by the fence behind it, and by no later one.
-pub fn a_fence_tells_of_a_refusal(make: Make) {
+/// A refused operation fails when it is called, or at the next fence; no later fence reports it.
+pub fn a_fence_reports_a_refusal_once(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let (_kept, region) = (b.export(1, 64, Rights::WRITE), b.export(2, 64, Rights::WRITE));
@@ -211,7 +212,7 @@ pub fn a_fence_tells_of_a_refusal(make: Make) {
         let fence = |a: &mut Port, token: u64| {
             a.lane.fence(token).expect("a fence");
             a.lane.flush().expect("a flush");
-            // Reports of single operations may come before.
+            // The lane may report the refused operation itself first.
             a.until("a fence", |events| {
                 let mut ends = events.drain(..).filter_map(|event| match event {
                     Event::Completed { token: t, value } if t == token => Some(Ok(value)),

@@ -1,5 +1,4 @@
-//! Memory that is exported again with other access: what stays, who may still do what, what is
-//! refused.
+//! Memory that is exported again with other access: its bytes, its rights, and refused re-exports.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +13,7 @@ use crate::{Access, Event, HostId, Lane, OpError, Region, RegionError, RegionKey
 
 const KEY: RegionKey = RegionKey(1);
 
-/// The owner's side: the port, and its lane to its own host, where it hears of revocations. On a rack
+/// The owner: its port, and its lane to its own host, which reports the end of revocations. On a rack
 /// of one host that is the port's own lane.
 struct Owner {
     port: Port,
@@ -71,8 +70,8 @@ fn sides(rack: &Rack) -> (Port, Owner, Option<Port>) {
     (a, Owner::new(b), more)
 }
 
-/// The bytes are those of the earlier export, for the owner and for importers, and the export lives as
-/// long as the region that was returned.
+/// Owner and importers see the bytes of the earlier export, and the new export lives as long as the
+/// returned region.
 pub fn reexported_memory_keeps_its_bytes(make: Make) {
     const LEN: usize = 3 << 20;
     bounded(move || {
@@ -85,7 +84,7 @@ pub fn reexported_memory_keeps_its_bytes(make: Make) {
         let again = b.reexport(&first, Rights::ALL);
         assert_eq!((again.key(), again.generation()), (KEY, first.generation() + 1));
         assert_eq!((again.memory().len(), again.access()), (LEN, &Access::all(Rights::ALL)));
-        // It ended when it was revoked.
+        // Without effect: it is revoked already.
         drop(first);
         assert!(bytes(again.memory()) == written, "the owner's view");
         let remote = a.import(KEY.0);
@@ -105,7 +104,7 @@ pub fn reexported_memory_keeps_its_bytes(make: Make) {
     });
 }
 
-/// Who imported an earlier export must import again, though it is the same memory.
+/// An importer of an earlier export must import again, although the memory is the same.
 pub fn a_stale_import_of_reexported_memory_is_refused(make: Make) {
     bounded(move || {
         let (mut a, mut b, _) = sides(&make(2, 2));
@@ -136,7 +135,7 @@ pub fn a_stale_import_of_reexported_memory_is_refused(make: Make) {
     });
 }
 
-/// A host loses a right while others keep theirs, and gets it back, all on the same memory.
+/// Host A loses a right and gets it back on the same memory, while another host keeps its rights.
 pub fn rights_are_withdrawn_and_given_back(make: Make) {
     bounded(move || {
         let (mut a, mut b, mut more) = sides(&make(3, 2));
@@ -189,7 +188,7 @@ pub fn rights_are_withdrawn_and_given_back(make: Make) {
     });
 }
 
-/// What the first export did not allow, no later one allows, whatever was between them.
+/// No later export gives a host more rights than the first one did, whatever was between them.
 pub fn broader_access_is_refused(make: Make) {
     bounded(move || {
         let (mut a, mut b, _) = sides(&make(2, 2));
@@ -215,7 +214,7 @@ pub fn broader_access_is_refused(make: Make) {
     });
 }
 
-/// A region whose key is exported, by itself or by a later export, stays as it is.
+/// A region whose key is exported, by itself or by a later export, cannot be re-exported.
 pub fn a_live_region_is_not_reexported(make: Make) {
     bounded(move || {
         let (mut a, mut b, _) = sides(&make(2, 2));
@@ -255,7 +254,7 @@ pub fn a_region_of_another_transport_is_not_reexported(make: Make) {
     });
 }
 
-/// Sets its flag when it is dropped, also by a panic, so that the other side ends.
+/// Sets its flag when it is dropped, also by a panic, so that the opposite side ends.
 struct OnDrop<'a>(&'a AtomicBool);
 
 impl Drop for OnDrop<'_> {
@@ -264,8 +263,8 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-/// Write inhibit: while a peer writes without pause, its right is withdrawn, and from then on the bytes
-/// stay as they are, until it gets the right back.
+/// Write inhibit: the owner withdraws the right to write while a peer writes without pause. The bytes
+/// then stay as they are until the peer gets the right back.
 pub fn a_writer_is_inhibited_under_fire(make: Make) {
     const LEN: usize = 1 << 16;
     const ROUNDS: u64 = 20;
@@ -277,7 +276,7 @@ pub fn a_writer_is_inhibited_under_fire(make: Make) {
             || {
                 let mut round = 0u8;
                 while !is_done.load(Ordering::Acquire) {
-                    // A write that is refused at once polls nothing.
+                    // A write that is refused at once does not poll.
                     a.poll();
                     let found = a.transport.import(a.peer, KEY, Duration::ZERO);
                     let Ok(remote) = found else { continue };

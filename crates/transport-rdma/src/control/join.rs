@@ -273,7 +273,7 @@ impl Joining {
             let step = decoded.and_then(|message| self.handshakes[index].receive(message));
             match step.map_err(|what| RdmaError::Protocol(peer, what))? {
                 Step::Connect { responder_resources, sleep_flags, payloads, endpoints } => {
-                    self.host.sleep_flags.connect(peer, self.host.id, &sleep_flags);
+                    self.host.sleep_flags.connect(peer, &sleep_flags);
                     if let Some(descriptor) = &payloads {
                         self.fetch_from(peer, descriptor);
                     }
@@ -291,7 +291,7 @@ impl Joining {
         let each = descriptor.len / u64::from(self.host.threads);
         for thread in 0..self.host.threads {
             let at = descriptor.address + u64::from(thread) * each;
-            let blocks = RemoteMemory::permanent(self.host.id, at, descriptor.remote_key);
+            let blocks = RemoteMemory::permanent(at, descriptor.remote_key);
             self.host.with(thread, peer, |connection, _| {
                 connection.fetch_from(Arc::new(blocks), each as usize)
             });

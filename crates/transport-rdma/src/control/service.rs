@@ -297,10 +297,11 @@ impl Service {
             self.violated(owner, format!("{region:?} of region {key:?}"));
             return;
         };
-        let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
+        let remote = Arc::new(RemoteMemory::new(key, address, remote_key));
         self.host.imports.add(owner, generation, &remote);
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let region = RemoteRegion::remote(owner, (key, rights, generation), len, Arc::new(remote));
+        let (origin, name) = ((self.host.id, owner), (key, rights, generation));
+        let region = RemoteRegion::remote(origin, name, len, Arc::new(remote));
         self.answer(requester, owner, Ok(region));
     }
 

@@ -69,8 +69,8 @@ impl SleepFlags {
     }
 
     /// This host's threads write their flags for `peer` to the memory that `flags` describes.
-    pub(crate) fn connect(&self, peer: HostId, issuer: u64, flags: &MemoryDescriptor) {
-        let remote = RemoteMemory::permanent(issuer, flags.address, flags.remote_key);
+    pub(crate) fn connect(&self, peer: HostId, flags: &MemoryDescriptor) {
+        let remote = RemoteMemory::permanent(flags.address, flags.remote_key);
         // A peer sends one hello.
         let _ = self.own[peer.0 as usize].set(Arc::new(remote));
     }

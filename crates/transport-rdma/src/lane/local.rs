@@ -116,7 +116,7 @@ impl LocalLane {
         }
         self.connection()?;
         let (address, remote_key) = exported.remote(rights).ok_or(OpError::Revoked(key))?;
-        let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
+        let remote = Arc::new(RemoteMemory::new(key, address, remote_key));
         let (thread, local) = (self.thread, self.host.local);
         let started = self.host.with(thread, local, |connection, _| {
             // It is not revoked while the connections are locked.

@@ -56,34 +56,11 @@ impl RdmaLane {
         }
     }
 
-    /// The remote memory of `region`, if this lane may access `count` bytes at `at` of it with the rights
-    /// `needs`.
-    fn check<'r>(
-        &self,
-        region: &'r RemoteRegion,
-        at: usize,
-        count: usize,
-        needs: Rights,
-    ) -> Result<&'r Arc<RemoteMemory>, OpError> {
-        let key = region.key();
-        let ours = |remote: &&Arc<RemoteMemory>| {
-            remote.issuer == self.host.id && region.owner() == self.peer
-        };
-        let remote =
-            region.handle::<Arc<RemoteMemory>>().filter(ours).ok_or(OpError::Foreign(key))?;
+    /// The remote memory of `region`, if the region belongs here and the peer is there.
+    fn remote<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Arc<RemoteMemory>, OpError> {
+        region.check_origin(self.host.id, self.peer)?;
+        let remote = region.handle().ok_or(OpError::Foreign(region.key()))?;
         self.event_queue.check_peer()?;
-        region.check(at, count, needs)?;
-        Ok(remote)
-    }
-
-    fn check_word<'r>(
-        &self,
-        on: &'r RemoteRegion,
-        at: usize,
-        needs: Rights,
-    ) -> Result<&'r Arc<RemoteMemory>, OpError> {
-        let remote = self.check(on, at, 8, needs)?;
-        on.check_word(at, needs)?;
         Ok(remote)
     }
 
@@ -134,12 +111,14 @@ impl Lane for RdmaLane {
     }
 
     fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
-        let remote = self.check(to, at, from.len(), Rights::WRITE)?;
+        let remote = self.remote(to)?;
+        to.check(at, from.len(), Rights::WRITE)?;
         self.start(remote, |connection| connection.write(remote, at, from))
     }
 
     fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
-        let remote = self.check_word(to, at, Rights::WRITE)?;
+        let remote = self.remote(to)?;
+        to.check_word(at, Rights::WRITE)?;
         self.start(remote, |connection| connection.signal(remote, at, word))
     }
 
@@ -150,7 +129,8 @@ impl Lane for RdmaLane {
         into: &SharedBytes,
         token: u64,
     ) -> Result<(), OpError> {
-        let remote = self.check(from, at, into.len(), Rights::READ)?;
+        let remote = self.remote(from)?;
+        from.check(at, into.len(), Rights::READ)?;
         self.start(remote, |connection| connection.read(remote, at, into, token))
     }
 
@@ -162,7 +142,8 @@ impl Lane for RdmaLane {
         new: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let remote = self.check_word(on, at, Rights::ATOMIC)?;
+        let remote = self.remote(on)?;
+        on.check_word(at, Rights::ATOMIC)?;
         self.start(remote, |connection| {
             connection.atomic(Verb::Swap(expected, new), remote, at, token)
         })
@@ -175,7 +156,8 @@ impl Lane for RdmaLane {
         addend: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let remote = self.check_word(on, at, Rights::ATOMIC)?;
+        let remote = self.remote(on)?;
+        on.check_word(at, Rights::ATOMIC)?;
         self.start(remote, |connection| connection.atomic(Verb::Add(addend), remote, at, token))
     }
 
@@ -188,7 +170,8 @@ impl Lane for RdmaLane {
         value: u32,
     ) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
-        let remote = self.check(to, at, from.len(), Rights::WRITE)?;
+        let remote = self.remote(to)?;
+        to.check(at, from.len(), Rights::WRITE)?;
         let name = (to.key(), to.generation());
         self.start(remote, |connection| {
             connection.write(remote, at, from);

@@ -6,8 +6,6 @@ use transport_api::RegionKey;
 /// A region of another host, or memory that it offers for good: address and remote key.
 #[derive(Debug)]
 pub(crate) struct RemoteMemory {
-    /// The transport that imported it.
-    pub(crate) issuer: u64,
     pub(crate) region: RegionKey,
     /// The address of its first byte at its owner.
     pub(crate) address: u64,
@@ -17,13 +15,13 @@ pub(crate) struct RemoteMemory {
 }
 
 impl RemoteMemory {
-    pub(crate) fn new(issuer: u64, region: RegionKey, address: u64, key: u32) -> Self {
-        Self { issuer, region, address, key, live: AtomicBool::new(true) }
+    pub(crate) fn new(region: RegionKey, address: u64, key: u32) -> Self {
+        Self { region, address, key, live: AtomicBool::new(true) }
     }
 
     /// Memory that is not an exported region, and is never revoked.
-    pub(crate) fn permanent(issuer: u64, address: u64, key: u32) -> Self {
-        Self::new(issuer, RegionKey(u64::MAX), address, key)
+    pub(crate) fn permanent(address: u64, key: u32) -> Self {
+        Self::new(RegionKey(u64::MAX), address, key)
     }
 
     /// Whether its owner has not revoked it. Check it with the thread's connections locked: after a

@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, thread};
@@ -10,7 +9,7 @@ use std::{fs, thread};
 use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
 use transport_api::conformance::Rack;
 use transport_api::{Carrier, HostId, Transport};
-use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
+use transport_tcp::{TcpConfig, TcpTransport};
 
 /// The names of this machine's devices.
 ///
@@ -29,21 +28,10 @@ pub(crate) fn devices() -> Vec<String> {
 /// The loss bound of carriers: the machine that runs the tests may be busy.
 pub(crate) const LOSS_BOUND: Duration = Duration::from_secs(10);
 
-/// Carriers of so many hosts over loopback, for racks with so many threads.
+/// Carriers over loopback of `hosts` hosts, for racks with `threads` threads on each.
 pub(crate) fn carriers(hosts: u32, threads: u32) -> Vec<Arc<TcpTransport>> {
-    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a listener");
-    let listeners: Vec<_> = (0..hosts).map(listen).collect();
-    let addresses: Vec<_> = listeners.iter().map(|l| l.local_addr().expect("an address")).collect();
-    let join = |(host, listener)| {
-        let (names, addresses) = ((JobId(7), [7; 32]), addresses.clone());
-        let credentials = Credentials::InsecureLoopback;
-        let host = HostId(host);
-        let config = TcpConfig::new(names, host, addresses, listener, threads + 1, credentials);
-        let config = TcpConfig { loss_bound: LOSS_BOUND, ..config };
-        thread::spawn(|| TcpTransport::join(config).expect("a carrier"))
-    };
-    let joins: Vec<_> = (0..).zip(listeners).map(join).collect();
-    joins.into_iter().map(|join| join.join().expect("no panic")).collect()
+    let change = |config: &mut TcpConfig| config.loss_bound = LOSS_BOUND;
+    TcpTransport::in_process(hosts, threads + 1, change).expect("carriers")
 }
 
 /// The settings of host number `host`: its device is the one of that number, in turn.

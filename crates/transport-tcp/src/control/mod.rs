@@ -19,7 +19,6 @@ use transport_control::{Descriptor, ExportGuard, ImportId, Importer, Output, Req
 
 use crate::export::Exported;
 use crate::host::Host;
-use crate::lane::Handle;
 use crate::plane::TcpMedium;
 
 /// What a region keeps; its memory is all that this transport has of it.
@@ -257,7 +256,7 @@ impl Host {
         }
         let Descriptor { generation, rights, len, .. } = region;
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let handle = Arc::new(Handle { issuer: self.id });
-        RemoteRegion::remote(owner, (key, rights, generation), len, handle)
+        // The key and the generation are all that its owner needs.
+        RemoteRegion::remote((self.id, owner), (key, rights, generation), len, Arc::new(()))
     }
 }

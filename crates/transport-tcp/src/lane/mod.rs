@@ -20,12 +20,6 @@ use crate::machine::{Machine, Name};
 /// Bytes of operations that are sent without waiting for the flush.
 const EARLY_BYTES: usize = 256 << 10;
 
-/// What the lanes of a transport need of a region of another host.
-pub(crate) struct Handle {
-    /// The transport that imported it.
-    pub(crate) issuer: u64,
-}
-
 /// A lane over a connection.
 pub(crate) struct TcpLane {
     host: Arc<Host>,
@@ -42,13 +36,9 @@ impl TcpLane {
 
     /// What the owner knows `region` by, if the region belongs here and the peer is there.
     fn name(&self, region: &RemoteRegion) -> Result<Name, OpError> {
-        let key = region.key();
-        let ours = |handle: &Handle| handle.issuer == self.host.id && region.owner() == self.peer;
-        if !region.handle::<Handle>().is_some_and(ours) {
-            return Err(OpError::Foreign(key));
-        }
+        region.check_origin(self.host.id, self.peer)?;
         self.event_queue.check_peer()?;
-        Ok(Name { key, generation: region.generation() })
+        Ok(Name { key: region.key(), generation: region.generation() })
     }
 
     /// Adds an operation to the connection.

@@ -24,7 +24,7 @@ pub(crate) fn mapped(memory: &SharedBytes) -> RemoteRegion {
 /// A region that only lanes reach.
 pub(crate) fn copied(memory: &SharedBytes) -> RemoteRegion {
     let handle = Arc::new(memory.clone());
-    RemoteRegion::remote(PEER.host, (RegionKey(1), Rights::ALL, 0), memory.len(), handle)
+    RemoteRegion::remote((0, PEER.host), (RegionKey(1), Rights::ALL, 0), memory.len(), handle)
 }
 
 /// The crate's link to the pair that begins at byte `pair` of `region`.

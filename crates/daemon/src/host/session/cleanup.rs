@@ -1,4 +1,4 @@
-//! The end of a session: ends the processes that a job has left, and removes its files.
+//! The end of a session: kills the processes that a job has left, and removes its files.
 
 use std::future::pending;
 use std::io;
@@ -11,11 +11,11 @@ use crate::host::state::State;
 use crate::process::cgroup::Cgroup;
 use crate::process::kill;
 
-/// How long the descendants of a process may take to end when they are killed.
+/// How long to wait for the killed descendants of a process to end.
 const LEFT: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
-    /// Ends the processes that the supervisor left because it was killed itself.
+    /// Kills the processes that a killed supervisor has left.
     pub(super) async fn kill_leftovers(&self, mark: &str, cgroup: Option<Cgroup>) {
         let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
         let ended = blocking(move || {
@@ -55,7 +55,7 @@ where
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Not started because the runtime is going: and this task with it.
+            // Not run, because the runtime is shutting down, and this task with it.
             Err(_) => pending().await,
         },
     }

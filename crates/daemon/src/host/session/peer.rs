@@ -1,5 +1,5 @@
 //! [`Session`]: the state that the parts of a session share, and its messages to and from the
-//! controller. Each direction has a task of its own ([`receive_loop`], [`send_loop`]).
+//! controller. Each direction has its own task ([`receive_loop`], [`send_loop`]).
 
 use std::future::pending;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Session<'_> {
     }
 }
 
-/// Passes on the messages of the controller until the connection ends.
+/// Forwards the messages of the controller until the connection ends.
 pub(super) async fn receive_loop<R: AsyncRead + Unpin>(
     mut receiver: Receiver<R>,
     to_session: mpsc::Sender<Result<FromController, ConnectionError>>,
@@ -76,16 +76,16 @@ pub(super) async fn send_loop<W: AsyncWrite + Unpin>(
             return;
         }
     }
-    // A controller that has disconnected needs no closing.
+    // An error is fine: the controller may have disconnected.
     let _ = timeout(SILENCE_TIMEOUT, sender.close()).await;
 }
 
-/// Waits until a request to end the job comes, and returns its source.
+/// Waits for a request to end the job, and returns its source.
 pub(super) async fn end_requested(requests: &mut watch::Receiver<Option<EndedBy>>) -> EndedBy {
     let by = requests.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
     match by {
         Some(by) => by,
-        // The job has been forgotten, so no request can come.
+        // The job is not listed any more, so no request can come.
         None => pending().await,
     }
 }

@@ -21,8 +21,8 @@ use crate::process::supervisor::Launch;
 use crate::protocol::connection::ConnectionError;
 use crate::protocol::{FromController, FromDaemon, Limits};
 
-/// How long a controller may take from preparing a host to starting it: others may be receiving a
-/// large program.
+/// How long a controller may take from preparing a host to starting its process: other hosts may be
+/// receiving a large program.
 const PREPARED_FOR: Duration = Duration::from_secs(600);
 
 impl Session<'_> {
@@ -51,7 +51,7 @@ impl Session<'_> {
     /// The program's file, received from the controller if it is not here.
     pub(super) async fn program(&mut self) -> Result<File, SessionError> {
         let store = self.daemon.state.store().clone();
-        // Several processes of a job on this host ask for it at once.
+        // Several processes of a job on this host may need it at once.
         let program = self.request.program.clone();
         let _turn = tokio::select! {
             biased;
@@ -133,8 +133,8 @@ impl Session<'_> {
                 .collect(),
             directory: request.directory.clone().map_or_else(|| utf8(work), Ok)?,
         };
-        // Time may have passed while other hosts got ready. The file that is verified here is the one
-        // that is executed.
+        // Time may have passed while other hosts were prepared. The file verified here is the one that
+        // is executed.
         let program = request.program.clone();
         let file = blocking(move || match store::is_program(&file, &program) {
             Ok(true) => Ok(file),

@@ -22,7 +22,7 @@ use crate::protocol::{
 
 /// How long a process may take to end when its controller is lost or a member kills the job.
 const GRACE: Duration = Duration::from_millis(300);
-/// The longest that a controller can let a process take to end.
+/// The longest time to end that a controller can grant a process.
 const LONGEST_GRACE: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
@@ -38,7 +38,7 @@ impl Session<'_> {
             supervised;
         let job = &admitted.job;
         job.has_started(pid);
-        // Stops when it is dropped.
+        // Ends when it is dropped.
         let mut _statistics = tokio::task::JoinSet::new();
         _statistics.spawn(statistics::take(statistics, job.clone()));
         tracing::info!(pid, program = self.request.program.name, "started a process");
@@ -83,7 +83,7 @@ impl Session<'_> {
                     }
                     Some(Err(_)) | None => {
                         has_controller = false;
-                        // The receiver of output is gone.
+                        // The controller, which receives the output, is lost.
                         window.close();
                         input = None;
                         let error = match message {
@@ -121,10 +121,10 @@ impl Session<'_> {
             }
         }
         if how == Some(How::Killed(SIGKILL)) && !was_forced {
-            // Another program killed it: the request to end only overtook the report of that.
+            // Another program killed it, and the request to end arrived before the report of that.
             ended_by = None;
         }
-        // It may be what cannot be ended.
+        // Without an end, the supervisor is a process that cannot be killed.
         let _ = timeout(LAST_OUTPUT, supervisor).await;
         self.kill_leftovers(mark, cgroup).await;
 
@@ -159,7 +159,7 @@ impl Session<'_> {
     }
 }
 
-/// Acts on a message about output or input; false if it has no place here.
+/// Handles a message about output or input; false if the message is not allowed here.
 fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) -> bool {
     match message {
         FromController::Printed(bytes) => {

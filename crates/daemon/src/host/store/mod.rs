@@ -1,11 +1,11 @@
-//! The programs that a host has, by their content: a file's name is the BLAKE3 digest of what is
-//! in it. A program is there whole or not at all, and only the daemon's user can change it.
+//! The programs that a host has, by content: the name of a file is the BLAKE3 digest of its bytes. A
+//! stored program is always complete, and only the daemon's user can change it.
 //!
-//! Jobs run as that user. So a program is read and compared with its digest each time that it is
-//! started, and what is executed is the file that was read, not what has its name by then. It is
-//! not copied to where nothing can change it: a panic in it could not name lines, which are read
-//! from the file. So a job that runs on the same host at the same time could still write to the
-//! file in the moment between; it could as well change the process that is started.
+//! Jobs run as that user. So a program is read and compared with its digest each time it is started,
+//! and the daemon executes the file that was read, even if its name refers to another one by then. The
+//! program is not copied to a place that no job can change, because a panic in it reads line numbers
+//! from its file. So a job on the same host could still write to the file between check and start; but
+//! such a job could as well change the started process.
 
 #[cfg(test)]
 mod tests;
@@ -58,17 +58,17 @@ pub enum StoreError {
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: PathBuf,
-    /// How many bytes of programs are kept, at most, beside the one that came last.
+    /// Most bytes of programs to keep, in addition to the last one received.
     limit: u64,
     quarantine: Quarantine,
-    /// Who receives which program, by its digest.
+    /// The sessions that receive programs now, by digest.
     turns: Arc<Mutex<HashMap<[u8; 32], Weak<Turn>>>>,
 }
 
 type Turn = tokio::sync::Mutex<()>;
 
 impl Store {
-    /// Opens the store in `directory`, and makes it if it is not there. Files that are not programs
+    /// Opens the store in `directory`, and makes it if it does not exist. Files that are not programs
     /// are quarantined next to it.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Store {
         quarantine::own_directory(directory)?;
         for file in fs::read_dir(directory)? {
             let file = file?;
-            // It may have been on its way when a daemon was killed.
+            // Perhaps half received when a daemon was killed.
             let is_program = file.file_type()?.is_file() && is_digest(&file.file_name());
             if !is_program && let Err(error) = quarantine.put(&file.path()) {
                 let path = file.path();
@@ -89,8 +89,8 @@ impl Store {
         Ok(Self { directory: directory.to_owned(), limit, quarantine, turns: Arc::default() })
     }
 
-    /// The file of `program`, if it is there and, by its digest, what it should be. Another file in
-    /// its place is quarantined.
+    /// The file of `program`, if it exists and has the right digest. Any other file in its place is
+    /// quarantined.
     ///
     /// # Errors
     /// The error of the file system, if that does not show whether the program is intact (out of
@@ -116,8 +116,8 @@ impl Store {
         self.directory.join(blake3::Hash::from_bytes(program.digest).to_hex().as_str())
     }
 
-    /// Waits until no other session receives `program`, which may be in the store then. Hold the
-    /// guard while receiving it.
+    /// Waits until no other session receives `program`; it may be in the store then. Hold the guard
+    /// while receiving it.
     pub(crate) async fn turn(&self, program: &Program) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.turns.lock();
@@ -152,8 +152,8 @@ impl Store {
         move |error| StoreError::File { path, error }
     }
 
-    /// Removes what was not used for longest until what is left, without `kept`, is within the
-    /// limit. A program that runs goes on: its file lives until it ends.
+    /// Removes the least recently used programs until the others, without `kept`, are within the limit.
+    /// A running program is not affected: its file exists until it ends.
     fn shrink(&self, kept: &Path) -> io::Result<()> {
         let mut programs = Vec::new();
         for file in fs::read_dir(&self.directory)? {
@@ -171,7 +171,7 @@ impl Store {
                 break;
             }
             match fs::remove_file(&path) {
-                // Another program was stored at the same time, and this one removed for that.
+                // Another session stored a program at the same time and removed this one.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     self.quarantine.put(&path)?
                 }
@@ -183,7 +183,7 @@ impl Store {
     }
 }
 
-/// A program on its way. Dropped before it is finished, it leaves nothing.
+/// A program that is being received. If it is dropped before it is finished, no file is left.
 #[derive(Debug)]
 pub struct Incoming {
     store: Store,
@@ -192,7 +192,7 @@ pub struct Incoming {
     temporary: PathBuf,
     path: PathBuf,
     hasher: blake3::Hasher,
-    /// Bytes that may still come.
+    /// Bytes still expected.
     left: u64,
 }
 
@@ -211,13 +211,13 @@ impl Incoming {
     /// Checks that it has the announced digest, gives it its name, and opens it.
     ///
     /// # Errors
-    /// [`StoreError`], if it is something else.
+    /// [`StoreError`], if the digest differs.
     pub fn finish(self) -> Result<File, StoreError> {
         if *self.hasher.finalize().as_bytes() != self.program.digest {
             return Err(StoreError::OtherContent);
         }
         let settle = || {
-            // By the name that no cleanup removes.
+            // Under a name that the cleanup does not remove.
             let file = open(&self.temporary)?;
             self.store.quarantine.put_if(&self.path, |kind| !kind.is_file())?;
             files::settle(&self.file, &self.temporary, &self.path)?;
@@ -230,13 +230,13 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // Gone already if it was finished.
+        // Fails if it was finished, and so renamed.
         let _ = fs::remove_file(&self.temporary);
     }
 }
 
-/// Whether a file is, by its digest, `program`. Reads all of it, but not much more than the program
-/// is long: a job may append to the file all the time.
+/// Whether a file has the digest of `program`. Reads little more than the length of the program,
+/// because a job may append to the file without end.
 ///
 /// # Errors
 /// The error of the file system.
@@ -280,19 +280,19 @@ fn open_program(path: &Path, program: &Program) -> io::Result<Option<File>> {
         return Ok(None);
     }
     file.set_permissions(Permissions::from_mode(0o500))?;
-    // What was used last is kept longest. If the time cannot be set it only goes earlier.
+    // The time orders programs by their last use. If it cannot be set, the program is removed earlier.
     let _ = file.set_modified(SystemTime::now());
     Ok(Some(file))
 }
 
-/// Whether an error shows that a stored program is not as the daemon left it: a link in its place,
-/// or permissions taken away.
+/// Whether an error shows that a job has changed a stored program: replaced it by a link, or removed
+/// permissions.
 fn shows_change(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-/// Whether a file has the name of a program.
+/// Whether `name` can be that of a stored program.
 fn is_digest(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
 }

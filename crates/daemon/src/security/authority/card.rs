@@ -1,5 +1,5 @@
-//! [`Card`]: how a newcomer gets its certificate. [`request`] makes its key and a request to sign;
-//! [`accept`] stores the signed answer beside the key.
+//! [`Card`]: a signed certificate on its way to a new member. [`request`] makes the member's key and a
+//! request to sign; [`accept`] stores the signed answer beside the key.
 
 use std::path::Path;
 
@@ -17,16 +17,15 @@ use crate::security::member::{Member, Role};
 use crate::security::revocation::{self, REVOKED};
 use crate::security::tls;
 
-/// The answer to a request: what a newcomer puts beside its key.
+/// The answer to a request, which a new member stores beside its key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// The newcomer's certificate, in PEM.
+    /// The new member's certificate, in PEM.
     pub certificate: String,
     /// The authority's certificate, in PEM.
     pub ca: String,
-    /// The certificates that are revoked, if any are, as a list that the authority has signed, in
-    /// PEM.
+    /// The authority's signed list of revoked certificates, in PEM, if any are revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<String>,
     /// Where the rack's daemons listen.
@@ -52,8 +51,8 @@ pub fn request(directory: &Path) -> Result<String, AuthorityError> {
     Ok(CertificateParams::default().serialize_request(&key)?.pem()?)
 }
 
-/// Puts a card beside the key that it was made for. A list of revoked certificates that is there
-/// stays if it is newer than the card's.
+/// Stores a card beside the key that it was made for. Keeps the existing list of revoked certificates
+/// if that is newer than the card's.
 ///
 /// # Errors
 /// [`AuthorityError`], if it is for another key, or cannot be written.

@@ -28,10 +28,10 @@ pub enum AuthorityError {
         .0.display()
     )]
     OtherKey(PathBuf),
-    /// There is nothing to take back.
+    /// There is no certificate to revoke.
     #[error("no valid certificate of {0} signed by this authority")]
     NotSigned(Name),
-    /// The card holds something else.
+    /// The card is malformed.
     #[error("invalid card: {0}")]
     Card(String),
 }

@@ -1,10 +1,10 @@
-//! [`Authority`]: signs the certificates of a rack; and how a host or a person gets one.
+//! [`Authority`]: signs the certificates of a rack's hosts and users.
 //!
-//! A private key is made where it is used and stays there. The newcomer makes a key and a request
-//! ([`request`]); the holder of the authority decides name, role and time and signs
-//! ([`Authority::sign`]); the newcomer puts the answer, a *card*, beside its key ([`accept`]).
-//! Request and card are no secrets. The card must come by an authenticated channel, such as ssh,
-//! because it determines which authority the newcomer will trust.
+//! A private key is made where it is used and stays there. The new member makes a key and a request
+//! ([`request`]); the holder of the authority decides name, role and validity, and signs
+//! ([`Authority::sign`]); the new member stores the answer, a *card*, beside its key ([`accept`]).
+//! Request and card are no secrets. The card must come over an authenticated channel, such as ssh,
+//! because it determines which authority the new member will trust.
 
 mod card;
 mod error;
@@ -33,17 +33,17 @@ use crate::security::member::{Member, Name, Role};
 use crate::security::revocation::{self, CERTIFICATES, Certificates, REVOKED};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the authority itself is good for: longer than a rack lasts.
+/// How long the authority's certificate is valid: longer than a rack exists.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
-/// By how much the clocks of a rack may differ.
+/// How much the clocks of a rack may differ.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 const RACK: &str = "rack.toml";
 const LOCK: &str = "lock";
-/// Where the authority is kept, in the directory of the rack; and until all of that is made.
+/// The authority's directory in that of the rack, and its name until it is complete.
 const CA: &str = "ca";
 const UNFINISHED: &str = "ca.part";
 
-/// Signs certificates of a rack. Only one process at a time can hold it; opening waits for others.
+/// Signs certificates of a rack. One process at a time can open it; others wait.
 pub struct Authority {
     rack: Name,
     directory: PathBuf,
@@ -60,8 +60,8 @@ struct RackFile {
 }
 
 impl Authority {
-    /// Makes the authority of a new rack, which is to be [settled](Self::settle) when all else is
-    /// made: if it is interrupted before, it can begin again.
+    /// Makes the authority of a new rack. [`settle`](Self::settle) it when the rest of the rack is made;
+    /// if the process is interrupted before that, it can start again.
     fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
         if directory.join(CA).exists() {
             return Err(AuthorityError::Exists(directory.to_owned()));
@@ -110,8 +110,7 @@ impl Authority {
         Ok(Self { rack, directory, place, certificate, issuer, _lock: lock })
     }
 
-    /// Signs what a newcomer asks for. Of the request only the key is used: what its holder is
-    /// called and may do is decided here.
+    /// Signs a request. Only its key is used: name and role of the holder are given here.
     ///
     /// # Errors
     /// [`AuthorityError`], if the request is malformed, or was not made with the key that it names.
@@ -138,7 +137,7 @@ impl Authority {
         let mut certificates = self.certificates()?;
         let number = certificates.note(name, role, until);
         params.serial_number = Some(number.map_err(in_file(&self.place(CERTIFICATES)))?);
-        // Before the certificate exists, so that none is unknown.
+        // Noted before it exists, so that no certificate is unknown.
         put_toml(&self.place(CERTIFICATES), &certificates)?;
         let certificate = params.signed_by(&request.public_key, &self.issuer)?.pem();
         let list = self.place(REVOKED);
@@ -146,10 +145,10 @@ impl Authority {
         Ok(Card { certificate, ca: self.certificate.clone(), revoked, hosts: self.hosts()? })
     }
 
-    /// Takes back every certificate of `name` that has not ended, and takes its daemon off the list
-    /// of hosts; where the list of what is revoked is now, and how many certificates that were. It
-    /// counts wherever it is put beside an identity, and at once for the member `admin` of this
-    /// directory.
+    /// Revokes every certificate of `name` that has not expired, and removes its daemon from the list of
+    /// hosts. Returns the path of the list of revoked certificates, and how many were revoked now. The
+    /// list is in force wherever it is stored beside an identity, and at once for the member `admin`
+    /// of this directory.
     ///
     /// # Errors
     /// [`AuthorityError`], if it has none, or the list cannot be written.
@@ -173,7 +172,7 @@ impl Authority {
         Ok((self.place(REVOKED), revoked.len()))
     }
 
-    /// What was signed.
+    /// The signed certificates.
     fn certificates(&self) -> Result<Certificates, AuthorityError> {
         let file = self.place(CERTIFICATES);
         Ok(if file.exists() { identity::read_toml(&file)? } else { Certificates::default() })
@@ -192,9 +191,8 @@ impl Authority {
         Ok(if path.exists() { identity::read_toml(&path)? } else { Hosts::default() })
     }
 
-    /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for cards to
-    /// come, and for the member `admin` of this directory, whose list this is. Returns where else
-    /// it had listened, if that was noted.
+    /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for future cards and
+    /// for the member `admin` of this directory. Returns the address noted before, if it differs.
     ///
     /// # Errors
     /// [`AuthorityError`], if the list cannot be written.
@@ -221,12 +219,12 @@ impl Authority {
     }
 }
 
-/// When a certificate ends that is made now and good for `days` days.
+/// When a certificate expires that is made now and valid for `days` days.
 pub fn good_for(days: u32) -> SystemTime {
     SystemTime::now() + DAY * days
 }
 
-/// What all certificates have in common.
+/// The parameters that all certificates share.
 pub(crate) fn params(name: &str, until: SystemTime) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new([])?;
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -269,7 +267,7 @@ pub fn init_rack(
     let authority = Authority::create(directory, rack)?;
     let admin = "admin".parse()?;
     make_directory(&directory.join("admin"))?;
-    // One that was interrupted may have noted another host.
+    // An interrupted attempt may have noted another host.
     put_toml(&authority.hosts_file(), &Hosts::default())?;
     if let Some((host, address)) = first {
         authority.note_host(host, address)?;

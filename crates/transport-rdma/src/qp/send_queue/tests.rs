@@ -59,7 +59,7 @@ impl Device {
 }
 
 fn remote() -> Arc<RemoteMemory> {
-    Arc::new(RemoteMemory::new(0, RegionKey(1), 0, 0))
+    Arc::new(RemoteMemory::new(RegionKey(1), 0, 0))
 }
 
 fn write(queue: &mut SendQueue, device: &Device, at: usize, bytes: &[u8]) {
