@@ -125,8 +125,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Exports the memory of `region` again, under the same key as the next generation, with other
     /// access: so an owner gives or takes rights without new memory. `region` must have been
     /// revoked, and its owner must have waited until it is quiet
-    /// ([`begin_revoke`](Self::begin_revoke), without [`RegionError::NotQuiet`]): an operation that
-    /// was under way may otherwise still write. The bytes stay as they are. Imports of earlier generations stay revoked; importers
+    /// ([`begin_revoke`](Self::begin_revoke), which must not have failed): an operation that was under
+    /// way may otherwise still write. The bytes stay as they are. Imports of earlier generations stay revoked; importers
     /// import the new one. It lives and ends as every export; `region` itself may be dropped.
     ///
     /// No host may get more rights than the first export of this memory gave it; within those,

@@ -12,8 +12,8 @@
 //!   Output::Revoked: the memory is free
 //! ```
 //!
-//! An importer that is gone answers nothing. If that cuts it off ([`CutOff::AtEnd`]), it counts as
-//! quiet. Otherwise ([`CutOff::AtStop`]) it may use the region while its process runs: the revocation
+//! An importer that is gone answers nothing. If that cuts it off (`CutOff::AtEnd`), it counts as
+//! quiet. Otherwise (`CutOff::AtStop`) it may use the region while its process runs: the revocation
 //! waits until the transport says that it has [stopped](Control::stopped), for [`STOP_GRACE`], and
 //! then names it as busy.
 
