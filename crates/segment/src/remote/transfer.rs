@@ -40,7 +40,7 @@ impl RemoteSegment {
     }
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`]).
+    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)).
     ///
     /// # Errors
     /// As [`write`](Self::write).
