@@ -146,42 +146,6 @@ impl Shared {
         })
     }
 
-    // ---- turns of callbacks --------------------------------------------------------------------
-
-    /// Has an attached thread give the callback of a queue its next turn: a job, or, if none serves
-    /// this process, a thread that polls, such as `thread`.
-    pub(crate) fn arrange_turn(self: &Arc<Self>, queue: Arc<Queue>, thread: u32) {
-        let Some(spawn) = self.spawn.get() else {
-            self.turns.lock().push(queue);
-            self.has_turns.store(true, Ordering::Release);
-            return self.transport.unpark(thread);
-        };
-        let shared = self.clone();
-        spawn(Box::new(move || {
-            if queue.next_turn() == Turn::Next {
-                shared.arrange_turn(queue, thread);
-            }
-        }));
-    }
-
-    /// For a thread that polls, with this number: gives the callbacks their turns that wait for them;
-    /// true if there were any.
-    pub(crate) fn take_turns(self: &Arc<Self>, thread: u32) -> bool {
-        if !self.has_turns.load(Ordering::Relaxed) || !self.has_turns.swap(false, Ordering::Acquire)
-        {
-            return false;
-        }
-        let turns = std::mem::take(&mut *self.turns.lock());
-        for queue in turns {
-            if queue.next_turn() == Turn::Next {
-                self.arrange_turn(queue, thread);
-            }
-        }
-        true
-    }
-
-    // ---- the rest ------------------------------------------------------------------------------
-
     /// A region was opened under this name, with this generation of the segment.
     pub(crate) fn note_opened(
         &self,
@@ -233,5 +197,40 @@ impl Shared {
         if self.has_ended() {
             exported.queue.end();
         }
+    }
+}
+
+/// Turns of callbacks of notifications.
+impl Shared {
+    /// Has an attached thread give the callback of a queue its next turn: a job, or, if none serves
+    /// this process, a thread that polls, such as `thread`.
+    pub(crate) fn arrange_turn(self: &Arc<Self>, queue: Arc<Queue>, thread: u32) {
+        let Some(spawn) = self.spawn.get() else {
+            self.turns.lock().push(queue);
+            self.has_turns.store(true, Ordering::Release);
+            return self.transport.unpark(thread);
+        };
+        let shared = self.clone();
+        spawn(Box::new(move || {
+            if queue.next_turn() == Turn::Next {
+                shared.arrange_turn(queue, thread);
+            }
+        }));
+    }
+
+    /// For a thread that polls, with this number: gives the callbacks their turns that wait for them;
+    /// true if there were any.
+    pub(crate) fn take_turns(self: &Arc<Self>, thread: u32) -> bool {
+        if !self.has_turns.load(Ordering::Relaxed) || !self.has_turns.swap(false, Ordering::Acquire)
+        {
+            return false;
+        }
+        let turns = std::mem::take(&mut *self.turns.lock());
+        for queue in turns {
+            if queue.next_turn() == Turn::Next {
+                self.arrange_turn(queue, thread);
+            }
+        }
+        true
     }
 }

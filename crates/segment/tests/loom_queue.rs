@@ -18,7 +18,7 @@ use std::task::{Wake, Waker};
 use gossamer_segment::HostId;
 use loom::thread;
 use notification::Notification;
-use notification::queue::{Closed, Queue, Waiter};
+use notification::queue::{CAPACITY, Closed, Queue, Turn, Waiter};
 
 fn note(offset: usize) -> Notification {
     Notification { from: HostId(1), offset, len: 8, missed: 0 }
@@ -52,6 +52,13 @@ fn take(queue: &Arc<Queue>, count: usize) -> usize {
     taken
 }
 
+/// Gives a callback its next turns, as an attached thread does.
+fn end_turns(queue: &Queue, mut turn: Turn) {
+    while turn == Turn::Next {
+        turn = queue.next_turn();
+    }
+}
+
 fn model(check: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -65,7 +72,7 @@ fn a_waiter_gets_what_two_threads_push() {
         let pushers: Vec<_> = (0..2)
             .map(|at| {
                 let queue = queue.clone();
-                thread::spawn(move || queue.push(note(at)))
+                thread::spawn(move || end_turns(&queue, queue.push(note(at))))
             })
             .collect();
         assert_eq!(take(&queue, 2), 2);
@@ -82,8 +89,8 @@ fn a_waiter_that_gives_up_takes_no_wake_with_it() {
         let leaves = thread::spawn(move || {
             let _ = Waiter::new(&leaves).take_or_wait(&unpark());
         });
-        let _ = queue.push(note(0));
-        let _ = queue.push(note(1));
+        assert_eq!(queue.push(note(0)), Turn::Over);
+        assert_eq!(queue.push(note(1)), Turn::Over);
         leaves.join().expect("one that leaves");
         assert_eq!(stays.join().expect("one that stays"), 1);
     });
@@ -99,7 +106,7 @@ fn the_end_wakes_every_waiter() {
                 thread::spawn(move || take(&queue, 2))
             })
             .collect();
-        let _ = queue.push(note(0));
+        assert_eq!(queue.push(note(0)), Turn::Over);
         queue.close();
         let taken = waiters.into_iter().map(|waiter| waiter.join().expect("a waiter"));
         assert_eq!(taken.sum::<usize>(), 1);
@@ -114,15 +121,39 @@ fn a_callback_gets_what_comes_while_it_is_set() {
         let pushers: Vec<_> = (0..2)
             .map(|at| {
                 let queue = queue.clone();
-                thread::spawn(move || queue.push(note(at)))
+                thread::spawn(move || end_turns(&queue, queue.push(note(at))))
             })
             .collect();
         let count = called.clone();
-        let _ = queue.set_callback(Box::new(move |_| {
+        let turn = queue.set_callback(Box::new(move |_| {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }));
+        end_turns(&queue, turn);
         pushers.into_iter().for_each(|pusher| pusher.join().expect("a pusher"));
         assert_eq!(called.load(std::sync::atomic::Ordering::Relaxed), 2);
+        assert_eq!(queue.take(), Ok(None));
+    });
+}
+
+/// What comes while a turn goes on, or between two turns, is not left behind.
+#[test]
+fn a_callback_gets_what_comes_between_two_turns() {
+    model(|| {
+        let queue = Arc::new(Queue::new());
+        let called = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        (0..CAPACITY).for_each(|at| assert_eq!(queue.push(note(at)), Turn::Over));
+        let pusher = {
+            let queue = queue.clone();
+            thread::spawn(move || end_turns(&queue, queue.push(note(CAPACITY))))
+        };
+        let count = called.clone();
+        let turn = queue.set_callback(Box::new(move |one| {
+            count.fetch_add(1 + one.missed, std::sync::atomic::Ordering::Relaxed);
+        }));
+        end_turns(&queue, turn);
+        pusher.join().expect("a pusher");
+        let called = called.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(called, CAPACITY as u64 + 1);
         assert_eq!(queue.take(), Ok(None));
     });
 }

@@ -64,10 +64,10 @@ pub(super) struct Grants {
     state: Mutex<State>,
 }
 
-/// Held by the thread or fiber that may change the access.
-struct Turn<'a>(&'a Grants);
+/// Held by the thread or fiber that changes the access.
+struct Changing<'a>(&'a Grants);
 
-impl Drop for Turn<'_> {
+impl Drop for Changing<'_> {
     fn drop(&mut self) {
         self.0.state.lock().is_changing = false;
     }
@@ -98,14 +98,14 @@ impl Grants {
     /// Waits until no other thread or fiber changes the access. It polls, because no lock can be held
     /// across the wait for a revocation: another fiber of this thread may want it.
     #[track_caller]
-    fn take_turn(&self, engine: &Engine) -> Turn<'_> {
+    fn begin_change(&self, engine: &Engine) -> Changing<'_> {
         let mut pause = PAUSE.0;
         loop {
             {
                 let mut state = self.state.lock();
                 if !state.is_changing {
                     state.is_changing = true;
-                    return Turn(self);
+                    return Changing(self);
                 }
             }
             engine.sleep(pause);
@@ -128,7 +128,7 @@ impl Grants {
         }
         // What is withdrawn without a wait would later count as quiet.
         engine.check_may_wait("a change of access");
-        let _turn = self.take_turn(engine);
+        let _changing = self.begin_change(engine);
         let (region, granted, is_inhibited, access) = {
             let mut state = self.state.lock();
             let (granted, is_inhibited) = match change {
@@ -165,7 +165,7 @@ impl Grants {
     #[track_caller]
     pub(super) fn revoke(&self, engine: &Engine) -> Result<(), SegmentError> {
         engine.check_may_wait("a revocation");
-        let _turn = self.take_turn(engine);
+        let _changing = self.begin_change(engine);
         self.withdraw(engine)
     }
 

@@ -53,8 +53,8 @@ impl RemoteSegment {
     }
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`]). Waits while more than 1,024
-    /// notifications of this thread wait here for threads of the owner to take earlier ones.
+    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while more
+    /// than 1,024 notifications of this thread wait here for threads of the owner to take earlier ones.
     ///
     /// # Errors
     /// As [`write`](Self::write).

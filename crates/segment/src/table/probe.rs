@@ -48,7 +48,7 @@ pub enum Lookup {
     NotFound,
     /// Not found by the READs that the strategy allows: the owner must be asked.
     Ask,
-    /// A slot was torn [`TORN_READS`] times in a row: ask the owner, or look up again later.
+    /// A slot was torn at every of many READs: ask the owner, or look up again later.
     Torn {
         /// Which slot.
         slot: usize,
@@ -66,7 +66,7 @@ pub enum Lookup {
 ///
 /// Call [`next`](Self::next), read what it says, hand it to [`take`](Self::take), and repeat. However
 /// the owner changes its table meanwhile, and whatever a malicious one writes there, a lookup reads
-/// each slot at most [`TORN_READS`] times.
+/// each slot at most `TORN_READS` times.
 ///
 /// ```
 /// use gossamer_segment::testing::{ENTRY_BYTES, Lookup, Next, Probe, REGISTRY_BYTES, Table};
