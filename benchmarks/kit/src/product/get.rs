@@ -20,6 +20,8 @@ use crate::work::next;
 
 /// How many values there are.
 pub const RECORDS: usize = 10_000;
+/// How many a shard has room for: somewhat more, as the documentation advises.
+const CAPACITY: usize = RECORDS / 4 * 5;
 /// Bytes of a value.
 pub const BYTES: [usize; 2] = [100, 1000];
 /// GETs under way.
@@ -105,7 +107,7 @@ impl GetPlan {
     }
 
     fn start_with<const BYTES: usize>(self) -> Load {
-        let records = Records::<BYTES>::new("bench", RECORDS).expect("a map");
+        let records = Records::<BYTES>::new("bench", CAPACITY).expect("a map");
         let owner = gossamer::threads().nth(1).expect("a rack of two");
         gossamer::spawn_on_with(owner, fill, records.clone()).join().expect("a full map");
         let keys: Arc<[Key]> = keys(&records, false).collect();
