@@ -32,9 +32,13 @@ pub enum SegmentError {
     InvalidName(#[from] InvalidName),
     /// The calling thread is attached to no rack.
     #[error(
-        "this thread is not attached to a rack: call it in a fiber, or attach the thread first"
+        "this thread is not attached to a rack: call it in a fiber, attach the thread, or start \
+         `Segments::serve`; in a program of fibers, pass `gossamer::segments()` to this thread"
     )]
     NotAttached,
+    /// The calling thread is attached already, to this rack or another one.
+    #[error("this thread is attached to a rack already: attach another thread")]
+    AlreadyAttached,
     /// [`Segments::serve`](crate::Segments::serve) was called before, or a runtime serves the
     /// segments.
     #[error("a thread already serves the segments of this process")]
@@ -225,14 +229,15 @@ pub enum SegmentError {
         /// The hosts that may access it; empty if that is not known.
         hosts: Vec<HostId>,
     },
-    /// The owner changed the access to the segment while writes were in flight.
+    /// The owner changed the access to the segment while writes were in flight, which means that no
+    /// fence had covered them. Each of them took effect as a whole or not at all.
     #[error(
         "the owner of {0} changed its access while writes were in flight: some writes since the \
-         last fence were refused; write them again"
+         last fence may have been refused, others took effect; read before you write again"
     )]
     AccessChanged(Label),
     /// A lane could not be opened.
-    #[error("cannot attach this thread to the rack")]
+    #[error("cannot attach this thread to the rack under this number")]
     Lane(#[source] Arc<LaneError>),
     /// A system call failed.
     #[error("{what}")]

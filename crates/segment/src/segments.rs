@@ -31,6 +31,31 @@ pub struct Segments(pub(crate) Arc<Shared>);
 
 impl Segments {
     /// The segments of the rack that `transport` connects. Call it once for each transport.
+    ///
+    /// | Hosts | `transport` |
+    /// |---|---|
+    /// | in one process, for tests | `ShmTransport::in_process(hosts, threads)?`, an element for each host |
+    /// | processes of one machine | `gossamer_transport_shm::Leader` in one of them, `ShmTransport::join_leader` in the others |
+    /// | processes of any machines | `gossamer_transport_tcp::TcpTransport::join(config)` in each |
+    ///
+    /// ```
+    /// use gossamer_segment::Segments;
+    /// use transport_shm::ShmTransport; // the crate gossamer-transport-shm
+    ///
+    /// let hosts = ShmTransport::in_process(2, 1)?; // two hosts, one thread each
+    /// let [first, second] = [0, 1].map(|host| Segments::new(hosts[host].clone()));
+    /// std::thread::spawn(move || {
+    ///     let attached = first.attach(0).expect("thread 0 of host 0");
+    ///     let segment = first.builder("greeting").len(64).export().expect("a segment");
+    ///     while segment.at::<u64>(0).read().expect("a word") == 0 {
+    ///         attached.poll();
+    ///     }
+    /// });
+    /// let _server = second.serve(0)?; // this thread is not attached: that one works for it
+    /// let timeout = std::time::Duration::from_secs(10);
+    /// second.options().timeout(timeout).open("greeting")?.at::<u64>(0).write(&1)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(transport: Arc<dyn Transport>) -> Segments {
         Segments(Shared::new(transport))
     }
@@ -57,11 +82,17 @@ impl Segments {
 
     /// Attaches the calling thread, which has no fibers, as runtime thread `thread` of the
     /// transport: it waits for its operations by polling and sleeping. It must poll regularly
-    /// between them ([`Attached::poll`]), because peers and revocations wait for that.
+    /// between them ([`Attached::poll`]), because peers and revocations wait for that. Threads of a
+    /// transport are numbered from 0, and each number is attached once, ever: also after its
+    /// [`Attached`] was dropped.
     ///
     /// # Errors
-    /// [`SegmentError::Lane`], if the transport has no such thread or it was attached before.
+    /// [`SegmentError::AlreadyAttached`]; [`SegmentError::Lane`], if the transport has no such thread
+    /// or it was attached before.
     pub fn attach(&self, thread: u32) -> Result<Attached, SegmentError> {
+        if current().is_some() {
+            return Err(SegmentError::AlreadyAttached);
+        }
         let (progress, parker) = open_lanes(&self.0, thread)?;
         Ok(Attached::new(&self.0, thread, progress, Some(parker)))
     }

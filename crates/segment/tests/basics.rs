@@ -60,3 +60,15 @@ fn one_host_writes_and_another_reads() {
         });
     });
 }
+
+#[test]
+fn a_thread_is_attached_once_at_a_time() {
+    let hosts = hosts(2);
+    let (first, second) = (&hosts[0], &hosts[1]);
+    let attached = first.attach(0).expect("the first");
+    let again = second.attach(0).expect_err("a second one of the same thread");
+    assert!(matches!(again, SegmentError::AlreadyAttached), "{again}");
+    let _segment = first.builder("still").len(8).export().expect("the first one is as it was");
+    drop(attached);
+    let _attached = second.attach(0).expect("after the first has ended");
+}

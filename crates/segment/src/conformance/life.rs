@@ -189,7 +189,11 @@ pub fn operations_need_an_attached_thread(make: Make) {
         });
         assert_eq!(segment.at::<u64>(0).read().expect("a word"), 0);
         let again = only.segments.attach(0).map(drop);
-        assert!(matches!(again, Err(SegmentError::Lane(_))), "{again:?}");
+        assert!(matches!(again, Err(SegmentError::AlreadyAttached)), "{again:?}");
+        let elsewhere = thread::scope(|scope| {
+            scope.spawn(|| place.attach(0).map(drop)).join().expect("no panic")
+        });
+        assert!(matches!(elsewhere, Err(SegmentError::Lane(_))), "{elsewhere:?}");
         remote.write(0, &[1]).expect("this thread is still attached");
     });
     play(make, [only]);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A test is a play with one script for each player. Player `n` is a thread, attached as thread `n` of
-//! host `n`. [`Player::meet`] is a barrier of all players; a player polls while it waits there, as
+//! host `n`. `Player::meet` is a barrier of all players; a player polls while it waits there, as
 //! runtime threads do, because revocation waits for polls. In a rack with fewer hosts than players,
 //! the last players share a host, and checks that need different hosts are skipped. A test that does
 //! not end within [`DEADLINE`] fails.

@@ -1,6 +1,7 @@
 //! The rack that a thread is attached to, and how an unattached thread hands over an operation.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr;
@@ -95,6 +96,12 @@ impl Attached {
     /// As [`poll`](Self::poll), and sleeps for up to `timeout` if there is nothing to do.
     pub fn park(&self, timeout: Duration) {
         self.engine.poll_or_park(timeout, || false);
+    }
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached").field("thread", &self.engine.thread).finish_non_exhaustive()
     }
 }
 

@@ -214,6 +214,10 @@ impl Segment {
     /// for the change, and those that the new access forbids fail with [`SegmentError::Rights`].
     /// `access` must allow each host no more than the access that the segment was exported with.
     ///
+    /// Where memory is not mapped, a write does not ask the owner: the first one after the change may
+    /// return `Ok`, and the next fence reports it as [`SegmentError::AccessChanged`]; the one after
+    /// that fails with [`SegmentError::Rights`].
+    ///
     /// Where memory is mapped, importers check their rights themselves: this coordinates cooperating
     /// processes, and is no protection against a malicious one.
     ///

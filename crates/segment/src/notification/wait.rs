@@ -1,7 +1,7 @@
 //! [`Notifications`]: where the owner of a segment takes its notifications: in a fiber, in a thread,
 //! in a task of an async runtime, by a callback, or at a file descriptor.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -216,6 +216,16 @@ impl Wake for Sleeper {
 impl AsFd for Notifications {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor().expect("a descriptor for the notifications of a segment")
+    }
+}
+
+/// As [`AsFd`], which `tokio::io::unix::AsyncFd` does not take.
+///
+/// # Panics
+/// As its `as_fd`.
+impl AsRawFd for Notifications {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -98,8 +98,8 @@ impl RemoteSegment {
         self.region.is_empty()
     }
 
-    /// The rights of this host when it was opened. The owner may change them
-    /// ([`Segment::set_access`](crate::Segment::set_access)).
+    /// The rights of this host when the segment was opened: this does not follow later changes
+    /// ([`Segment::set_access`](crate::Segment::set_access)), operations do.
     pub fn rights(&self) -> Rights {
         self.region.rights()
     }
