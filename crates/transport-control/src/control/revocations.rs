@@ -223,6 +223,15 @@ impl<M: Medium> Control<M> {
     }
 
     pub(super) fn revocation_timed_out(&mut self, number: u64) {
+        let waits = self.config.revocation_timeout.is_none() && !self.is_closed;
+        if waits && let Some(revocation) = self.revocations.pending.get_mut(&number) {
+            let is_silent = |user: &HostId| self.peers[user.0 as usize].is_silent();
+            if !revocation.users.iter().any(is_silent) {
+                // The silent peer has stopped meanwhile. The others answer, however late.
+                revocation.expires = None;
+                return;
+            }
+        }
         self.report(number);
         // No answer comes from those that are silent.
         let Some(revocation) = self.revocations.pending.get_mut(&number) else { return };

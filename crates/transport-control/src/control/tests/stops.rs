@@ -110,6 +110,39 @@ fn a_peer_that_is_lost_and_may_run_is_busy_after_a_grace() {
 }
 
 #[test]
+fn the_grace_of_a_peer_that_has_stopped_does_not_hurry_others() {
+    let mut owner = Owner::new();
+    owner.export(&[B, C]);
+    owner.revoke();
+    assert_eq!(owner.ends(), Ends::new());
+    owner.lose(B);
+    assert_eq!(owner.ends(), Ends::new());
+    owner.control.stopped(B);
+    owner.pass(2 * STOP_GRACE);
+    assert_eq!(owner.ends(), Ends::new(), "C is connected and answers late");
+    owner.answer(C);
+    assert_eq!(owner.ends(), [[]]);
+    assert_eq!(owner.control.next_timeout(), None, "no timer is left");
+}
+
+#[test]
+fn a_peer_that_is_lost_later_has_a_grace_of_its_own() {
+    let mut owner = Owner::new();
+    owner.export(&[B, C]);
+    owner.revoke();
+    assert_eq!(owner.ends(), Ends::new());
+    owner.lose(B);
+    assert_eq!(owner.ends(), Ends::new());
+    owner.control.stopped(B);
+    owner.pass(STOP_GRACE);
+    assert_eq!(owner.ends(), Ends::new());
+    owner.lose(C);
+    assert_eq!(owner.ends(), Ends::new());
+    owner.pass(STOP_GRACE);
+    assert_eq!(owner.ends(), [[C]]);
+}
+
+#[test]
 fn a_peer_that_has_stopped_is_quiet() {
     let mut owner = Owner::new();
     owner.export(&[B]);
