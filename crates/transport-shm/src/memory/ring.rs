@@ -192,12 +192,11 @@ impl Sender {
     /// The room behind the receiver's `head`, which it loads.
     fn room(&mut self) -> Result<u64, String> {
         let head = self.place.memory.load(HEAD, Ordering::Acquire);
-        let used = self.tail.wrapping_sub(head);
-        if used > self.place.bytes || !head.is_multiple_of(8) {
+        if !(self.head..=self.tail).contains(&head) || !head.is_multiple_of(8) {
             return Err(format!("a ring consumed up to {head} and written up to {}", self.tail));
         }
         self.head = head;
-        Ok(self.place.bytes - used)
+        Ok(self.place.bytes - (self.tail - head))
     }
 
     /// Writes into `room` bytes, at most a step; false if nothing fits.

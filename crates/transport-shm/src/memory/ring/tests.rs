@@ -47,6 +47,27 @@ fn a_sender_without_room_is_woken_when_there_is_some() {
     assert_eq!(sender.waiting().bulk(Tag(1).namespace()), 0);
 }
 
+/// A receiver consumes no more than was written, and takes nothing back.
+#[test]
+fn a_head_outside_of_what_was_written_is_an_error() {
+    for head in [0_u64.wrapping_sub(8), 8, 128] {
+        let (mut sender, _, memory) = ring(128);
+        // Three frames of 40 bytes, and no room for the header of a fourth.
+        for _ in 0..4 {
+            sender.push(Frame::Bulk { tag: 0, len: 8 }, vec![0; 8]);
+        }
+        assert_eq!(sender.advance(), Ok(true));
+        memory.store(HEAD, 40, Ordering::Relaxed);
+        assert_eq!(sender.advance(), Ok(true), "there is room for the fourth");
+        for _ in 0..4 {
+            sender.push(Frame::Bulk { tag: 0, len: 8 }, vec![0; 8]);
+        }
+        let _ = sender.advance();
+        memory.store(HEAD, head, Ordering::Relaxed);
+        assert!(sender.advance().is_err() == (head != 128), "head {head}");
+    }
+}
+
 proptest! {
     #[test]
     fn frames_arrive_as_they_were_sent(
@@ -85,7 +106,7 @@ proptest! {
     #[test]
     fn an_invalid_ring_is_an_error_and_never_a_panic(
         tail in prop_oneof![0u64..20, any::<u64>()],
-        head in prop_oneof![0u64..20, any::<u64>()],
+        head in prop_oneof![0u64..20, (0u64..20).prop_map(|n| n.wrapping_neg()), any::<u64>()],
         words in proptest::collection::vec(prop_oneof![0u64..4, any::<u64>()], 16),
     ) {
         let (mut sender, mut receiver, memory) = ring(128);
