@@ -113,10 +113,9 @@ impl Host {
         thread_states: Vec<ThreadState>,
         service_queue: ServiceQueue,
     ) -> Self {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let (Config { local, hosts, .. }, threads) = (config, thread_states.len() as u32);
         Self {
-            id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            id: transport_api::next_issuer(),
             local,
             threads,
             event_queues: EventQueues::new(local, hosts, threads),

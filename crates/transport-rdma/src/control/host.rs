@@ -63,7 +63,6 @@ impl Host {
         config: RdmaConfig,
         thread_states: Vec<ThreadState>,
     ) -> io::Result<Arc<Self>> {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let (local, hosts, threads) =
             (carrier.local(), carrier.hosts(), thread_states.len() as u32);
         let memory = Memory::default();
@@ -75,7 +74,7 @@ impl Host {
         });
         let blocks = blocks.collect::<io::Result<_>>()?;
         Ok(Arc::new(Self {
-            id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            id: transport_api::next_issuer(),
             local,
             threads,
             carrier,

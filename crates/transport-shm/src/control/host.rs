@@ -6,7 +6,6 @@ use std::thread::Thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use primitive::sync::{AtomicU64, Ordering};
 use transport_api::{Event, EventQueues, HostId, PeerEvent, QuietPoints, RegionKey, Window};
 use transport_control::{Config, Control, CutOff, Goodbye, Reach};
 
@@ -53,7 +52,6 @@ impl Host {
         memories: Vec<Option<HostMemory>>,
         waker: Option<Waker>,
     ) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let (now, hosts) = (Instant::now(), memories.len() as u32);
         let mut control = Control::<ShmMedium>::new(
             now,
@@ -72,7 +70,7 @@ impl Host {
         let hosts_here = (0..).map(HostId).zip(&memories).filter(|(_, memory)| memory.is_some());
         hosts_here.for_each(|(host, _)| control.connected(host, now));
         Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: transport_api::next_issuer(),
             local,
             threads,
             layout: Layout::new(hosts, threads),
