@@ -138,10 +138,11 @@ pub enum SegmentError {
         /// The alignment in bytes.
         align: usize,
     },
-    /// The operation exceeds [`MAX_OPERATION`](crate::MAX_OPERATION), or what one notification can
-    /// tell of.
+    /// The operation exceeds [`MAX_OPERATION`](crate::MAX_OPERATION), or is more than a
+    /// notification can report (4 GiB - 1).
     #[error(
-        "{len} bytes exceed the {max} bytes of one operation: use a block operation, or split it"
+        "{len} bytes exceed the {max} bytes of one operation: use write_block or read_block; split a \
+         block with a notification"
     )]
     TooLarge {
         /// Bytes of the operation.
