@@ -102,7 +102,7 @@ impl Engine {
             let nothing = self.staging(0);
             self.progress.start(host, |lane| lane.write(to, 0, &nothing))?;
             let begin = || self.begin_fence(host);
-            refused = self.windows.look(host, begin, |fence| self.wait(fence))?;
+            refused = self.windows.peek_refusal(host, begin, |fence| self.wait(fence))?;
             if !matches!(&refused, Some(OpError::Revoked(key)) if *key == to.key()) {
                 return Ok(());
             }

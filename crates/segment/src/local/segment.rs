@@ -166,7 +166,8 @@ impl Segment {
     // ---- notifications -------------------------------------------------------------------------
 
     /// Which writes notify this process.
-    pub fn notify(&self) -> Notify {
+    #[must_use]
+    pub fn notify_mode(&self) -> Notify {
         self.exported.notify
     }
 

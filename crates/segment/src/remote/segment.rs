@@ -105,7 +105,8 @@ impl RemoteSegment {
     }
 
     /// Which writes notify the owner.
-    pub fn notify(&self) -> Notify {
+    #[must_use]
+    pub fn notify_mode(&self) -> Notify {
         self.info.origin.notify
     }
 
