@@ -26,6 +26,7 @@ impl fmt::Display for Label {
 
 /// Why an operation on a segment, or on a name, failed.
 #[derive(Clone, Debug, Error)]
+#[non_exhaustive]
 pub enum SegmentError {
     /// The text is not a name.
     #[error(transparent)]
@@ -150,7 +151,7 @@ pub enum SegmentError {
         /// The most bytes of one operation.
         max: usize,
     },
-    /// A map of so many entries exceeds the address space.
+    /// A map of this capacity exceeds the address space.
     #[error("{capacity} entries of {entry_len} bytes exceed the address space: at most {max}")]
     MapTooLarge {
         /// The entries that the map should have room for.
