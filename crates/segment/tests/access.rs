@@ -250,7 +250,7 @@ fn pages_are_pinned_and_unpinned() {
 }
 
 /// In a callback, where nothing may wait, a change panics before it withdraws anything: a revocation
-/// whose end nobody waits for would later count as quiet.
+/// whose end no thread waits for would later count as quiet.
 #[test]
 fn a_change_where_nothing_may_wait_changes_nothing() {
     bounded(change_in_a_callback);

@@ -80,7 +80,7 @@ fn notify_many(rack: fn(u32, u32) -> Vec<Host>, write: fn(&Host, Arc<Steps>)) {
             scope.spawn(|| sleepy_owner(&hosts[1], &steps, &faults));
             write(&user, steps.clone());
         });
-        assert_eq!(most(&faults), LIMIT, "so many were held back");
+        assert_eq!(most(&faults), LIMIT, "held back");
     });
 }
 
@@ -154,7 +154,7 @@ fn ends_with(rack: fn(u32, u32) -> Vec<Host>, end: fn(&Host, gossamer_segment::S
         let told = open(&user, "told");
         is_ready.store(true, Ordering::Release);
         let error = (0..MANY).find_map(|_| told.at::<u64>(0).write_notify(&7).err());
-        let error = error.expect("an error: nobody takes so many");
+        let error = error.expect("an error: the owner takes none");
         assert_eq!(most(&faults), LIMIT);
         match error {
             SegmentError::PeerLost(..) => "lost".into(),

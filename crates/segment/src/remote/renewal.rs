@@ -59,7 +59,8 @@ pub(super) struct Info {
     refusals: RefusalCount,
     /// The count up to which the region was imported again.
     settled: AtomicU32,
-    /// Whether its owner publishes this export no more: for good, so that nobody asks again.
+    /// Set once the owner no longer publishes this export, which is final; later operations skip the
+    /// lookup.
     is_gone: AtomicBool,
 }
 
