@@ -117,7 +117,7 @@ pub(crate) fn trade(reads: u64) -> Result<Day, SegmentError> {
         move || -> Result<Feed, SegmentError> {
             while !is_over.load(Ordering::Relaxed) {
                 feed.tick()?;
-                feed.ring(book.apply(|book| std::mem::take(&mut book.watches)))?;
+                feed.wake_traders(book.apply(|book| std::mem::take(&mut book.watches)))?;
                 gossamer::sleep(Duration::from_micros(100));
             }
             Ok(feed)
@@ -169,7 +169,7 @@ impl Feed {
     }
 
     /// Writes to the segments of the traders whose price has moved far enough, and notifies them.
-    fn ring(&mut self, new: Vec<Watch>) -> Result<(), SegmentError> {
+    fn wake_traders(&mut self, new: Vec<Watch>) -> Result<(), SegmentError> {
         self.watches.extend(new);
         let asks = self.asks;
         let has_moved = |watch: &mut Watch| asks[watch.symbol].abs_diff(watch.from) >= MOVE;
@@ -192,7 +192,7 @@ fn trader(reads: u64) -> Result<Trader, Box<dyn std::error::Error>> {
         Ok(quote)
     };
 
-    // Only the exchange may write to it, and each of its writes asks for a notification.
+    // Only the exchange may write to the segment, and each of its writes requests a notification.
     let segment = format!("alarms/{host}");
     let alarms = Segment::builder(&segment)
         .len(SYMBOLS.len() * size_of::<u64>())
@@ -219,7 +219,8 @@ fn trader(reads: u64) -> Result<Trader, Box<dyn std::error::Error>> {
     }
     let order = begin.elapsed() / ORDERS as u32;
 
-    // The fiber sleeps until the exchange writes; the first byte says which symbol it was.
+    // The fiber sleeps until the exchange writes; the notification's offset tells which
+    // symbol moved.
     let alarm = alarms.notified()?;
     let ask = alarms.at_byte::<u64>(alarm.offset).read()?;
     Ok(Trader { host, bought, torn, moved: ask.abs_diff(from), read, order })

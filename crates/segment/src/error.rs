@@ -26,6 +26,7 @@ impl fmt::Display for Label {
 
 /// Why an operation on a segment, or on a name, failed.
 #[derive(Clone, Debug, Error)]
+#[non_exhaustive]
 pub enum SegmentError {
     /// The text is not a name.
     #[error(transparent)]
@@ -138,10 +139,11 @@ pub enum SegmentError {
         /// The alignment in bytes.
         align: usize,
     },
-    /// The operation exceeds [`MAX_OPERATION`](crate::MAX_OPERATION), or what one notification can
-    /// tell of.
+    /// The operation exceeds [`MAX_OPERATION`](crate::MAX_OPERATION), or is more than a
+    /// notification can report (4 GiB - 1).
     #[error(
-        "{len} bytes exceed the {max} bytes of one operation: use a block operation, or split it"
+        "{len} bytes exceed the {max} bytes of one operation: use write_block or read_block; split a \
+         block with a notification"
     )]
     TooLarge {
         /// Bytes of the operation.
@@ -149,7 +151,7 @@ pub enum SegmentError {
         /// The most bytes of one operation.
         max: usize,
     },
-    /// A map of so many entries exceeds the address space.
+    /// A map of this capacity exceeds the address space.
     #[error("{capacity} entries of {entry_len} bytes exceed the address space: at most {max}")]
     MapTooLarge {
         /// The entries that the map should have room for.

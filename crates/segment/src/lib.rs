@@ -1,4 +1,5 @@
-//! Named remote memory: segments that other hosts read, write and wait on, one-sidedly.
+//! Named remote memory: segments that other hosts read and write one-sidedly, and whose owners are
+//! notified on request.
 //!
 //! A process *exports* memory under a name; any other process of the rack *opens* it and reads,
 //! writes and swaps words there, without involving the exporter's program. Notification is
@@ -25,14 +26,14 @@
 //!
 //! # Reading order
 //!
-//! Lowest module first; each uses only those before it.
+//! Roughly lowest first.
 //!
 //! 1. `name.rs`, `probing.rs` and `table/` (the registry's entries and table, pure), `error.rs`;
 //!    `record/` ([`Record`], pure as well), `place.rs`.
-//! 2. `clerk/` (the names of this process, and a cache of those of others), `notification/` (from the
-//!    thread that a notification arrives at to the one that takes it), `shared.rs`.
+//! 2. `clerk/` (the names of this process, and a cache of those of others), `notification/`
+//!    without its last two files (the queue of notifications, callbacks), `shared.rs`.
 //! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting; the thread that serves
-//!    others).
+//!    others); then `notification/wait.rs` and `next.rs` ([`Notifications`], [`Next`]).
 //! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of objects of other layers).
 //! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
 //! 6. `segments.rs` ([`Segments`]), `map/` ([`RecordMap`], [`RemoteMap`]), `tasks.rs` (operations as futures, with the feature `tokio`).

@@ -99,6 +99,7 @@ impl Segments {
 
     /// For runtimes: attaches the calling thread, whose worker polls `progress`, which has its
     /// lanes. Operations park the fiber that calls them.
+    #[doc(hidden)]
     pub fn attach_worker(&self, thread: u32, progress: Rc<Progress>) -> Attached {
         Attached::new(&self.0, thread, progress, None)
     }
@@ -109,7 +110,7 @@ impl Segments {
     ///
     /// # Errors
     /// As [`attach`](Self::attach); [`SegmentError::System`], if no thread can be started;
-    /// [`SegmentError::Served`], if this or [`set_spawn`](Self::set_spawn) was called before.
+    /// [`SegmentError::Served`], if this was called before, or a runtime serves the segments.
     pub fn serve(&self, thread: u32) -> Result<Server, SegmentError> {
         Server::start(&self.0, thread)
     }
@@ -118,12 +119,14 @@ impl Segments {
     /// the operations of threads that are not attached. One thread must begin all jobs, in the
     /// order of the calls, so that operations keep their order and a fence covers them. Later calls
     /// have no effect.
+    #[doc(hidden)]
     pub fn set_spawn(&self, spawn: Spawn) {
         // The first one stays.
         let _ = self.0.spawn.set(spawn);
     }
 
     /// For runtimes: the rack has ended, and no more jobs run.
+    #[doc(hidden)]
     pub fn end(&self) {
         self.0.end();
     }
@@ -164,6 +167,7 @@ impl Segments {
     /// # Errors
     /// [`SegmentError::InvalidName`], [`SegmentError::NameTaken`], [`SegmentError::NamesFull`];
     /// [`SegmentError::Region`], if there is no memory for the registry.
+    #[doc(hidden)]
     pub fn publish_entry(
         &self,
         name: &str,

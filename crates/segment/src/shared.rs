@@ -13,9 +13,11 @@ use crate::notification::queue::{Queue, Turn};
 use crate::table::Notify;
 
 /// An operation of a thread that is not attached, which an attached thread executes.
+#[doc(hidden)]
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs a job on an attached thread of the process, where it may wait.
+#[doc(hidden)]
 pub type Spawn = Box<dyn Fn(Job) + Send + Sync>;
 
 /// What a runtime thread needs to accept notifications for an exported segment.

@@ -250,7 +250,7 @@ fn pages_are_pinned_and_unpinned() {
 }
 
 /// In a callback, where nothing may wait, a change panics before it withdraws anything: a revocation
-/// whose end nobody waits for would later count as quiet.
+/// whose end no thread waits for would later count as quiet.
 #[test]
 fn a_change_where_nothing_may_wait_changes_nothing() {
     bounded(change_in_a_callback);
@@ -263,7 +263,7 @@ fn change_in_a_callback() {
     let segment = Arc::new(segments.builder("kept").len(64).export().expect("a segment"));
     let (said, results) = std::sync::mpsc::channel();
     let in_callback = Arc::downgrade(&segment);
-    segment.notifications().for_each(move |_| {
+    segment.notifications().set_callback(move |_| {
         let segment = in_callback.upgrade().expect("it is there");
         let change = || segment.inhibit_writes();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change)).is_err();

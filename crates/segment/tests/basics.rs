@@ -1,9 +1,12 @@
 //! The basic operations: export, open, read, write, swap, notify, revoke.
 #![cfg(not(loom))]
 
+mod common;
+
 use std::sync::Arc;
 use std::thread;
 
+use common::on_each;
 use gossamer_segment::{Rights, SegmentError, Segments};
 use transport_api::Transport;
 use transport_shm::ShmTransport;
@@ -71,4 +74,42 @@ fn a_thread_is_attached_once_at_a_time() {
     let _segment = first.builder("still").len(8).export().expect("the first one is as it was");
     drop(attached);
     let _attached = second.attach(0).expect("after the first has ended");
+}
+
+/// Offsets and lengths whose sum overflows.
+#[test]
+fn offsets_that_overflow_are_out_of_bounds() {
+    on_each(1, 1, |hosts| {
+        let _attached = hosts[0].segments.attach(0).expect("attached");
+        let segment = hosts[0].segments.builder("small").len(64).export().expect("a segment");
+        let remote = hosts[0].segments.open("small").expect("a segment");
+        let is_outside = |result: Result<(), SegmentError>| {
+            assert!(matches!(result, Err(SegmentError::OutOfBounds { len: 64, .. })), "{result:?}");
+        };
+        for index in [8, usize::MAX / 8, usize::MAX / 8 + 1, usize::MAX] {
+            is_outside(remote.at::<u64>(index).write(&1));
+            is_outside(remote.at::<u64>(index).read().map(drop));
+            is_outside(remote.at::<u64>(index).write_notify(&1));
+            is_outside(remote.at::<[u64; 3]>(index).read().map(drop));
+            is_outside(segment.at(index).write(&1u64));
+            is_outside(segment.at::<[u64; 3]>(index).read().map(drop));
+        }
+        for at in [57, 64, usize::MAX - 7, usize::MAX] {
+            is_outside(remote.write(at, &[0; 8]));
+            is_outside(remote.write_notify(at, &[0; 8]));
+            is_outside(remote.write_block(at, &[0; 8]));
+            is_outside(remote.write_block_notify(at, &[0; 8]));
+            is_outside(remote.read(at, &mut [0; 8]));
+            is_outside(remote.read_block(at, &mut [0; 8]));
+            is_outside(remote.fetch_add(at, 1).map(drop));
+            is_outside(remote.compare_swap_notify(at, 0, 1).map(drop));
+        }
+        for len in [usize::MAX, usize::MAX - 4096, isize::MAX as usize + 1, 1 << 62] {
+            let refused = hosts[0].segments.builder("huge").len(len).export();
+            assert!(matches!(refused, Err(SegmentError::Region { .. })), "{len}: {refused:?}");
+        }
+        let empty = hosts[0].segments.builder("huge").export();
+        assert!(matches!(empty, Err(SegmentError::Empty(_))));
+        hosts[0].segments.builder("huge").len(8).export().expect("the name is free");
+    });
 }

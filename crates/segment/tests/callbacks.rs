@@ -45,7 +45,7 @@ fn callbacks_use_segments_and_drop_their_own() {
                     if me == 0 {
                         other.at::<u64>(0).write_notify(&1).expect("a write");
                     }
-                    notifications.for_each(move |told| {
+                    notifications.set_callback(move |told| {
                         assert_eq!((told.offset, told.len), (0, 8));
                         let mut own = own.lock().unwrap();
                         let Some(segment) = &*own else { return };
@@ -94,7 +94,7 @@ fn a_callback_that_waits_panics_and_is_called_no_more() {
             let peers = hosts[0].segments.options().timeout(Duration::from_secs(30));
             let peers = peers.open("peers").expect("a segment");
             let (sender, received) = mpsc::channel();
-            segment.notifications().for_each(move |told| {
+            segment.notifications().set_callback(move |told| {
                 sender.send(told).expect("a receiver");
                 let _ = peers.fence();
             });
@@ -130,7 +130,7 @@ fn a_callback_cannot_pile_up_writes() {
             let segment = export(owner, "told");
             let peers = owner.segments.options().timeout(Duration::from_secs(30));
             let peers = peers.open("peers").expect("a segment");
-            segment.notifications().for_each(move |_| {
+            segment.notifications().set_callback(move |_| {
                 let bytes = vec![7; 64 << 10];
                 let refused = (0..100).find_map(|_| peers.write(0, &bytes).err());
                 written.send(refused).expect("a receiver");
@@ -180,7 +180,7 @@ fn in_callback<R: Send + 'static>(
         let peers = open(owner, "peers");
         let (sender, result) = mpsc::channel();
         let (there, mut callback) = (peers.clone(), Some(callback));
-        segment.notifications().for_each(move |_| {
+        segment.notifications().set_callback(move |_| {
             let callback = callback.take().expect("one notification");
             sender.send(callback(there.clone())).expect("a receiver");
         });
@@ -277,7 +277,7 @@ fn a_peer_keeps_notifying(hosts: &[Host], serve: fn(&Host, mpsc::Sender<Segment>
         let first = segment.notified().expect("a notification");
         // By then many wait.
         thread::sleep(Duration::from_millis(100));
-        segment.notifications().for_each(move |told| {
+        segment.notifications().set_callback(move |told| {
             // Slower than the peer.
             thread::sleep(Duration::from_micros(20));
             taken.send(1 + told.missed).expect("a receiver");

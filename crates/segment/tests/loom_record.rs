@@ -1,6 +1,6 @@
 //! Every interleaving of the writer of a record with a reader: no read is torn, a reader of a version
 //! sees what the writer did before it, and versions do not decrease. Run by
-//! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
+//! `cargo xtask loom`.
 #![cfg(loom)]
 
 use gossamer_segment::{Record, RecordWriter};

@@ -80,7 +80,7 @@ fn notify_many(rack: fn(u32, u32) -> Vec<Host>, write: fn(&Host, Arc<Steps>)) {
             scope.spawn(|| sleepy_owner(&hosts[1], &steps, &faults));
             write(&user, steps.clone());
         });
-        assert_eq!(most(&faults), LIMIT, "so many were held back");
+        assert_eq!(most(&faults), LIMIT, "held back");
     });
 }
 
@@ -154,7 +154,7 @@ fn ends_with(rack: fn(u32, u32) -> Vec<Host>, end: fn(&Host, gossamer_segment::S
         let told = open(&user, "told");
         is_ready.store(true, Ordering::Release);
         let error = (0..MANY).find_map(|_| told.at::<u64>(0).write_notify(&7).err());
-        let error = error.expect("an error: nobody takes so many");
+        let error = error.expect("an error: the owner takes none");
         assert_eq!(most(&faults), LIMIT);
         match error {
             SegmentError::PeerLost(..) => "lost".into(),
@@ -212,7 +212,7 @@ fn a_callback_cannot_pile_up_notifications() {
                 peers.at::<u64>(0).write_notify(&7).expect("a write");
             }
             let (sender, refused) = std::sync::mpsc::channel();
-            segment.notifications().for_each(move |_| {
+            segment.notifications().set_callback(move |_| {
                 let write = peers.at::<u64>(0).write_notify(&8);
                 let block = peers.write_block_notify(0, &[8; 8]);
                 let add = peers.fetch_add_notify(8, 1).map(drop);

@@ -130,7 +130,7 @@ fn a_callback_takes_notifications() {
         owner_takes(hosts, |_, segment| {
             let (sender, received) = mpsc::channel();
             let told = move |told| sender.send(told).expect("a receiver");
-            segment.notifications().for_each(told);
+            segment.notifications().set_callback(told);
             for number in 1..=NOTES {
                 check(&segment, number, received.recv().expect("a notification"));
             }

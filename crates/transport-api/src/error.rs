@@ -107,7 +107,7 @@ fn not_quiet(key: RegionKey, hosts: &[HostId]) -> String {
 
 impl RegionError {
     /// For backends: whether memory that was first exported with access `first` may be exported
-    /// again under `key` with `access`, in a rack of so many hosts.
+    /// again under `key` with `access`, in a rack of this many hosts.
     ///
     /// # Errors
     /// [`RegionError::Broader`], if a host would be allowed more.
@@ -148,7 +148,7 @@ pub enum LaneError {
 }
 
 impl LaneError {
-    /// For backends: whether a host with so many threads has `thread`.
+    /// For backends: whether a host with this many threads has `thread`.
     ///
     /// # Errors
     /// [`LaneError::NoSuchThread`], if it has not.
@@ -246,7 +246,7 @@ impl OpError {
         Ok(())
     }
 
-    /// For backends: whether `host`, which has so many threads, has `thread`.
+    /// For backends: whether `host`, which has this many threads, has `thread`.
     ///
     /// # Errors
     /// [`OpError::NoSuchThread`], if it has not.

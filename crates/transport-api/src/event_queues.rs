@@ -89,7 +89,7 @@ impl Slot {
 }
 
 impl EventQueues {
-    /// Those of host `local`, of a rack of so many hosts with so many threads each.
+    /// Those of host `local`, of a rack of this many hosts with this many threads each.
     pub fn new(local: HostId, hosts: u32, threads: u32) -> Arc<Self> {
         let slots = || (0..hosts).map(|_| Slot::default()).collect();
         let state = |_| ThreadState { is_parker_taken: AtomicBool::new(false), slots: slots() };

@@ -224,8 +224,8 @@ pub trait Lane: Send {
     fn waiting_notifications(&self) -> usize;
 
     /// Bytes of bulk payloads in a name space that wait in this process in the same way, with
-    /// [`WAITING_OVERHEAD`](crate::WAITING_OVERHEAD) for each payload. A layer that sends what a peer
-    /// asks for, sends no more of it while much waits.
+    /// [`WAITING_OVERHEAD`](crate::WAITING_OVERHEAD) for each payload. A layer that answers a
+    /// peer's requests stops answering above a limit.
     fn waiting_bulk(&self, namespace: Namespace) -> usize;
 
     /// Hands everything that was started to the device: one doorbell for a batch.

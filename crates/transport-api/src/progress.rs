@@ -52,7 +52,7 @@ impl PollTracker {
     /// How often a service thread checks whether threads poll.
     pub const TICK: Duration = Duration::from_millis(2);
 
-    /// Of so many threads.
+    /// Of this many threads.
     pub fn new(threads: u32) -> Self {
         let rounds = (0..threads).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         Self { rounds, is_watched: AtomicBool::new(true) }
@@ -83,7 +83,7 @@ pub struct ProgressThread {
 }
 
 impl ProgressThread {
-    /// For so many threads; the first tick is at `now`.
+    /// For this many threads; the first tick is at `now`.
     pub fn new(threads: u32, now: Instant) -> Self {
         Self { next_tick: now, idle_ticks: 0, rounds: vec![0; threads as usize] }
     }

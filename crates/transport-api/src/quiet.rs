@@ -43,7 +43,7 @@ struct Thread {
 }
 
 impl QuietPoints {
-    /// For so many threads.
+    /// For this many threads.
     pub fn new(threads: u32) -> Self {
         let thread = || Thread { is_active: AtomicBool::new(false), seen: AtomicU64::new(0) };
         Self {

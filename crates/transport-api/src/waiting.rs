@@ -2,7 +2,7 @@
 
 use crate::{Namespace, Tag};
 
-/// Bytes that a lane counts for each bulk payload besides its own, so that small ones count, too.
+/// Bytes counted for each bulk payload on top of its length, so that empty payloads count.
 pub const WAITING_OVERHEAD: usize = 64;
 
 /// For backends: counts what a lane holds back, for
@@ -16,10 +16,10 @@ pub const WAITING_OVERHEAD: usize = 64;
 /// let tag = Tag::new(Namespace::SEGMENTS, 1);
 /// waiting.add_bulk(tag, 100);
 /// waiting.add_notification();
-/// assert_eq!((waiting.bulk(Namespace::SEGMENTS), waiting.bulk(Namespace::BARE)), (164, 0));
+/// assert_eq!((waiting.bulk_bytes(Namespace::SEGMENTS), waiting.bulk_bytes(Namespace::BARE)), (164, 0));
 /// assert_eq!(waiting.notifications(), 1);
 /// waiting.remove_bulk(tag, 100);
-/// assert_eq!(waiting.bulk(Namespace::SEGMENTS), 0);
+/// assert_eq!(waiting.bulk_bytes(Namespace::SEGMENTS), 0);
 /// ```
 #[derive(Debug, Default)]
 pub struct Waiting {
@@ -65,7 +65,7 @@ impl Waiting {
     }
 
     /// Bytes of payloads in a name space that wait, with [`WAITING_OVERHEAD`] for each payload.
-    pub fn bulk(&self, namespace: Namespace) -> usize {
+    pub fn bulk_bytes(&self, namespace: Namespace) -> usize {
         let found = self.bulk.iter().find(|(other, _)| *other == namespace);
         found.map_or(0, |(_, bytes)| *bytes)
     }

@@ -97,7 +97,7 @@ impl GetPlan {
     /// thread each.
     ///
     /// # Panics
-    /// If there are no values of so many bytes, or the map cannot be made.
+    /// If `bytes` is not one of [`BYTES`], or the map cannot be created.
     pub fn start(self) -> Load {
         match self.bytes {
             100 => self.start_with::<100>(),
@@ -118,7 +118,7 @@ impl GetPlan {
             gossamer::spawn(move || ask(&records, self.mode, &keys, (number << 40, &stop, &done)))
         };
         let fibers = (1..=self.fibers as u64).map(start).collect();
-        // What is read without the owner leaves that nothing to do.
+        // One-sided reads leave the owner idle.
         let others = match self.mode {
             ReadMode::OneSided => WaitMode::Blocks,
             ReadMode::Delegated => WaitMode::Polls,

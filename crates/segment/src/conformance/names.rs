@@ -124,7 +124,7 @@ pub fn a_cached_name_is_checked_when_it_is_opened(make: Make) {
                 let options = if is_forced { options.uncached() } else { options };
                 let segment = options.open("cached").expect("an open segment");
                 assert_eq!(
-                    (segment.generation(), segment.len(), segment.notify()),
+                    (segment.generation(), segment.len(), segment.notify_mode()),
                     (generation, len, notify)
                 );
             }

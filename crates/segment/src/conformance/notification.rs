@@ -50,7 +50,7 @@ pub fn a_notification_follows_its_data(make: Make) {
     let user = script(|user| {
         user.meet();
         let segment = user.open("followed");
-        assert_eq!(segment.notify(), Notify::Conditional);
+        assert_eq!(segment.notify_mode(), Notify::Conditional);
         for n in 0..COUNT {
             let len = LEN - n;
             segment.write_notify(n * LEN, &pattern(len, n as u32)).expect("a write");
@@ -113,7 +113,7 @@ pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
         user.meet();
         for (name, notify) in NAMES {
             let segment = user.open(name);
-            assert_eq!(segment.notify(), notify);
+            assert_eq!(segment.notify_mode(), notify);
             every_operation(&segment);
             every_operation_notifying(&segment);
         }
@@ -254,7 +254,7 @@ pub fn a_callback_may_notify_again(make: Make) {
         let (asked, counter) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (count, memory) = (counter.clone(), question.memory().clone());
         let last = asked.clone();
-        question.notifications().for_each(move |told| {
+        question.notifications().set_callback(move |told| {
             assert_eq!((told.offset, told.len), (0, 8));
             let word = memory.load(0, primitive::sync::Ordering::Acquire);
             last.store(word, Ordering::Relaxed);

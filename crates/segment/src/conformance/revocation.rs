@@ -170,10 +170,7 @@ pub fn a_new_export_is_out_of_reach_of_old_handles(make: Make) {
             assert_eq!(segment.generation(), generation);
             owner.meet();
             owner.meet();
-            assert!(
-                bytes(&segment)[..8] == [0; 8],
-                "an old handle reached generation {generation}"
-            );
+            assert_eq!(bytes(&segment)[..8], [0; 8], "an old handle reached {generation}");
             assert_eq!(segment.at::<u64>(1).read().expect("a word"), u64::from(generation) + 1);
             if generation.is_multiple_of(2) {
                 segment.revoke().expect("a revocation");

@@ -24,7 +24,7 @@ impl Owner for Engine {
                 "a notification of segment {key:?}, which was never exported"
             )));
         };
-        // What has no bytes of its own tells of an earlier operation.
+        // A notification without data reports an earlier operation; its length is in `value`.
         let len = if len == 0 { u64::from(value) } else { len };
         let is_inside = |total: usize| len <= total as u64 && at <= total as u64 - len;
         if !is_inside(longest) {

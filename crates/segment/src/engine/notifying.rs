@@ -2,7 +2,7 @@
 //!
 //! An owner that does not poll takes no notifications, and its transport takes a bounded number in
 //! advance. The lane keeps all others, in the memory of the writer, and no fence covers them. So a
-//! write that notifies waits while the lane holds back more than [`HELD_BACK`], until the owner has
+//! write that notifies waits while the lane holds back [`HIGH_WATER`] or more, until the owner has
 //! taken enough of them. The wait ends early if the owner is lost or revokes the region.
 
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use transport_api::{HostId, OpError, RemoteRegion};
 use crate::engine::engine::Engine;
 use crate::engine::windows::OVERHEAD;
 
-/// The most notifications that a lane holds back.
-const HELD_BACK: usize = 1024;
+/// A writer waits while a lane holds back this many notifications, or more.
+const HIGH_WATER: usize = 1024;
 
-/// A writer that has waited goes on when so many are left, so that it does not wait for each.
-const REFILL: usize = HELD_BACK / 2;
+/// A waiting writer continues at this many, so that it does not wait for each.
+const LOW_WATER: usize = HIGH_WATER / 2;
 
 /// How long a waiting writer sleeps between two looks: the first and the longest time. Its thread
 /// polls meanwhile, or runs other fibers.
@@ -33,7 +33,7 @@ impl Engine {
 
     /// Whether a notification of `host` need not wait.
     fn may_notify(&self, host: HostId) -> bool {
-        self.held_back(host) < HELD_BACK
+        self.held_back(host) < HIGH_WATER
     }
 
     /// Whether a write of `bytes` to a segment of `host` need not wait; `notifies`: nor its
@@ -75,7 +75,7 @@ impl Engine {
     fn wait_to_notify(&self, to: &RemoteRegion) -> Result<(), OpError> {
         let host = to.owner();
         let (mut pause, mut asked) = (PAUSE.0, Instant::now());
-        while self.held_back(host) > REFILL {
+        while self.held_back(host) > LOW_WATER {
             if let Some(reason) = self.progress.loss(host) {
                 return Err(OpError::PeerLost(host, reason));
             }
@@ -102,7 +102,7 @@ impl Engine {
             let nothing = self.staging(0);
             self.progress.start(host, |lane| lane.write(to, 0, &nothing))?;
             let begin = || self.begin_fence(host);
-            refused = self.windows.look(host, begin, |fence| self.wait(fence))?;
+            refused = self.windows.peek_refusal(host, begin, |fence| self.wait(fence))?;
             if !matches!(&refused, Some(OpError::Revoked(key)) if *key == to.key()) {
                 return Ok(());
             }

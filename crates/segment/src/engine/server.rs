@@ -21,7 +21,11 @@ use crate::shared::{Shared, Spawn};
 const FIBERS_PER_POLL: usize = 64;
 
 /// A thread that serves the segments of a process without runtime threads: it polls, and executes the
-/// operations of threads that are not attached. Dropping this stops it.
+/// operations of threads that are not attached.
+///
+/// Dropping it ends the segments of this process for threads that are not attached, for good: their
+/// operations return [`SegmentError::RackEnded`], and [`serve`](crate::Segments::serve) cannot be
+/// called again.
 pub struct Server {
     shared: Arc<Shared>,
     thread: u32,
@@ -72,7 +76,7 @@ impl Drop for Server {
     }
 }
 
-/// What the thread has.
+/// The state of the serving thread.
 struct Serving {
     scheduler: Scheduler,
     progress: Rc<Progress>,

@@ -194,7 +194,7 @@ impl Windows {
 
     /// Waits as [`fence`](Self::fence) does. A refusal is returned, and kept for the next fence of a
     /// caller.
-    pub(super) fn look(
+    pub(super) fn peek_refusal(
         &self,
         host: HostId,
         begin: impl Fn() -> Result<Operation, OpError>,

@@ -64,7 +64,7 @@ impl SegmentBuilder {
         }
     }
 
-    /// The length in bytes. They are zero at first.
+    /// The length in bytes; required. The memory starts zeroed.
     pub fn len(mut self, len: usize) -> Self {
         self.settings.len = len;
         self

@@ -82,7 +82,7 @@ impl Segment {
         &self.label.name
     }
 
-    /// The number of earlier exports of the name by this process.
+    /// Higher than that of every earlier export of the name by this process.
     pub fn generation(&self) -> u32 {
         self.generation
     }
@@ -166,7 +166,8 @@ impl Segment {
     // ---- notifications -------------------------------------------------------------------------
 
     /// Which writes notify this process.
-    pub fn notify(&self) -> Notify {
+    #[must_use]
+    pub fn notify_mode(&self) -> Notify {
         self.exported.notify
     }
 

@@ -15,9 +15,10 @@
 //!
 //! # Why a lookup sees what [`RemoteMap`] promises
 //! 1. One moment: rule 3 of the registry ([`table`](crate::table)), and the checksum of each record.
-//! 2. What a message tells of: the owner stores the record before it sends the message. Where memory
+//! 2. Writes before a message: the owner stores the record before it sends the message. Where memory
 //!    is mapped, receiving the message orders the loads after it; elsewhere the READ starts after it,
 //!    and is served from the same memory.
+
 mod layout;
 mod owner;
 mod reader;

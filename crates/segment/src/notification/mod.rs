@@ -20,6 +20,8 @@ pub use self::wait::Notifications;
 /// A peer has changed a segment and then notified its owner. If an earlier segment of the
 /// same name was revoked before its last notifications were taken, this may be one of those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// The model of the queue makes some.
+#[cfg_attr(not(loom), non_exhaustive)]
 pub struct Notification {
     /// The host that changed the segment.
     pub from: HostId,

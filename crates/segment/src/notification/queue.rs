@@ -69,8 +69,8 @@ impl State {
 /// The notifications of one segment.
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Whether there is anything to take, a notification or the end: so that whoever polls an empty
-    /// queue takes no lock. Written with the lock.
+    /// Whether a notification or the end can be taken, so that polling an empty queue takes no lock.
+    /// Written with the lock.
     has_any: AtomicBool,
     /// Readable while notifications are queued, or when no more will arrive.
     file: OnceLock<OwnedFd>,

@@ -25,7 +25,7 @@ use crate::shared::Shared;
 /// | fiber, thread | [`wait`](Self::wait), [`wait_timeout`](Self::wait_timeout) |
 /// | task of an async runtime | [`next`](Self::next) |
 /// | `poll`, `epoll` and libraries on top | [`descriptor`](Self::descriptor), then [`try_next`](Self::try_next) until it returns `None` |
-/// | no thread of its own | [`for_each`](Self::for_each) |
+/// | no thread of its own | [`set_callback`](Self::set_callback) |
 ///
 /// The queue holds 1024. If more arrive, the oldest are dropped, and [`Notification::missed`] of the
 /// next one counts them.
@@ -60,7 +60,7 @@ impl Notifications {
     /// As [`try_next`](Self::try_next).
     ///
     /// # Panics
-    /// Inside a callback of [`for_each`](Self::for_each), if no notification is queued.
+    /// Inside a callback of [`set_callback`](Self::set_callback), if no notification is queued.
     #[track_caller]
     pub fn wait(&self) -> Result<Notification, SegmentError> {
         self.wait_until(None, Location::caller())?.ok_or(SegmentError::RackEnded)
@@ -100,7 +100,7 @@ impl Notifications {
     /// [`SegmentError::WouldWait`]. A callback that
     /// panics is not called again; notifications are queued then, as if there were no callback.
     /// Once the segment is revoked or dropped, no new call begins, but one may still be running.
-    pub fn for_each(&self, callback: impl FnMut(Notification) + Send + 'static) {
+    pub fn set_callback(&self, callback: impl FnMut(Notification) + Send + 'static) {
         if self.queue.set_callback(Box::new(callback)) == Turn::Next {
             self.shared.arrange_turn(self.queue.clone(), self.thread);
         }

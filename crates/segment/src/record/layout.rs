@@ -41,10 +41,9 @@ pub struct Torn {
 /// | Caller | Calls |
 /// |---|---|
 /// | owner that writes | [`RecordWriter`](crate::RecordWriter) |
-/// | reader of memory that is mapped | [`read_window`](Self::read_window), or [`read_mapped`](Self::read_mapped) |
+/// | reader of memory that is mapped | [`read_mapped`](Self::read_mapped) |
 /// | reader of memory that is not | one READ of [`BYTES`](Self::BYTES), then [`decode`](Self::decode); if it is [`Torn`], again |
-/// | the one writer, if its memory is not mapped | [`encode`](Self::encode) or [`encode_into`](Self::encode_into), then one WRITE |
-/// | the one writer, if it is mapped | [`write_window`](Self::write_window) |
+/// | the one writer, if its memory is not mapped | [`encode`](Self::encode), then one WRITE |
 ///
 /// A caller that gets version n from mapped memory sees all that the writer did before it wrote
 /// version n, and never gets an older version later.
@@ -108,6 +107,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     ///
     /// # Panics
     /// If `bytes` are not [`BYTES`](Self::BYTES) bytes.
+    #[doc(hidden)]
     #[inline]
     pub fn decode_bytes(bytes: &[u8]) -> Result<Option<(u64, T)>, Torn> {
         let (len, expected) = (bytes.len(), Self::BYTES);
@@ -144,6 +144,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// # Panics
     /// As [`encode`](Self::encode); if the record is not inside `memory`, or `at` is no multiple of
     /// 8.
+    #[doc(hidden)]
     #[inline]
     pub fn encode_into(memory: &SharedBytes, at: usize, value: &T, version: u64) {
         let start = place(memory, at, Self::BYTES);
@@ -161,6 +162,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     ///
     /// # Panics
     /// If `version` is zero.
+    #[doc(hidden)]
     #[inline]
     pub fn write_window(
         window: &Window,

@@ -45,6 +45,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     ///
     /// # Errors
     /// As [`Window::load_words`]; inside, as [`read_mapped`](Self::read_mapped).
+    #[doc(hidden)]
     #[inline(always)]
     pub fn read_window(
         window: &Window,

@@ -37,7 +37,7 @@ use crate::table::{Entry, Notify};
 const SLICE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// How long an operation sleeps while the revocation of a region is in progress.
-const GOING: Duration = Duration::from_millis(1);
+const REVOKING_PAUSE: Duration = Duration::from_millis(1);
 
 /// What the entry of an open segment says.
 pub(super) struct Origin {
@@ -59,7 +59,8 @@ pub(super) struct Info {
     refusals: RefusalCount,
     /// The count up to which the region was imported again.
     settled: AtomicU32,
-    /// Whether its owner publishes this export no more: for good, so that nobody asks again.
+    /// Set once the owner no longer publishes this export, which is final; later operations skip the
+    /// lookup.
     is_gone: AtomicBool,
 }
 
@@ -178,11 +179,11 @@ impl RemoteSegment {
                         return Ok(new);
                     }
                     // A transport may refuse operations on a region before it refuses imports.
-                    let is_going = matches!(refused, SegmentError::Revoked(_));
-                    if !is_going || left.is_zero() {
+                    let is_being_revoked = matches!(refused, SegmentError::Revoked(_));
+                    if !is_being_revoked || left.is_zero() {
                         return Err(refused);
                     }
-                    engine.sleep(GOING.min(left));
+                    engine.sleep(REVOKING_PAUSE.min(left));
                 }
                 Ok(new) => {
                     // The name may have been exported anew since the look, and the region is then

@@ -83,7 +83,7 @@ impl RemoteSegment {
         self.info.origin.label.host
     }
 
-    /// The number of earlier exports of the name by its owner.
+    /// Higher than that of every earlier export of the name by its owner.
     pub fn generation(&self) -> u32 {
         self.info.origin.generation
     }
@@ -105,7 +105,8 @@ impl RemoteSegment {
     }
 
     /// Which writes notify the owner.
-    pub fn notify(&self) -> Notify {
+    #[must_use]
+    pub fn notify_mode(&self) -> Notify {
         self.info.origin.notify
     }
 

@@ -53,8 +53,9 @@ impl RemoteSegment {
     }
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while more
-    /// than 1,024 notifications of this thread wait here for threads of the owner to take earlier ones.
+    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while
+    /// 1,024 or more notifications of this thread are held back here, until threads of the owner have
+    /// taken enough of them.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -82,8 +83,8 @@ impl RemoteSegment {
     /// As [`write_block`](Self::write_block), and notifies the owner once, after all of it.
     ///
     /// # Errors
-    /// As [`write_block`](Self::write_block); [`SegmentError::TooLarge`] from 4 GiB on, which a
-    /// notification cannot tell of: write one part, then the other.
+    /// As [`write_block`](Self::write_block); [`SegmentError::TooLarge`] from 4 GiB on, more
+    /// than a notification can report (4 GiB - 1): write one part, then the other.
     #[track_caller]
     pub fn write_block_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
         self.block_over_lane(at, bytes, true)
@@ -247,8 +248,8 @@ mod tests {
         );
         assert_eq!(
             refused.to_string(),
-            "4294967296 bytes exceed the 4294967295 bytes of one operation: use a block operation, or \
-             split it"
+            "4294967296 bytes exceed the 4294967295 bytes of one operation: use write_block or \
+             read_block; split a block with a notification"
         );
     }
 }

@@ -54,7 +54,7 @@ const DELETED: u8 = 3;
 pub struct Entry {
     /// The name.
     pub name: Name,
-    /// The number of earlier exports of the name. It distinguishes a segment from earlier ones.
+    /// Higher than that of every earlier export of the name by this host.
     pub generation: u32,
     /// The object that the name stands for.
     pub what: Published,

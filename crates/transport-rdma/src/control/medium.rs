@@ -82,7 +82,7 @@ impl Plane {
     fn discard(&mut self) {
         while let Some(output) = self.control.poll(Instant::now()) {
             if let Output::Revoked { export, .. } = output {
-                // The device stops whoever still uses it.
+                // The device refuses hosts that still use it.
                 export.close();
             }
         }

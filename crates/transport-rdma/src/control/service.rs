@@ -74,7 +74,7 @@ pub(crate) struct Service {
     progress_thread: ProgressThread,
 }
 
-/// A panic of the service thread is a failure of it, not of what waits for it.
+/// If the service thread panics, its waiters get an error.
 impl Drop for Service {
     fn drop(&mut self) {
         if thread::panicking() {

@@ -293,7 +293,7 @@ impl Lane for ShmLane {
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.held_back(|waiting| waiting.bulk(namespace))
+        self.held_back(|waiting| waiting.bulk_bytes(namespace))
     }
 
     #[inline]

@@ -135,7 +135,7 @@ impl Lane for LocalLane {
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.host.untaken(self.event_queue.thread()).bulk(namespace)
+        self.host.untaken(self.event_queue.thread()).bulk_bytes(namespace)
     }
 
     fn flush(&mut self) -> Result<(), OpError> {

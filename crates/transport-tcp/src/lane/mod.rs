@@ -152,7 +152,7 @@ impl Lane for TcpLane {
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.host.link(self.peer, self.thread).machine.waiting().bulk(namespace)
+        self.host.link(self.peer, self.thread).machine.waiting().bulk_bytes(namespace)
     }
 
     fn flush(&mut self) -> Result<(), OpError> {

@@ -69,7 +69,7 @@ impl Candidate {
         self.converted(name, self.unit, plan, move |ns| ns * twice)
     }
 
-    /// How many bytes a second an operation on so many moves.
+    /// How many bytes per second an operation on this many bytes moves.
     pub fn throughput(&self, name: impl Into<String>, bytes: usize, plan: Plan) -> Case {
         self.converted(name, Unit::GigabytesPerSecond, plan, move |ns| bytes as f64 / ns)
     }

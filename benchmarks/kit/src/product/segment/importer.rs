@@ -236,7 +236,7 @@ fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<F
     }
 }
 
-/// Reads a record of so many words.
+/// Reads a record of this many words.
 fn records<const WORDS: usize>(
     board: &Board,
     pace: Pace,
@@ -345,7 +345,7 @@ fn owner_cpu(board: &Board, access: Access, time: Duration) -> Result<Figure, Ho
     let mut pid = [0; 8];
     board.remote.read(PID, &mut pid)?;
     let pid = u32::try_from(u64::from_ne_bytes(pid)).unwrap_or(0);
-    // What it does at first is over then.
+    // Warm up first.
     repeat(board, access, Pace::Mean, time / 4)?;
     let (start, before) = (Instant::now(), cpu_of_process(pid)?);
     let Figure { lost, .. } = repeat(board, access, Pace::Mean, time)?;

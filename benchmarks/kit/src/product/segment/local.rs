@@ -160,7 +160,7 @@ pub fn chain() -> Case {
     })
 }
 
-/// One copy of so many bytes from one place of memory to another, by `memcpy`: nanoseconds.
+/// One copy of this many bytes from one place of memory to another, by `memcpy`: nanoseconds.
 pub fn memcpy(bytes: usize) -> Case {
     copy(bytes, Unit::Nanoseconds)
 }

@@ -95,7 +95,7 @@ fn take_part(
     let board = Board::new(&transport)?;
     let line = if transport.local() == HostId(0) {
         let figure = importer::measure(&board, &counters, request);
-        // The other host waits for it also after an error, which counts more than one of this.
+        // Stop the other host even after an error; report the first error.
         let said = board.say_over();
         let line = serde_json::to_string(&figure?)?;
         said?;

@@ -11,15 +11,15 @@ use crate::measure::sampling::{CaseError, undisturbed};
 pub enum Access {
     /// None: the importer sleeps for a millisecond.
     Nothing,
-    /// Reads so many bytes.
+    /// Reads this many bytes.
     Read(usize),
-    /// Writes so many bytes, without waiting until they are there.
+    /// Writes this many bytes, without waiting until they are there.
     Write(usize),
-    /// Writes so many bytes, and waits for a fence.
+    /// Writes this many bytes, and waits for a fence.
     FencedWrite(usize),
-    /// Reads a block of so many bytes.
+    /// Reads a block of this many bytes.
     ReadBlock(usize),
-    /// Writes a block of so many bytes.
+    /// Writes a block of this many bytes.
     WriteBlock(usize),
     /// Adds to a word.
     FetchAdd,
@@ -27,7 +27,7 @@ pub enum Access {
     CompareSwap,
     /// Reads eight bytes, where the ones read before say.
     ReadChain,
-    /// Reads a record with so many bytes of payload.
+    /// Reads a record with this many bytes of payload.
     ReadRecord(usize),
 }
 
@@ -64,7 +64,7 @@ pub enum Plan {
     Repeat(Access),
     /// As `Repeat`, while the exporter sleeps.
     RepeatAsleep(Access),
-    /// Both write so many bytes to each other in turn, and poll for what the other writes: half a
+    /// Both write this many bytes to each other in turn, and poll for what the other writes: half a
     /// round trip in nanoseconds.
     OneWay(usize),
     /// As `OneWay`, with a word and a notification for which the other waits.

@@ -15,7 +15,7 @@ pub const HOST: Role = Role { name: "segment-host-shm", run: host };
 
 /// The second core, for host 0; unset for host 1.
 const CORE: &str = "BENCH_SEGMENT_CORE";
-/// What both hosts say that they are: they are one program.
+/// The build identity that both hosts present.
 const BUILD: [u8; 32] = [1; 32];
 
 /// Two hosts that share memory.

@@ -24,9 +24,10 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for a rack that must end, up to its last process, beside the time in which its threads
 /// wait for a processor.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a rack that has not ended by then is watched, and how long its threads may wait for a
-/// processor.
-const LATE: Duration = Duration::from_secs(8);
+/// How long a rack that has not ended by then is watched.
+const WATCH_LATE: Duration = Duration::from_secs(8);
+/// How long its threads may wait for a processor, at most.
+const MAX_STARVATION: Duration = Duration::from_secs(8);
 /// Polling interval.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -80,7 +81,7 @@ impl RunningRound {
             }
         }
         drop(sender);
-        // Those of a job are known, the others are reported by the rack.
+        // The pids of a job's hosts are known; other racks report theirs.
         let pids = (0..).zip(children.iter().map(Child::id));
         let hosts = if plan.over_tcp() { pids.collect() } else { BTreeMap::new() };
         // The others are reaped by their group.
@@ -260,7 +261,7 @@ impl RunningRound {
                 starvation.sample(now, self.members()?.iter().map(|process| process.pid));
                 self.report.starved = starvation.longest();
             }
-            if now > deadline + self.report.starved.min(LATE) {
+            if now > deadline + self.report.starved.min(MAX_STARVATION) {
                 let late = now - deadline + END_TIMEOUT;
                 for process in self.members()? {
                     let stacks = stacks_of(process.pid);
@@ -281,7 +282,7 @@ impl RunningRound {
     /// rather than for ever.
     fn watch_late_end(&mut self) -> io::Result<()> {
         let begin = Instant::now();
-        while begin.elapsed() < LATE {
+        while begin.elapsed() < WATCH_LATE {
             if self.report.leader.is_none() {
                 self.report.leader = self.leader.try_wait()?;
             }

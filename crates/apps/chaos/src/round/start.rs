@@ -41,8 +41,8 @@ fn command(plan: &Plan, folder: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Starts the processes of a job whose hosts are on machines of their own, as far as they know: they
-/// connect over TCP and TLS.
+/// Starts the processes of a job whose hosts behave as if each had its own machine: they connect over
+/// TCP and TLS.
 fn start_job(plan: &Plan, folder: &Path, descriptors: &str) -> io::Result<Vec<Child>> {
     let job = JobId(u128::from(plan.seed));
     let authority = JobAuthority::random(job).map_err(io::Error::other)?;

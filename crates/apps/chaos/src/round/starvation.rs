@@ -1,9 +1,9 @@
 //! [`Starvation`]: how long threads of a rack have waited for a processor.
 //!
-//! A rack must end soon after a kill, but it cannot end sooner than its threads run. On a machine whose
+//! A rack must end soon after a kill, but not before its threads get a processor. On a machine whose
 //! processors are busy with other programs, a runnable thread may wait a second for its turn. That
 //! also delays the end of the victim: a process that was killed keeps its connections, and its
-//! pidfd stays silent, until its last thread has had a processor once more. So the judge gives a rack
+//! pidfd stays silent, until its last thread has had a processor once more. So this process gives a rack
 //! the time that the thread which waited longest has waited.
 //!
 //! The kernel counts a wait when it ends. One that has not ended is found by samples: its thread is
@@ -41,8 +41,8 @@ impl Starvation {
         self.sampled.is_none_or(|sampled| now >= sampled + SAMPLE_INTERVAL)
     }
 
-    /// Takes a sample of all threads of the rack, which has these processes, and of this one: a judge
-    /// that waits for a processor sees the end late.
+    /// Takes a sample of all threads of the rack, which has these processes, and of this one: if
+    /// this process waits for a processor, it sees the end late.
     pub(super) fn sample(&mut self, now: Instant, processes: impl IntoIterator<Item = u32>) {
         let all = processes.into_iter().chain([std::process::id()]);
         self.note(now, all.flat_map(procfs::scheduling));

@@ -29,7 +29,7 @@ impl<P: Pair> Connection<P> {
 
     /// Bytes of payloads in `namespace` that wait because the peer has not taken earlier ones.
     pub(crate) fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.offers.waiting().bulk(namespace)
+        self.offers.waiting().bulk_bytes(namespace)
     }
 
     fn offer_more(&mut self) {

@@ -109,7 +109,7 @@ fn a_receiver_that_takes_nothing_is_sent_at_most_a_window() {
     ends.settle();
     assert_eq!(ends.come[&1].len(), 11, "a window of 1 MiB, and what fills it");
     assert_eq!(ends.come[&2].len(), 40, "not held up");
-    let waiting = ends.offers.waiting().bulk(Tag(0).namespace());
+    let waiting = ends.offers.waiting().bulk_bytes(Tag(0).namespace());
     assert_eq!(waiting, (40 - 11) * (LEN + WAITING_OVERHEAD), "the others wait");
     // A half of the window is granted at a time.
     (0..6).for_each(|tag| assert_eq!(ends.take(1), Some((tag, vec![0; LEN]))));
@@ -130,7 +130,7 @@ fn a_payload_larger_than_the_window_and_all_blocks_arrives() {
     ends.settle();
     assert_eq!(ends.take(0), Some((2, Vec::new())));
     assert!(ends.offers.is_quiet());
-    assert_eq!(ends.offers.waiting().bulk(Tag(0).namespace()), 0);
+    assert_eq!(ends.offers.waiting().bulk_bytes(Tag(0).namespace()), 0);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn a_sender_without_room_is_woken_when_there_is_some() {
     assert!(sender.is_waiting(), "100 bytes do not fit");
     sender.push(Frame::Notify(notice(1)), Vec::new());
     assert_eq!(sender.waiting().notifications(), 1);
-    assert_eq!(sender.waiting().bulk(Tag(1).namespace()), 100 + WAITING_OVERHEAD);
+    assert_eq!(sender.waiting().bulk_bytes(Tag(1).namespace()), 100 + WAITING_OVERHEAD);
     let progress = receiver.advance(&mut |_| ()).expect("a valid ring");
     assert!(progress.moved && progress.wake_sender);
     assert_eq!(sender.advance(), Ok(true));
@@ -44,7 +44,7 @@ fn a_sender_without_room_is_woken_when_there_is_some() {
         sender.advance().expect("a valid ring");
     }
     assert_eq!(sender.waiting().notifications(), 0);
-    assert_eq!(sender.waiting().bulk(Tag(1).namespace()), 0);
+    assert_eq!(sender.waiting().bulk_bytes(Tag(1).namespace()), 0);
 }
 
 /// A receiver consumes no more than was written, and takes nothing back.

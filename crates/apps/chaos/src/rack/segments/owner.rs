@@ -91,9 +91,10 @@ fn take_notifications(segment: &Segment, ledger: &mut Ledger) {
         ledger.operations += 1;
         let is_inside = told.offset.checked_add(told.len).is_some_and(|end| end <= LEN);
         let word = segment.at::<u64>(told.offset / 8).read();
-        expect(is_inside && told.from.0 < Plan::HOSTS && segment.notify() != Notify::Never, || {
-            format!("{segment:?} got {told:?}")
-        });
+        expect(
+            is_inside && told.from.0 < Plan::HOSTS && segment.notify_mode() != Notify::Never,
+            || format!("{segment:?} got {told:?}"),
+        );
         if FREE.contains(&(told.offset / 8)) {
             expect(word.as_ref().is_ok_and(|word| is_sealed(*word)), || {
                 format!("{segment:?} got {told:?}, where there is {word:x?}")
