@@ -11,7 +11,9 @@ use bench_kit::harness::Limit::AtMost;
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::sampling::{CaseError, Reading};
 use bench_kit::product::segment::cases::{Candidate, table_2, table_3};
-use bench_kit::product::segment::{Access, Counted, Host as Joined, Pace, Pair, Plan, run_host};
+use bench_kit::product::segment::{
+    Counted, Host as Joined, Pair, Plan, RemoteOp, Statistic, run_host,
+};
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use gossamer_job::JobId;
 use transport_api::{Carrier, HostId};
@@ -36,7 +38,7 @@ const NAMES: (JobId, [u8; 32]) = (JobId(1), [1; 32]);
 pub(crate) fn suites(hosts: &[Host; 2]) -> Vec<Suite> {
     let candidate = Candidate {
         pair: pair(hosts),
-        pace: Pace::Median,
+        statistic: Statistic::Median,
         is_strict: false,
         unit: Unit::Microseconds,
     };
@@ -104,22 +106,22 @@ fn access(candidate: &Candidate, hosts: &[Host; 2]) -> Suite {
     let mut suite = Suite::new("segment-rdma", about, Placement::Unpinned);
     for (name, plan, test) in [
         ("write, 8 bytes, one way", Plan::OneWay(8), Test::WriteLatency),
-        ("read, 8 bytes", Plan::Repeat(Access::Read(8)), Test::ReadLatency),
-        ("fetch_add", Plan::Repeat(Access::FetchAdd), Test::FetchAddLatency),
-        ("compare_swap", Plan::Repeat(Access::CompareSwap), Test::CompareSwapLatency),
+        ("read, 8 bytes", Plan::Repeat(RemoteOp::Read(8)), Test::ReadLatency),
+        ("fetch_add", Plan::Repeat(RemoteOp::FetchAdd), Test::FetchAddLatency),
+        ("compare_swap", Plan::Repeat(RemoteOp::CompareSwap), Test::CompareSwapLatency),
         ("write, 4 KiB, one way", Plan::OneWay(4096), Test::BlockWriteLatency),
-        ("read, 4 KiB", Plan::Repeat(Access::Read(4096)), Test::BlockReadLatency),
+        ("read, 4 KiB", Plan::Repeat(RemoteOp::Read(4096)), Test::BlockReadLatency),
     ] {
         suite.push(peer(hosts, test, Unit::Microseconds));
         let case = candidate.duration(format!("gossamer/{name}"), plan);
         suite.push(case.beside(Peer::case(test.text())));
     }
-    let fenced = Plan::Repeat(Access::FencedWrite(8));
+    let fenced = Plan::Repeat(RemoteOp::FencedWrite(8));
     let fenced = candidate.duration("gossamer/write and fence, 8 bytes", fenced);
     suite.push(fenced.beside(Peer::case(Test::ReadLatency.text())));
     suite.push(peer(hosts, Test::WriteBandwidth, Unit::GigabytesPerSecond));
-    let blocks = Candidate { pace: Pace::Mean, ..candidate.clone() };
-    let plan = Plan::Repeat(Access::WriteBlock(4096));
+    let blocks = Candidate { statistic: Statistic::Mean, ..candidate.clone() };
+    let plan = Plan::Repeat(RemoteOp::WriteBlock(4096));
     let blocks = blocks.throughput("gossamer/write_block, 4 KiB", 4096, plan);
     suite.push(blocks.beside(Peer::case(Test::WriteBandwidth.text())));
     suite
@@ -138,19 +140,18 @@ fn counts(candidate: &Candidate) -> Suite {
                  brings a fence";
     let mut suite = Suite::new("segment-rdma-counts", about, Placement::Unpinned);
     let one = Bar::value(AtMost(1.0));
-    for (name, access, bar) in [
-        ("read, 8 bytes", Access::Read(8), Some(one)),
-        ("write, 8 bytes", Access::Write(8), Some(one)),
-        ("fetch_add", Access::FetchAdd, Some(one)),
-        ("compare_swap", Access::CompareSwap, Some(one)),
-        ("read, 4 KiB", Access::Read(4096), Some(one)),
-        ("write, 4 KiB", Access::Write(4096), None),
-        ("write and fence, 8 bytes", Access::FencedWrite(8), None),
+    for (name, op, bar) in [
+        ("read, 8 bytes", RemoteOp::Read(8), Some(one)),
+        ("write, 8 bytes", RemoteOp::Write(8), Some(one)),
+        ("fetch_add", RemoteOp::FetchAdd, Some(one)),
+        ("compare_swap", RemoteOp::CompareSwap, Some(one)),
+        ("read, 4 KiB", RemoteOp::Read(4096), Some(one)),
+        ("write, 4 KiB", RemoteOp::Write(4096), None),
+        ("write and fence, 8 bytes", RemoteOp::FencedWrite(8), None),
     ] {
-        let requests = Plan::WorkRequests(access);
+        let requests = Plan::WorkRequests(op);
         let requests = candidate.count(format!("gossamer/{name}, work requests"), requests);
-        let doorbells =
-            candidate.count(format!("gossamer/{name}, doorbells"), Plan::Doorbells(access));
+        let doorbells = candidate.count(format!("gossamer/{name}, doorbells"), Plan::Doorbells(op));
         for case in [requests, doorbells] {
             suite.push(match bar {
                 Some(bar) => case.bar_value(bar),
@@ -165,15 +166,15 @@ fn owner(candidate: &Candidate) -> Suite {
     let about = "CPU time of the process that owns a segment, while another uses it; what it takes \
                  when nothing is done is the carrier's heartbeat";
     let mut suite = Suite::new("segment-rdma-owner", about, Placement::Unpinned);
-    let nothing = candidate.owner_cpu("gossamer/nothing is done", Access::Nothing);
+    let nothing = candidate.owner_cpu("gossamer/nothing is done", RemoteOp::Nothing);
     let peer = Peer::case(nothing.name());
     suite.push(nothing);
-    for (name, access) in [
-        ("read, 8 bytes", Access::Read(8)),
-        ("write, 8 bytes", Access::Write(8)),
-        ("fetch_add", Access::FetchAdd),
+    for (name, op) in [
+        ("read, 8 bytes", RemoteOp::Read(8)),
+        ("write, 8 bytes", RemoteOp::Write(8)),
+        ("fetch_add", RemoteOp::FetchAdd),
     ] {
-        let case = candidate.owner_cpu(format!("gossamer/{name}"), access);
+        let case = candidate.owner_cpu(format!("gossamer/{name}"), op);
         suite.push(case.beside(peer.clone()));
     }
     suite

@@ -10,7 +10,7 @@ use bench_kit::harness::Limit::AtMost;
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
 use bench_kit::product::segment::cases::{Candidate, table_2, table_3};
-use bench_kit::product::segment::{Access, Host, Pace, Pair, Plan, local, run_host};
+use bench_kit::product::segment::{Host, Pair, Plan, RemoteOp, Statistic, local, run_host};
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use bench_kit::ucx::{Run, Test};
 use transport_tcp::TcpTransport;
@@ -34,7 +34,12 @@ pub(crate) fn suites() -> Vec<Suite> {
 }
 
 fn candidate(security: Security) -> Candidate {
-    Candidate { pair: pair(security), pace: Pace::Mean, is_strict: true, unit: Unit::Microseconds }
+    Candidate {
+        pair: pair(security),
+        statistic: Statistic::Mean,
+        is_strict: true,
+        unit: Unit::Microseconds,
+    }
 }
 
 /// Two hosts that join over TCP.
@@ -112,8 +117,8 @@ fn access() -> Suite {
             let candidate = candidate(security);
             let plans = [
                 ("write, one way", Plan::OneWay(bytes)),
-                ("write and fence", Plan::Repeat(Access::FencedWrite(bytes))),
-                ("read", Plan::Repeat(Access::Read(bytes))),
+                ("write and fence", Plan::Repeat(RemoteOp::FencedWrite(bytes))),
+                ("read", Plan::Repeat(RemoteOp::Read(bytes))),
             ];
             for ((what, plan), peer) in plans.into_iter().zip(peers.clone()) {
                 let name = format!("gossamer/{what}, {size}{}", security.text());
@@ -127,13 +132,13 @@ fn access() -> Suite {
         }
     }
     let candidate = candidate(Security::Off);
-    for (test, name, access) in [
-        (Test::FetchAdd, "fetch_add", Access::FetchAdd),
-        (Test::CompareSwap, "compare_swap", Access::CompareSwap),
+    for (test, name, op) in [
+        (Test::FetchAdd, "fetch_add", RemoteOp::FetchAdd),
+        (Test::CompareSwap, "compare_swap", RemoteOp::CompareSwap),
     ] {
         let peer = ucx(format!("ucx/{}", test.name()), [(test, 8)]);
         let name = format!("gossamer/{name}");
-        let case = candidate.duration(name, Plan::Repeat(access)).beside(Peer::case(peer.name()));
+        let case = candidate.duration(name, Plan::Repeat(op)).beside(Peer::case(peer.name()));
         suite.push(peer);
         suite.push(case);
     }

@@ -109,7 +109,8 @@ impl Transport for Mixed {
         let both = region.keep::<Both>().filter(is_ours).ok_or(RegionError::Foreign(key))?;
         RegionError::check_reexport(key, (&both.first, &access), self.hosts())?;
         // Over TCP first: if the other fails, dropping this leaves no operation under way. The other
-        // way round, hosts that map the memory could have started operations that no revocation waits for.
+        // way round, hosts that map the memory could have started operations that no revocation
+        // waits for.
         let far = self.far.export_memory(key, region.memory().clone(), access.clone())?;
         let near = self.near.reexport(&both.near, access)?;
         Ok(self.both(near, far, both.first.clone()))
@@ -267,8 +268,8 @@ mod tests {
         gossamer_segment::conformance!(rack);
     }
 
-    /// Memory that only one of the transports could export again was exported by none: no revocation waits
-    /// for what hosts begin meanwhile.
+    /// Memory that only one of the transports could export again was exported by none: no revocation
+    /// waits for what hosts begin meanwhile.
     #[test]
     fn memory_is_exported_again_on_both_or_on_neither() {
         let hosts = hosts([[0, 1], [2, 3]], 1);

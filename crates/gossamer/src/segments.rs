@@ -18,8 +18,8 @@ use crate::worker;
 ///         let prices = segments.open("prices").unwrap();
 ///         prices.at::<u64>(3).write_notify(&70).unwrap();
 ///     });
-///     let told = owner.notified().unwrap(); // parks this fiber
-///     assert_eq!((told.offset, told.len), (24, 8));
+///     let notification = owner.notified().unwrap(); // parks this fiber
+///     assert_eq!((notification.offset, notification.len), (24, 8));
 ///     assert_eq!(RemoteSegment::open("prices").unwrap().at::<u64>(3).read().unwrap(), 70);
 ///     while !outside.is_finished() {
 ///         gossamer::yield_now();

@@ -120,15 +120,15 @@ fn tasks_use_segments() {
                 });
                 let sum = owner.apply(|owner| owner.at::<u64>(128).read().unwrap());
                 assert_eq!(sum, 20);
-                let mut told = None;
+                let mut notification = None;
                 common::wait_until("a notification", || {
-                    told = owner.apply(|owner| {
-                        let told = owner.notifications().try_next().unwrap()?;
-                        Some((told.from.0, told.offset, told.len))
+                    notification = owner.apply(|owner| {
+                        let notification = owner.notifications().try_next().unwrap()?;
+                        Some((notification.from.0, notification.offset, notification.len))
                     });
-                    told.is_some()
+                    notification.is_some()
                 });
-                assert_eq!(told, Some((0, 4096, 300_000)), "at {host}");
+                assert_eq!(notification, Some((0, 4096, 300_000)), "at {host}");
             })
             .unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
         }

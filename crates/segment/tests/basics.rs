@@ -27,8 +27,11 @@ fn one_host_writes_and_another_reads() {
             let attached = owner.attach(0).expect("attached");
             let segment = owner.builder("prices").len(4096).export().expect("a segment");
             exported.send(()).unwrap();
-            let told = segment.notified().expect("a notification");
-            assert_eq!((told.from.0, told.offset, told.len, told.missed), (1, 16, 8, 0));
+            let notification = segment.notified().expect("a notification");
+            assert_eq!(
+                (notification.from.0, notification.offset, notification.len, notification.missed),
+                (1, 16, 8, 0)
+            );
             assert_eq!(segment.at::<u64>(2).read().unwrap(), 77);
             segment.at(3).write(&5u64).unwrap();
             while is_done.try_recv().is_err() {

@@ -45,8 +45,8 @@ fn callbacks_use_segments_and_drop_their_own() {
                     if me == 0 {
                         other.at::<u64>(0).write_notify(&1).expect("a write");
                     }
-                    notifications.set_callback(move |told| {
-                        assert_eq!((told.offset, told.len), (0, 8));
+                    notifications.set_callback(move |notification| {
+                        assert_eq!((notification.offset, notification.len), (0, 8));
                         let mut own = own.lock().unwrap();
                         let Some(segment) = &*own else { return };
                         let word = segment.at::<u64>(0).read().expect("a word");
@@ -79,23 +79,23 @@ fn a_callback_that_waits_panics_and_is_called_no_more() {
             scope.spawn(move || {
                 let attached = hosts[1].segments.attach(0).expect("attached");
                 let _peers = hosts[1].segments.builder("peers").len(8).export().expect("one");
-                let told = hosts[1].segments.options().timeout(Duration::from_secs(30));
-                let told = told.open("told").expect("a segment");
+                let remote = hosts[1].segments.options().timeout(Duration::from_secs(30));
+                let remote = remote.open("notified").expect("a segment");
                 is_ready.recv().unwrap();
                 for word in [1, 2] {
-                    told.at::<u64>(0).write_notify(&word).expect("a write");
+                    remote.at::<u64>(0).write_notify(&word).expect("a write");
                 }
                 while is_done.try_recv().is_err() {
                     attached.park(Duration::from_millis(1));
                 }
             });
             let _attached = hosts[0].segments.attach(0).expect("attached");
-            let segment = export(&hosts[0], "told");
+            let segment = export(&hosts[0], "notified");
             let peers = hosts[0].segments.options().timeout(Duration::from_secs(30));
             let peers = peers.open("peers").expect("a segment");
             let (sender, received) = mpsc::channel();
-            segment.notifications().set_callback(move |told| {
-                sender.send(told).expect("a receiver");
+            segment.notifications().set_callback(move |notification| {
+                sender.send(notification).expect("a receiver");
                 let _ = peers.fence();
             });
             ready.send(()).unwrap();
@@ -119,15 +119,15 @@ fn a_callback_cannot_pile_up_writes() {
             scope.spawn(move || {
                 let attached = user.segments.attach(0).expect("attached");
                 let _peers = user.segments.builder("peers").len(64 << 10).export().expect("one");
-                let told = user.segments.options().timeout(Duration::from_secs(30));
-                let told = told.open("told").expect("a segment");
-                told.at::<u64>(0).write_notify(&1).expect("a write");
+                let remote = user.segments.options().timeout(Duration::from_secs(30));
+                let remote = remote.open("notified").expect("a segment");
+                remote.at::<u64>(0).write_notify(&1).expect("a write");
                 // It takes nothing until then.
                 is_done.recv().unwrap();
                 attached.poll();
             });
             let attached = owner.segments.attach(0).expect("attached");
-            let segment = export(owner, "told");
+            let segment = export(owner, "notified");
             let peers = owner.segments.options().timeout(Duration::from_secs(30));
             let peers = peers.open("peers").expect("a segment");
             segment.notifications().set_callback(move |_| {
@@ -160,7 +160,7 @@ fn in_callback<R: Send + 'static>(
         let peer = scope.spawn(move || {
             let attached = user.segments.attach(0).expect("attached");
             let peers = export(user, "peers");
-            open(user, "told").at::<u64>(0).write_notify(&1).expect("a write");
+            open(user, "notified").at::<u64>(0).write_notify(&1).expect("a write");
             let expected: u64 = loop {
                 match is_expected.try_recv() {
                     Ok(expected) => break expected,
@@ -176,7 +176,7 @@ fn in_callback<R: Send + 'static>(
             assert_eq!(peers.notifications().try_next().expect("a segment"), None);
         });
         let attached = owner.segments.attach(0).expect("attached");
-        let segment = export(owner, "told");
+        let segment = export(owner, "notified");
         let peers = open(owner, "peers");
         let (sender, result) = mpsc::channel();
         let (there, mut callback) = (peers.clone(), Some(callback));
@@ -199,7 +199,7 @@ fn in_callback<R: Send + 'static>(
     });
 }
 
-/// When no more notifications may be in flight, nothing is done, and the callback is told so.
+/// When no more notifications may be in flight, nothing is done, and the callback gets an error.
 #[test]
 fn a_callback_changes_no_word_of_which_it_cannot_notify() {
     bounded(|| {
@@ -261,13 +261,13 @@ fn a_peer_keeps_notifying(hosts: &[Host], serve: fn(&Host, mpsc::Sender<Segment>
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let _attached = user.segments.attach(0).expect("attached");
-            let told = open(user, "told");
+            let remote = open(user, "notified");
             let mut sent = 0;
             while !is_set.load(Ordering::Relaxed) {
-                told.at::<u64>(0).write_notify(&sent).expect("a write");
+                remote.at::<u64>(0).write_notify(&sent).expect("a write");
                 sent += 1;
             }
-            told.fence().expect("all have arrived");
+            remote.fence().expect("all have arrived");
             sent
         });
         let (exported, is_exported) = mpsc::channel();
@@ -277,10 +277,10 @@ fn a_peer_keeps_notifying(hosts: &[Host], serve: fn(&Host, mpsc::Sender<Segment>
         let first = segment.notified().expect("a notification");
         // By then many wait.
         thread::sleep(Duration::from_millis(100));
-        segment.notifications().set_callback(move |told| {
+        segment.notifications().set_callback(move |notification| {
             // Slower than the peer.
             thread::sleep(Duration::from_micros(20));
-            taken.send(1 + told.missed).expect("a receiver");
+            taken.send(1 + notification.missed).expect("a receiver");
         });
         is_set.store(true, Ordering::Relaxed);
         let sent: u64 = writer.join().expect("no panic");
@@ -298,7 +298,7 @@ fn a_peer_cannot_keep_a_callback_running() {
     on_each(2, 2, |hosts| {
         a_peer_keeps_notifying(hosts, |owner, exported, is_over| {
             let _server = owner.segments.serve(1).expect("a server");
-            exported.send(export(owner, "told")).expect("a receiver");
+            exported.send(export(owner, "notified")).expect("a receiver");
             while !is_over.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -311,7 +311,7 @@ fn the_next_turn_of_a_callback_comes_with_a_poll() {
     on_each(2, 2, |hosts| {
         a_peer_keeps_notifying(hosts, |owner, exported, is_over| {
             let attached = owner.segments.attach(1).expect("attached");
-            exported.send(export(owner, "told")).expect("a receiver");
+            exported.send(export(owner, "notified")).expect("a receiver");
             while !is_over.load(Ordering::Relaxed) {
                 attached.park(Duration::from_secs(1));
             }

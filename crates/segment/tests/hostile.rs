@@ -96,18 +96,18 @@ fn a_late_notification_is_no_violation() {
             scope.spawn(move || {
                 let attached = user.segments.attach(0).expect("attached");
                 let options = user.segments.options().timeout(PATIENCE);
-                let remote = options.clone().open("told").expect("a segment");
+                let remote = options.clone().open("notified").expect("a segment");
                 step.store(1, Ordering::Release);
                 poll_until(&attached, || step.load(Ordering::Acquire) >= 2);
                 remote.write_notify(4000, &[7; 8]).expect("a write");
                 step.store(3, Ordering::Release);
                 poll_until(&attached, || step.load(Ordering::Acquire) >= 4);
-                let remote = options.uncached().open("told").expect("a segment");
+                let remote = options.uncached().open("notified").expect("a segment");
                 remote.write_notify(8, &[7; 8]).expect("a write");
                 poll_until(&attached, || step.load(Ordering::Acquire) >= 5);
             });
             let attached = hosts[0].segments.attach(0).expect("attached");
-            let export = |len| hosts[0].segments.builder("told").len(len).export();
+            let export = |len| hosts[0].segments.builder("notified").len(len).export();
             let segment = export(4096).expect("a segment");
             poll_until(&attached, || at(1));
             step.store(2, Ordering::Release);
@@ -118,8 +118,9 @@ fn a_late_notification_is_no_violation() {
             drop(segment);
             let segment = export(64).expect("a segment");
             step.store(4, Ordering::Release);
-            let told = segment.notified_timeout(PATIENCE).expect("a segment").expect("a peer");
-            assert_eq!((told.from, told.offset), (HostId(1), 8));
+            let notification =
+                segment.notified_timeout(PATIENCE).expect("a segment").expect("a peer");
+            assert_eq!((notification.from, notification.offset), (HostId(1), 8));
             step.store(5, Ordering::Release);
         });
     });
@@ -262,13 +263,13 @@ fn false_registry_entries_are_errors() {
 #[test]
 fn false_notifications_end_only_their_sender() {
     let lies: [fn(&mut dyn Lane, &RemoteRegion, &RemoteRegion); 3] = [
-        |lane, told, _| {
+        |lane, notified, _| {
             let nothing = SharedBytes::heap(8).slice(0, 0);
-            lane.write_notify(told, 64, &nothing, 0, u32::MAX).expect("a notification");
+            lane.write_notify(notified, 64, &nothing, 0, u32::MAX).expect("a notification");
         },
-        |lane, told, _| {
+        |lane, notified, _| {
             let nothing = SharedBytes::heap(8).slice(0, 0);
-            lane.write_notify(told, 60, &nothing, 0, 5).expect("a notification");
+            lane.write_notify(notified, 60, &nothing, 0, 5).expect("a notification");
         },
         |lane, _, unknown| {
             let word = SharedBytes::heap(8);
@@ -293,14 +294,15 @@ fn false_notifications_end_only_their_sender() {
                             transport.import(HostId(0), key, PATIENCE).expect("a region")
                         };
                         let unknown = RegionKey::new(Namespace::SEGMENTS, 1 << 40);
-                        let (told, unknown) = (import(FIRST), import(unknown));
-                        lie(&mut *liar.lane, &told, &unknown);
+                        let (notified, unknown) = (import(FIRST), import(unknown));
+                        lie(&mut *liar.lane, &notified, &unknown);
                         liar.lane.flush().expect("a peer");
                         liar.serve(is_over, |_, _| ());
                     });
                     let _ends = Ends(is_over);
                     let attached = hosts[0].segments.attach(0).expect("attached");
-                    let segment = hosts[0].segments.builder("told").len(64).export().expect("one");
+                    let segment =
+                        hosts[0].segments.builder("notified").len(64).export().expect("one");
                     let key = RegionKey::new(Namespace::SEGMENTS, 1 << 40);
                     let _unknown = hosts[0].transport.export(key, 64, Rights::ALL.into());
                     is_ready.store(true, Ordering::Release);
@@ -314,10 +316,10 @@ fn false_notifications_end_only_their_sender() {
                         }
                     }
                     assert_eq!(segment.notifications().try_next().expect("a segment"), None);
-                    let own = hosts[0].segments.options().host(HostId(0)).open("told");
+                    let own = hosts[0].segments.options().host(HostId(0)).open("notified");
                     own.expect("its own").at::<u64>(1).write_notify(&5).expect("a write");
-                    let told = segment.notified().expect("a notification");
-                    assert_eq!((told.from, told.offset), (HostId(0), 8));
+                    let notification = segment.notified().expect("a notification");
+                    assert_eq!((notification.from, notification.offset), (HostId(0), 8));
                 });
             });
         }

@@ -50,11 +50,11 @@ impl Drop for Ends {
     }
 }
 
-/// Exports "told" at host 1, whose thread polls until the writer is ready, then takes nothing until
-/// that waits, and then takes all notifications.
+/// Exports "notified" at host 1, whose thread polls until the writer is ready, then takes nothing
+/// until that waits, and then takes all notifications.
 fn sleepy_owner(host: &Host, steps: &Steps, faults: &Faults) {
     let attached = host.segments.attach(0).expect("attached");
-    let segment = host.segments.builder("told").len(64).export().expect("a segment");
+    let segment = host.segments.builder("notified").len(64).export().expect("a segment");
     poll_until(&attached, || steps.is_ready.load(Ordering::Acquire));
     while most(faults) < LIMIT {
         thread::yield_now();
@@ -89,12 +89,12 @@ fn a_thread_that_notifies_an_owner_that_sleeps_keeps_little() {
     for rack in [shm, tcp] {
         notify_many(rack, |user, steps| {
             let attached = user.segments.attach(0).expect("attached");
-            let told = open(user, "told");
+            let remote = open(user, "notified");
             steps.is_ready.store(true, Ordering::Release);
             for word in 0..MANY {
-                told.at::<u64>(word % 8).write_notify(&7).expect("a write");
+                remote.at::<u64>(word % 8).write_notify(&7).expect("a write");
             }
-            told.fence().expect("it is there");
+            remote.fence().expect("it is there");
             // What is held back moves while this polls.
             poll_until(&attached, || steps.is_taken.load(Ordering::Acquire));
         });
@@ -108,19 +108,19 @@ fn fibers_that_notify_an_owner_that_sleeps_keep_little() {
         notify_many(rack, |user, steps| {
             let there = user.clone();
             in_fiber(user, 0, move || {
-                let told = open(&there, "told");
+                let remote = open(&there, "notified");
                 steps.is_ready.store(true, Ordering::Release);
                 let writer = || {
-                    let told = told.clone();
+                    let remote = remote.clone();
                     fiber::spawn_local(move || {
                         for word in 0..MANY / FIBERS {
-                            told.at::<u64>(word % 8).write_notify(&7).expect("a write");
+                            remote.at::<u64>(word % 8).write_notify(&7).expect("a write");
                         }
                     })
                 };
                 let fibers: Vec<_> = (0..FIBERS).map(|_| writer()).collect();
                 fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
-                told.fence().expect("it is there");
+                remote.fence().expect("it is there");
                 while !steps.is_taken.load(Ordering::Acquire) {
                     fiber::sleep(Duration::from_millis(1));
                 }
@@ -138,7 +138,8 @@ fn ends_with(rack: fn(u32, u32) -> Vec<Host>, end: fn(&Host, gossamer_segment::S
     thread::scope(|scope| {
         scope.spawn(|| {
             let attached = hosts[1].segments.attach(0).expect("attached");
-            let segment = hosts[1].segments.builder("told").len(64).export().expect("a segment");
+            let segment =
+                hosts[1].segments.builder("notified").len(64).export().expect("a segment");
             poll_until(&attached, || is_ready.load(Ordering::Acquire));
             let is_over = || is_over.load(Ordering::Acquire);
             while most(&faults) < LIMIT && !is_over() {
@@ -151,9 +152,9 @@ fn ends_with(rack: fn(u32, u32) -> Vec<Host>, end: fn(&Host, gossamer_segment::S
         });
         let _ends = Ends(is_over.clone());
         let _attached = user.segments.attach(0).expect("attached");
-        let told = open(&user, "told");
+        let remote = open(&user, "notified");
         is_ready.store(true, Ordering::Release);
-        let error = (0..MANY).find_map(|_| told.at::<u64>(0).write_notify(&7).err());
+        let error = (0..MANY).find_map(|_| remote.at::<u64>(0).write_notify(&7).err());
         let error = error.expect("an error: the owner takes none");
         assert_eq!(most(&faults), LIMIT);
         match error {
@@ -192,20 +193,20 @@ fn a_callback_cannot_pile_up_notifications() {
             scope.spawn(move || {
                 let attached = user.segments.attach(0).expect("attached");
                 let peers = user.segments.builder("peers").len(64).export().expect("a segment");
-                let told = open(user, "told");
+                let remote = open(user, "notified");
                 poll_until(&attached, || step.load(Ordering::Acquire) >= 1);
                 // It takes nothing from here on.
                 while step.load(Ordering::Acquire) < 2 {
                     thread::yield_now();
                 }
-                told.at::<u64>(0).write_notify(&1).expect("a write");
+                remote.at::<u64>(0).write_notify(&1).expect("a write");
                 while step.load(Ordering::Acquire) < 3 {
                     thread::yield_now();
                 }
                 assert_eq!(peers.at::<u64>(1).read().expect("inside"), 0, "an atomic took effect");
             });
             let attached = owner.segments.attach(0).expect("attached");
-            let segment = owner.segments.builder("told").len(64).export().expect("a segment");
+            let segment = owner.segments.builder("notified").len(64).export().expect("a segment");
             let peers = open(&owner, "peers");
             step.store(1, Ordering::Release);
             while most(&faults) < LIMIT {

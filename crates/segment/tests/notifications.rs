@@ -36,9 +36,12 @@ fn write_from(user: &Host, name: &str, words: usize) {
     remote.fence().expect("all have arrived");
 }
 
-fn check(segment: &Segment, number: usize, told: Notification) {
+fn check(segment: &Segment, number: usize, notification: Notification) {
     let at = number % 16;
-    assert_eq!((told.from.0, told.offset, told.len, told.missed), (1, 8 * at, 8, 0));
+    assert_eq!(
+        (notification.from.0, notification.offset, notification.len, notification.missed),
+        (1, 8 * at, 8, 0)
+    );
     let word = segment.at::<u64>(at).read().expect("inside");
     assert!(word >= number as u64, "notified of {number}, found {word}");
 }
@@ -47,9 +50,9 @@ fn check(segment: &Segment, number: usize, told: Notification) {
 /// take all its notifications while host 1 writes.
 fn owner_takes(hosts: &[Host], take: impl FnOnce(&Host, Segment)) {
     thread::scope(|scope| {
-        scope.spawn(|| write_from(&hosts[1], "told", NOTES));
+        scope.spawn(|| write_from(&hosts[1], "notified", NOTES));
         let _server = hosts[0].segments.serve(1).expect("a server");
-        take(&hosts[0], export(&hosts[0], "told"));
+        take(&hosts[0], export(&hosts[0], "notified"));
     });
 }
 
@@ -82,9 +85,9 @@ fn an_attached_thread_waits_while_another_one_polls() {
 fn an_attached_thread_polls_while_it_waits() {
     on_each(2, 1, |hosts| {
         thread::scope(|scope| {
-            scope.spawn(|| write_from(&hosts[1], "told", NOTES));
+            scope.spawn(|| write_from(&hosts[1], "notified", NOTES));
             let _attached = hosts[0].segments.attach(0).expect("attached");
-            let segment = export(&hosts[0], "told");
+            let segment = export(&hosts[0], "notified");
             for number in 1..=NOTES {
                 check(&segment, number, segment.notified().expect("a notification"));
             }
@@ -98,20 +101,21 @@ fn an_attached_thread_polls_while_it_waits() {
 fn fibers_wait() {
     on_each(2, 1, |hosts| {
         thread::scope(|scope| {
-            scope.spawn(|| write_from(&hosts[1], "told", NOTES));
+            scope.spawn(|| write_from(&hosts[1], "notified", NOTES));
             let owner = hosts[0].clone();
             in_fiber(&hosts[0], 0, move || {
-                let segment = Rc::new(export(&owner, "told"));
+                let segment = Rc::new(export(&owner, "notified"));
                 let taken = Rc::new(Cell::new(0));
                 // Two fibers whose waits time out again and again.
                 let fibers = [200, 7000].map(|micros| {
                     let (segment, taken) = (segment.clone(), taken.clone());
                     fiber::spawn_local(move || {
                         while taken.get() < NOTES {
-                            let told = segment.notified_timeout(Duration::from_micros(micros));
-                            if let Some(told) = told.expect("a segment") {
+                            let notification =
+                                segment.notified_timeout(Duration::from_micros(micros));
+                            if let Some(notification) = notification.expect("a segment") {
                                 taken.set(taken.get() + 1);
-                                check(&segment, taken.get(), told);
+                                check(&segment, taken.get(), notification);
                             }
                         }
                     })
@@ -129,8 +133,8 @@ fn a_callback_takes_notifications() {
     on_each(2, 2, |hosts| {
         owner_takes(hosts, |_, segment| {
             let (sender, received) = mpsc::channel();
-            let told = move |told| sender.send(told).expect("a receiver");
-            segment.notifications().set_callback(told);
+            let send = move |notification| sender.send(notification).expect("a receiver");
+            segment.notifications().set_callback(send);
             for number in 1..=NOTES {
                 check(&segment, number, received.recv().expect("a notification"));
             }
@@ -147,9 +151,9 @@ fn the_file_descriptor_is_readable() {
             while number < NOTES {
                 rustix::event::poll(&mut [PollFd::new(&notifications, PollFlags::IN)], None)
                     .expect("a poll");
-                while let Some(told) = notifications.try_next().expect("a segment") {
+                while let Some(notification) = notifications.try_next().expect("a segment") {
                     number += 1;
-                    check(&segment, number, told);
+                    check(&segment, number, notification);
                 }
             }
         });
@@ -171,12 +175,13 @@ fn a_task_of_tokio_waits() {
                 while number < NOTES {
                     let next = notifications.next();
                     // A cancelled wait loses no notification.
-                    let Ok(told) = tokio::time::timeout(Duration::from_micros(300), next).await
+                    let Ok(notification) =
+                        tokio::time::timeout(Duration::from_micros(300), next).await
                     else {
                         continue;
                     };
                     number += 1;
-                    check(&segment, number, told.expect("a notification"));
+                    check(&segment, number, notification.expect("a notification"));
                 }
                 let ends = tokio::spawn(segment.notifications().next());
                 tokio::task::yield_now().await;
@@ -197,8 +202,8 @@ fn each_notification_goes_to_one_of_several_waiters() {
                 for _ in 0..3 {
                     let (taken, notifications) = (&taken, segment.notifications());
                     scope.spawn(move || {
-                        while let Ok(told) = notifications.wait() {
-                            taken.lock().unwrap().push(told.offset / 8);
+                        while let Ok(notification) = notifications.wait() {
+                            taken.lock().unwrap().push(notification.offset / 8);
                         }
                     });
                 }
@@ -220,7 +225,7 @@ fn each_notification_goes_to_one_of_several_waiters() {
 fn the_end_of_the_segment_wakes_all_waiters() {
     on_each(1, 2, |hosts| {
         let _server = hosts[0].segments.serve(1).expect("a server");
-        let segment = export(&hosts[0], "told");
+        let segment = export(&hosts[0], "notified");
         let waiting = Arc::new(Mutex::new(0));
         thread::scope(|scope| {
             let there = waiting.clone();
@@ -254,7 +259,7 @@ fn the_end_of_the_segment_wakes_all_waiters() {
 fn the_end_of_the_rack_wakes_threads_that_are_not_attached() {
     on_each(1, 1, |hosts| {
         let server = hosts[0].segments.serve(0).expect("a server");
-        let segment = export(&hosts[0], "told");
+        let segment = export(&hosts[0], "notified");
         let notifications = segment.notifications();
         thread::scope(|scope| {
             scope.spawn(|| {

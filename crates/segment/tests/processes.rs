@@ -147,8 +147,11 @@ mod test {
         let answers = place.open("answers");
         let own = place.segments.local().0 as usize;
         for _ in 0..ROUNDS {
-            let told = question.notified().expect("a notification");
-            assert_eq!((told.from, told.offset, told.len), (HostId(0), 0, 8));
+            let notification = question.notified().expect("a notification");
+            assert_eq!(
+                (notification.from, notification.offset, notification.len),
+                (HostId(0), 0, 8)
+            );
             let number = question.at::<u64>(0).read().expect("a word");
             answers.fetch_add(0, 1).expect("an addition");
             answers.at::<u64>(own).write_notify(&(number + 1)).expect("a write");
@@ -195,9 +198,9 @@ mod test {
         let begun = segment.notified().expect("a notification");
         assert_eq!(begun.offset, 0);
         let begin = time_of_process();
-        let told = segment.notified().expect("a notification");
+        let notification = segment.notified().expect("a notification");
         let took = time_of_process() - begin;
-        assert_eq!((told.offset, told.len, told.missed), (8, 8, 0));
+        assert_eq!((notification.offset, notification.len, notification.missed), (8, 8, 0));
         assert_eq!(segment.at::<u64>(0).read().expect("a word"), WRITES);
         // At a tenth of a microsecond for each write it would use twice as much.
         assert!(took < Duration::from_millis(50), "it used {took:?} while others wrote");

@@ -193,8 +193,8 @@ fn records_are_read_and_written_over_lanes_too() {
         let remote = open(&hosts[0]);
         let mut record = remote.record_at_byte::<Value>(AT).expect("inside");
         assert_eq!(record.write(&value(1)).expect("a write"), 1);
-        let told = segment.notified().expect("a notification");
-        assert_eq!((told.offset, told.len), (AT, Record::<Value>::BYTES));
+        let notification = segment.notified().expect("a notification");
+        assert_eq!((notification.offset, notification.len), (AT, Record::<Value>::BYTES));
         assert_eq!(record.read().expect("a read"), Some((1, value(1))));
         // More than one operation.
         type Large = [u64; 16 << 10];

@@ -35,8 +35,8 @@ fn an_operation_that_waits_does_not_block_the_thread() {
         later.at::<u64>(2).write_notify_async(71).await.expect("a write");
         later.fence_async().await.expect("a fence");
         assert_eq!(segment.at::<u64>(1).read().expect("a word"), 70);
-        let told = segment.notified().expect("it was notified");
-        assert_eq!((told.from, told.offset, told.len), (HostId(1), 16, 8));
+        let notification = segment.notified().expect("it was notified");
+        assert_eq!((notification.from, notification.offset, notification.len), (HostId(1), 16, 8));
         assert_eq!(later.at::<u64>(1).read_async().await.expect("a read"), 70);
         assert_eq!(later.compare_swap_async(8, 70, 75).await.expect("a swap"), 70);
         assert_eq!(later.fetch_add_async(8, 5).await.expect("an addition"), 75);

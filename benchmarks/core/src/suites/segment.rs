@@ -9,7 +9,7 @@ use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::latency::one_way_ns;
 use bench_kit::measure::sampling::Reading;
 use bench_kit::product::segment::cases::{Candidate, WAKE_UP_TIME, table_2, table_3};
-use bench_kit::product::segment::{Access, Pace, Plan, Wait, local, shm};
+use bench_kit::product::segment::{Plan, RemoteOp, Statistic, Wait, local, shm};
 use bench_kit::ucx::{self, Test};
 
 /// How long CPU time is observed.
@@ -30,7 +30,7 @@ pub(crate) fn suites() -> Vec<Suite> {
 }
 
 fn candidate(unit: Unit) -> Candidate {
-    Candidate { pair: shm::pair(), pace: Pace::Mean, is_strict: true, unit }
+    Candidate { pair: shm::pair(), statistic: Statistic::Mean, is_strict: true, unit }
 }
 
 fn access(candidate: &Candidate) -> Suite {
@@ -42,15 +42,14 @@ fn access(candidate: &Candidate) -> Suite {
     let (slice_load, slice_store) = (local::slice_load(), local::slice_store());
     let peer = |case: &Case| Peer::case(case.name());
     let bar = Bar::ratio(AtMost(3.0));
-    let repeat = |name: &str, access| {
-        candidate.duration(format!("gossamer/{name}"), Plan::RepeatAsleep(access))
-    };
+    let repeat =
+        |name: &str, op| candidate.duration(format!("gossamer/{name}"), Plan::RepeatAsleep(op));
     let ours = [
-        repeat("read", Access::Read(8)).bar(peer(&load), bar).beside(peer(&slice_load)),
-        repeat("read, where the last one says", Access::ReadChain).bar(peer(&chain), bar),
-        repeat("write", Access::Write(8)).bar(peer(&store), bar).beside(peer(&slice_store)),
-        repeat("fetch_add", Access::FetchAdd).beside(peer(&add)),
-        repeat("compare_swap", Access::CompareSwap).beside(peer(&swap)),
+        repeat("read", RemoteOp::Read(8)).bar(peer(&load), bar).beside(peer(&slice_load)),
+        repeat("read, where the last one says", RemoteOp::ReadChain).bar(peer(&chain), bar),
+        repeat("write", RemoteOp::Write(8)).bar(peer(&store), bar).beside(peer(&slice_store)),
+        repeat("fetch_add", RemoteOp::FetchAdd).beside(peer(&add)),
+        repeat("compare_swap", RemoteOp::CompareSwap).beside(peer(&swap)),
     ];
     for case in [load, slice_load, chain, store, slice_store, add, swap] {
         suite.push(case);
@@ -70,10 +69,11 @@ fn blocks(candidate: &Candidate) -> Suite {
         let peer = local::memcpy_rate(bytes);
         let (name, size) = (Peer::case(peer.name()), local::size(bytes));
         suite.push(peer);
-        for (what, access) in
-            [("read_block", Access::ReadBlock(bytes)), ("write_block", Access::WriteBlock(bytes))]
-        {
-            let plan = Plan::RepeatAsleep(access);
+        for (what, op) in [
+            ("read_block", RemoteOp::ReadBlock(bytes)),
+            ("write_block", RemoteOp::WriteBlock(bytes)),
+        ] {
+            let plan = Plan::RepeatAsleep(op);
             let case = candidate.throughput(format!("gossamer/{what}, {size}"), bytes, plan);
             suite.push(case.bar(name.clone(), Bar::ratio(AtLeast(0.9))));
         }
@@ -86,15 +86,15 @@ fn idle_owner(candidate: &Candidate) -> Suite {
                  thread sleeps";
     let mut suite = Suite::new("segment-owner", about, Placement::Unpinned);
     suite.time = CPU_TIME;
-    let nothing = candidate.owner_cpu("gossamer/nothing is done", Access::Nothing);
+    let nothing = candidate.owner_cpu("gossamer/nothing is done", RemoteOp::Nothing);
     let peer = Peer::case(nothing.name());
     suite.push(nothing);
-    for (name, access) in [
-        ("read, 8 bytes", Access::Read(8)),
-        ("write, 8 bytes", Access::Write(8)),
-        ("fetch_add", Access::FetchAdd),
+    for (name, op) in [
+        ("read, 8 bytes", RemoteOp::Read(8)),
+        ("write, 8 bytes", RemoteOp::Write(8)),
+        ("fetch_add", RemoteOp::FetchAdd),
     ] {
-        let case = candidate.owner_cpu(format!("gossamer/{name}"), access);
+        let case = candidate.owner_cpu(format!("gossamer/{name}"), op);
         suite.push(case.beside(peer.clone()).bar_value(Bar::value(AtMost(0.1))));
     }
     suite
@@ -139,7 +139,7 @@ fn record(candidate: &Candidate) -> Suite {
         let peer = local::memcpy(bytes);
         let name = Peer::case(peer.name());
         suite.push(peer);
-        let plan = Plan::RepeatAsleep(Access::ReadRecord(bytes));
+        let plan = Plan::RepeatAsleep(RemoteOp::ReadRecord(bytes));
         let case = candidate.duration(format!("gossamer/{}", local::size(bytes)), plan);
         suite.push(case.beside(name));
     }

@@ -150,12 +150,12 @@ fn ask<const BYTES: usize>(
     records: &Records<BYTES>,
     mode: ReadMode,
     keys: &[Key],
-    (mut chance, stop, done): (u64, &StopFlag, &AtomicU64),
+    (mut random, stop, done): (u64, &StopFlag, &AtomicU64),
 ) {
     while !stop.is_set() {
         for _ in 0..BURST {
-            chance = next(chance);
-            let key = keys[(chance >> 33) as usize % keys.len()];
+            random = next(random);
+            let key = keys[(random >> 33) as usize % keys.len()];
             let found = records.get_by(&key, mode);
             let is_right = matches!(&found, Ok(Some(value)) if is_value(key, value));
             assert!(is_right, "a GET of {key:?} {} brought {found:?}", text_of(mode));

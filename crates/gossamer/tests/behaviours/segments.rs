@@ -80,8 +80,8 @@ pub(crate) fn access_is_by_host_and_notifications_park_the_fiber() {
         prices.at::<u64>(9).write_notify(&8).unwrap();
         prices.fence().unwrap();
     });
-    let told = owner.notified().unwrap();
-    assert_eq!((told.from, told.offset, told.len), (last, 72, 8));
+    let notification = owner.notified().unwrap();
+    assert_eq!((notification.from, notification.offset, notification.len), (last, 72, 8));
     assert_eq!((owner.at::<u64>(8).read().unwrap(), owner.at::<u64>(9).read().unwrap()), (7, 8));
     writer.join().unwrap();
 }

@@ -104,10 +104,13 @@ pub fn threads_that_are_not_attached_use_segments(make: Make) {
         });
         assert_eq!(segment.at::<u64>(0).read().expect("a word"), 3 * EACH as u64);
         thread::scope(|scope| {
-            let told = scope.spawn(|| segment.notified().expect("a notification"));
+            let waiting = scope.spawn(|| segment.notified().expect("a notification"));
             remote.write_notify(16, &[1; 3]).expect("a write");
-            let told = told.join().expect("no panic");
-            assert_eq!((told.from, told.offset, told.len), (last.local(), 16, 3));
+            let notification = waiting.join().expect("no panic");
+            assert_eq!(
+                (notification.from, notification.offset, notification.len),
+                (last.local(), 16, 3)
+            );
         });
         let outside = remote.read(3 * LEN + 1, &mut [0; 8]);
         assert!(matches!(outside, Err(SegmentError::OutOfBounds { .. })), "{outside:?}");

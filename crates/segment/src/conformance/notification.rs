@@ -10,12 +10,12 @@ use crate::{HostId, Notification, Notify, RemoteSegment, Segment, SegmentError};
 
 /// Polls until a notification has arrived, and takes it.
 fn next(player: &Player, of: &Segment) -> Notification {
-    let (notifications, mut told) = (of.notifications(), None);
+    let (notifications, mut notification) = (of.notifications(), None);
     player.until("a notification", || {
-        told = notifications.try_next().expect("a segment");
-        told.is_some()
+        notification = notifications.try_next().expect("a segment");
+        notification.is_some()
     });
-    told.expect("it was waited for")
+    notification.expect("it was waited for")
 }
 
 /// Takes all notifications that have arrived.
@@ -35,12 +35,12 @@ pub fn a_notification_follows_its_data(make: Make) {
         // Player 1 is on host 1, if there is one.
         let writer = HostId(owner.segments.hosts().min(2) - 1);
         for n in 0..COUNT {
-            let told = segment.notified().expect("a notification");
+            let notification = segment.notified().expect("a notification");
             let len = LEN - n;
             let expected = Notification { from: writer, offset: n * LEN, len, missed: 0 };
-            assert_eq!(told, expected);
+            assert_eq!(notification, expected);
             let mut data = vec![0; len];
-            segment.read(told.offset, &mut data).expect("its own memory");
+            segment.read(notification.offset, &mut data).expect("its own memory");
             assert!(data == pattern(len, n as u32), "notification {n} was ahead of its data");
         }
         owner.meet();
@@ -96,13 +96,16 @@ pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
         let last = owner.export("last", 8);
         owner.meet();
         next(owner, &last);
-        let told = segments.each_ref().map(|segment| {
-            let told = rest(segment);
-            assert!(told.iter().all(|told| told.missed == 0));
-            told.iter().map(|told| (told.offset, told.len)).collect::<Vec<_>>()
+        let notified = segments.each_ref().map(|segment| {
+            let notifications = rest(segment);
+            assert!(notifications.iter().all(|notification| notification.missed == 0));
+            notifications
+                .iter()
+                .map(|notification| (notification.offset, notification.len))
+                .collect::<Vec<_>>()
         });
         let each = [(8, 8), (16, 4), (24, 40), (64, 8), (72, 8)];
-        assert_eq!(told, [vec![], [each, each].concat(), each.to_vec()]);
+        assert_eq!(notified, [vec![], [each, each].concat(), each.to_vec()]);
         for segment in &segments {
             assert_eq!(segment.at::<u64>(9).read().expect("a word"), 2);
             assert_eq!(segment.at::<u64>(8).read().expect("a word"), 1);
@@ -131,8 +134,8 @@ pub fn a_block_notifies_once(make: Make) {
         let segment = owner.export("block", LEN + 5);
         owner.meet();
         for seed in 0..2 {
-            let told = next(owner, &segment);
-            assert_eq!((told.offset, told.len, told.missed), (5, LEN, 0));
+            let notification = next(owner, &segment);
+            assert_eq!((notification.offset, notification.len, notification.missed), (5, LEN, 0));
             assert!(bytes(&segment)[5..] == pattern(LEN, seed), "block {seed}");
             owner.meet();
             owner.linger();
@@ -158,11 +161,11 @@ pub fn no_bytes_notify_too(make: Make) {
         let segment = owner.export("bare", 64);
         owner.meet();
         for at in [0, 7, 64] {
-            let told = segment.notified().expect("a notification");
-            assert_eq!((told.offset, told.len), (at, 0));
+            let notification = segment.notified().expect("a notification");
+            assert_eq!((notification.offset, notification.len), (at, 0));
         }
-        let told = segment.notified().expect("a notification");
-        assert_eq!((told.offset, told.len), (3, 0));
+        let notification = segment.notified().expect("a notification");
+        assert_eq!((notification.offset, notification.len), (3, 0));
         assert_eq!(bytes(&segment), [0; 64]);
         owner.meet();
     });
@@ -189,10 +192,10 @@ pub fn untaken_notifications_are_counted(make: Make) {
         let last = owner.export("last", 8);
         owner.meet();
         next(owner, &last);
-        let told = rest(&segment);
-        assert!(told.len() < COUNT, "they are not kept without bound");
+        let notifications = rest(&segment);
+        assert!(notifications.len() < COUNT, "they are not kept without bound");
         let mut expected = 0;
-        for Notification { offset, len, missed, .. } in told {
+        for Notification { offset, len, missed, .. } in notifications {
             expected += missed as usize;
             assert_eq!((offset, len), (expected, 1), "in order");
             expected += 1;
@@ -223,8 +226,8 @@ pub fn a_sleeping_owner_is_notified(make: Make) {
             if is_first {
                 theirs.at::<u64>(0).write_notify(&round).expect("a write");
             }
-            let told = own.notified().expect("a notification");
-            assert_eq!((told.offset, told.len), (0, 8));
+            let notification = own.notified().expect("a notification");
+            assert_eq!((notification.offset, notification.len), (0, 8));
             assert_eq!(own.at::<u64>(0).read().expect("a word"), round);
             if !is_first {
                 theirs.at::<u64>(0).write_notify(&round).expect("a write");
@@ -254,8 +257,8 @@ pub fn a_callback_may_notify_again(make: Make) {
         let (asked, counter) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (count, memory) = (counter.clone(), question.memory().clone());
         let last = asked.clone();
-        question.notifications().set_callback(move |told| {
-            assert_eq!((told.offset, told.len), (0, 8));
+        question.notifications().set_callback(move |notification| {
+            assert_eq!((notification.offset, notification.len), (0, 8));
             let word = memory.load(0, primitive::sync::Ordering::Acquire);
             last.store(word, Ordering::Relaxed);
             count.fetch_add(1, Ordering::Relaxed);
@@ -274,8 +277,8 @@ pub fn a_callback_may_notify_again(make: Make) {
         user.meet();
         for round in 1..=ROUNDS {
             question.at::<u64>(0).write_notify(&(2 * round)).expect("a write");
-            let told = answer.notified().expect("a notification");
-            assert_eq!((told.offset, told.len), (0, 8));
+            let notification = answer.notified().expect("a notification");
+            assert_eq!((notification.offset, notification.len), (0, 8));
             assert_eq!(answer.at::<u64>(0).read().expect("a word"), 2 * round + 1);
         }
         user.meet();
@@ -297,8 +300,8 @@ pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
             // Late notifications of the long export arrive here.
             owner.meet();
             owner.linger();
-            for told in rest(&short) {
-                assert!(told.offset + told.len <= 8, "{told:?}");
+            for notification in rest(&short) {
+                assert!(notification.offset + notification.len <= 8, "{notification:?}");
             }
         }
         owner.meet();

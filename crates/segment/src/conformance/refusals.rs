@@ -34,8 +34,8 @@ fn is_atomic(needs: u8) -> bool {
 fn is_untouched(owner: &Player, segment: &Segment) {
     owner.linger();
     assert!(bytes(segment).iter().all(|byte| *byte == 0), "something was written");
-    let told = segment.notifications().try_next().expect("a segment");
-    assert_eq!(told, None, "the owner was notified");
+    let notification = segment.notifications().try_next().expect("a segment");
+    assert_eq!(notification, None, "the owner was notified");
 }
 
 /// Every operation outside the segment, by one byte and by so much that the sum overflows.

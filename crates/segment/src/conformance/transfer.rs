@@ -300,8 +300,11 @@ pub fn a_host_opens_its_own_segment(make: Make) {
         own.fence().expect("a fence");
         assert!(bytes(&segment)[1..] == pattern(99_999, 1));
         own.write_notify(8, &[5; 8]).expect("a write");
-        let told = segment.notified().expect("a notification");
-        assert_eq!((told.from, told.offset, told.len), (owner.host(), 8, 8));
+        let notification = segment.notified().expect("a notification");
+        assert_eq!(
+            (notification.from, notification.offset, notification.len),
+            (owner.host(), 8, 8)
+        );
         assert_eq!(segment.at::<u64>(1).read().expect("a word"), 0x0505_0505_0505_0505);
     });
     play(make, [owner]);

@@ -1,11 +1,11 @@
 //! The segments of two hosts: what is where in them, and how each host knows what the other does.
 //!
 //! ```text
-//! | OVER | PID | READY | 5 words | data, from DATA on ... |
+//! | STOP | PID | READY | 5 words | data, from DATA on ... |
 //! ```
-//! Each host exports one: host 1 [`FORTH`], which most measurements use, and host 0 [`BACK`], to
-//! which host 1 answers. The importer says that it is over with a word in [`FORTH`] and a
-//! notification, in case that the exporter sleeps.
+//! Each host exports one: host 1 [`EXPORTER`], which most measurements use, and host 0 [`IMPORTER`],
+//! to which host 1 answers. The importer stops host 1 by a word in [`EXPORTER`] and a notification,
+//! in case that host 1 sleeps.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use segment::{Attached, RemoteSegment, Segment, SegmentError, Segments};
 use thiserror::Error;
 use transport_api::{HostId, Transport};
 
-/// The segment of host 1.
-pub(super) const FORTH: &str = "bench/forth";
-/// The segment of host 0.
-pub(super) const BACK: &str = "bench/back";
+/// The name of the segment of host 1, the exporter.
+pub(super) const EXPORTER: &str = "bench/exporter";
+/// The name of the segment of host 0, the importer.
+pub(super) const IMPORTER: &str = "bench/importer";
 /// Bytes of each.
 pub(super) const LEN: usize = 4 << 20;
-/// Not zero once the importer has what it wants.
-pub(super) const OVER: usize = 0;
+/// Not zero once the exporter must stop.
+pub(super) const STOP: usize = 0;
 /// The process id of a segment's owner.
 pub(super) const PID: usize = 8;
 /// Not zero once the owner has prepared what the other host is to find.
@@ -70,8 +70,11 @@ impl Board {
     pub(super) fn new(transport: &Arc<dyn Transport>) -> Result<Board, HostError> {
         let segments = Segments::new(transport.clone());
         let attached = segments.attach(0)?;
-        let (own, other) =
-            if transport.local() == HostId(0) { (BACK, FORTH) } else { (FORTH, BACK) };
+        let (own, other) = if transport.local() == HostId(0) {
+            (IMPORTER, EXPORTER)
+        } else {
+            (EXPORTER, IMPORTER)
+        };
         let own = segments.builder(own).len(LEN).export()?;
         own.at(PID / 8).write(&u64::from(std::process::id()))?;
         let host = HostId(1 - transport.local().0);
@@ -96,13 +99,13 @@ impl Board {
         self.own.memory().load(at, Acquire)
     }
 
-    /// Polls until the word at byte `at` of this host's segment is `value`, or the other host says
-    /// that it is over; false then.
+    /// Polls until the word at byte `at` of this host's segment is `value`, or the other host
+    /// stops this one; false then.
     pub(super) fn poll_for(&self, at: usize, value: u64) -> Result<bool, HostError> {
         self.poll_until(|| self.word(at) == value)
     }
 
-    /// Polls until `is_there`, or the other host says that it is over; false then.
+    /// Polls until `is_there`, or the other host stops this one; false then.
     pub(super) fn poll_until(&self, is_there: impl Fn() -> bool) -> Result<bool, HostError> {
         let mut start = None;
         let mut looks = 0u32;
@@ -110,7 +113,7 @@ impl Board {
             if is_there() {
                 return Ok(true);
             }
-            if self.word(OVER) != 0 {
+            if self.word(STOP) != 0 {
                 return Ok(false);
             }
             self.attached.poll();
@@ -125,9 +128,9 @@ impl Board {
         }
     }
 
-    /// Says that it is over, so that the other host ends.
-    pub(super) fn say_over(&self) -> Result<(), HostError> {
-        self.remote.write_notify(OVER, &1u64.to_ne_bytes())?;
+    /// Stops the other host.
+    pub(super) fn stop_peer(&self) -> Result<(), HostError> {
+        self.remote.write_notify(STOP, &1u64.to_ne_bytes())?;
         // Waits until it is there. The other host may have left before it answers.
         let _ = self.remote.fence();
         Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::pair::Pair;
-use super::plan::{Access, Figure, Naming, Pace, Plan, Request, Wait};
+use super::plan::{Figure, NameOp, Plan, RemoteOp, Request, Statistic, Wait};
 use crate::harness::Limit::AtMost;
 use crate::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use crate::measure::sampling::{CaseError, Reading, Sampler};
@@ -17,7 +17,7 @@ pub struct Candidate {
     /// The hosts.
     pub pair: Pair,
     /// Which of many operations counts.
-    pub pace: Pace,
+    pub statistic: Statistic,
     /// Whether a sample in which the importer lost its core is thrown away.
     pub is_strict: bool,
     /// What durations are given in.
@@ -26,7 +26,7 @@ pub struct Candidate {
 
 impl Candidate {
     fn figure(&self, sampler: &Sampler, plan: Plan) -> Result<f64, CaseError> {
-        let request = Request { plan, pace: self.pace, time: sampler.time };
+        let request = Request { plan, statistic: self.statistic, time: sampler.time };
         let figure = self.pair.figure(sampler, request)?;
         if self.is_strict { figure.undisturbed() } else { Ok(figure.value) }
     }
@@ -75,12 +75,12 @@ impl Candidate {
     }
 
     /// CPU time of the owner's process while the other repeats an operation.
-    pub fn owner_cpu(&self, name: impl Into<String>, access: Access) -> Case {
+    pub fn owner_cpu(&self, name: impl Into<String>, op: RemoteOp) -> Case {
         let this = self.clone();
-        let plan = Plan::OwnerCpu(access);
+        let plan = Plan::OwnerCpu(op);
         Case::new(name, Unit::Percent, move |sampler| {
             // What the importer lost does not matter to the other's process.
-            let request = Request { plan, pace: this.pace, time: sampler.time };
+            let request = Request { plan, statistic: this.statistic, time: sampler.time };
             let Figure { value, .. } = this.pair.figure(sampler, request)?;
             Ok(Reading::of(value))
         })
@@ -103,8 +103,8 @@ pub fn table_2(candidate: &Candidate, over: &str, placement: Placement) -> Suite
     let peer = Peer::case(write.name());
     suite.push(write);
     let others = [
-        ("read, 40 bytes", Plan::Repeat(Access::Read(40))),
-        ("compare_swap", Plan::Repeat(Access::CompareSwap)),
+        ("read, 40 bytes", Plan::Repeat(RemoteOp::Read(40))),
+        ("compare_swap", Plan::Repeat(RemoteOp::CompareSwap)),
         ("write_notify, 8 bytes, one way, to a process that polls", Plan::Notify(Wait::Polls)),
         ("write_notify, 8 bytes, one way, to a process that sleeps", Plan::WakeUp),
     ];
@@ -112,8 +112,8 @@ pub fn table_2(candidate: &Candidate, over: &str, placement: Placement) -> Suite
         suite.push(candidate.duration(name, plan).beside(peer.clone()));
     }
     for (name, plan) in [
-        ("write_block, 4 KiB", Plan::Repeat(Access::WriteBlock(4096))),
-        ("read_block, 4 KiB", Plan::Repeat(Access::ReadBlock(4096))),
+        ("write_block, 4 KiB", Plan::Repeat(RemoteOp::WriteBlock(4096))),
+        ("read_block, 4 KiB", Plan::Repeat(RemoteOp::ReadBlock(4096))),
     ] {
         suite.push(candidate.throughput(name, 4096, plan));
     }
@@ -126,21 +126,21 @@ pub fn table_3(candidate: &Candidate, over: &str, placement: Placement) -> Suite
                  264 us (1.35), with control transfer 524 us (2.67), export 665 us (3.39), revoke \
                  307 us (1.57)";
     let mut suite = Suite::new(format!("segment-{over}-names"), about, placement);
-    let cached = candidate.duration("lookup, cached", Plan::Names(Naming::Cached));
+    let cached = candidate.duration("lookup, cached", Plan::Names(NameOp::Cached));
     let local = Peer::case(cached.name());
     suite.push(cached);
     let name = "a cached lookup and 1.2 READs";
-    let limit = candidate.duration(name, Plan::Names(Naming::CachedAndRead));
-    let uncached = candidate.duration("lookup, uncached", Plan::Names(Naming::Uncached));
+    let limit = candidate.duration(name, Plan::Names(NameOp::CachedAndRead));
+    let uncached = candidate.duration("lookup, uncached", Plan::Names(NameOp::Uncached));
     let bar = Bar::ratio(AtMost(1.0));
     suite.push(uncached.beside(local.clone()).bar(Peer::case(limit.name()), bar));
     suite.push(limit);
-    for (name, naming) in [
-        ("lookup, control transfer", Naming::ControlTransfer),
-        ("export", Naming::Export),
-        ("revoke", Naming::Revoke),
+    for (name, op) in [
+        ("lookup, control transfer", NameOp::ControlTransfer),
+        ("export", NameOp::Export),
+        ("revoke", NameOp::Revoke),
     ] {
-        suite.push(candidate.duration(name, Plan::Names(naming)).beside(local.clone()));
+        suite.push(candidate.duration(name, Plan::Names(op)).beside(local.clone()));
     }
     suite
 }

@@ -7,8 +7,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use segment::Segment;
 
-use super::board::{Board, DATA, HostError, OVER, READY, TIMEOUT};
-use super::plan::{Access, Plan, Wait};
+use super::board::{Board, DATA, HostError, READY, STOP, TIMEOUT};
+use super::plan::{Plan, RemoteOp, Wait};
 
 /// How long a host that has nothing to do sleeps, at most.
 const NAP: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ pub(super) fn serve(board: &Board, plan: Plan) -> Result<(), HostError> {
         Plan::WakeUp => report_wake_ups(board),
         Plan::WakeUpAtDescriptor => report_wake_ups_at_descriptor(board),
         Plan::RepeatAsleep(_) | Plan::OwnerCpu(_) => {
-            while board.word(OVER) == 0 {
+            while board.word(STOP) == 0 {
                 board.attached.park(NAP);
             }
             Ok(())
@@ -43,14 +43,14 @@ pub(super) fn serve(board: &Board, plan: Plan) -> Result<(), HostError> {
 
 /// Writes what the importer is to find.
 fn prepare(board: &Board, plan: Plan) -> Result<(), HostError> {
-    let (Plan::Repeat(access) | Plan::RepeatAsleep(access) | Plan::OwnerCpu(access)) = plan else {
+    let (Plan::Repeat(op) | Plan::RepeatAsleep(op) | Plan::OwnerCpu(op)) = plan else {
         return Ok(());
     };
-    match access {
-        Access::ReadChain => chain(board),
-        Access::ReadRecord(64) => write_record::<8>(board),
-        Access::ReadRecord(1024) => write_record::<128>(board),
-        Access::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
+    match op {
+        RemoteOp::ReadChain => chain(board),
+        RemoteOp::ReadRecord(64) => write_record::<8>(board),
+        RemoteOp::ReadRecord(1024) => write_record::<128>(board),
+        RemoteOp::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
         _ => Ok(()),
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn notified(board: &Board, wait: Wait) -> Result<bool, HostError> {
     match wait {
         Wait::Sleeps => {
             board.own.notified()?;
-            Ok(board.word(OVER) == 0)
+            Ok(board.word(STOP) == 0)
         }
         Wait::Polls => {
             let notifications = board.own.notifications();
@@ -131,7 +131,7 @@ fn report_wake_ups(board: &Board) -> Result<(), HostError> {
 /// Writes how long it took; false if it is over.
 fn report(own: &Segment, number: u64, now: u64) -> bool {
     let memory = own.memory();
-    if memory.load(OVER, Acquire) != 0 {
+    if memory.load(STOP, Acquire) != 0 {
         return false;
     }
     memory.store(WOKEN + 8, now.saturating_sub(memory.load(DATA, Acquire)), Release);

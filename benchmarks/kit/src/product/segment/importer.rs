@@ -9,7 +9,7 @@ use super::board::{Board, DATA, HostError, PID};
 use super::exporter::{VALUE, WOKEN, notified, now_ns};
 use super::local::Buffer;
 use super::pair::{Counted, Counters};
-use super::plan::{Access, Figure, Naming, Pace, Plan, Request, Wait};
+use super::plan::{Figure, NameOp, Plan, RemoteOp, Request, Statistic, Wait};
 use crate::measure::watch::{WaitMode, Watch, cpu_of_process, process_cpu, thread_cpu};
 
 /// Bytes within which operations on words go round: they stay in the fastest cache.
@@ -27,14 +27,14 @@ pub(super) fn measure(
     counters: &Counters,
     request: Request,
 ) -> Result<Figure, HostError> {
-    let Request { plan, pace, time } = request;
+    let Request { plan, statistic, time } = request;
     board.wait_until_ready()?;
     match plan {
-        Plan::Repeat(access) | Plan::RepeatAsleep(access) => repeat(board, access, pace, time),
+        Plan::Repeat(op) | Plan::RepeatAsleep(op) => repeat(board, op, statistic, time),
         Plan::OneWay(bytes) => {
             let mut buffer = vec![0; bytes];
             let mut number = 0u64;
-            let figure = timed(pace, time, |n| {
+            let figure = timed(statistic, time, |n| {
                 for _ in 0..n {
                     number += 1;
                     buffer[bytes - 8..].copy_from_slice(&number.to_ne_bytes());
@@ -56,17 +56,15 @@ pub(super) fn measure(
                 Ok(())
             };
             half(match wait {
-                Wait::Polls => timed(pace, time, trip),
-                Wait::Sleeps => watched(WaitMode::Blocks, pace, time, trip),
+                Wait::Polls => timed(statistic, time, trip),
+                Wait::Sleeps => watched(WaitMode::Blocks, statistic, time, trip),
             })
         }
         Plan::WakeUp | Plan::WakeUpAtDescriptor => wake_up(board, time),
-        Plan::Names(naming) => names(board, naming, pace, time),
-        Plan::OwnerCpu(access) => owner_cpu(board, access, time),
-        Plan::WorkRequests(access) => {
-            counted(board, counters, access, |counted| counted.work_requests)
-        }
-        Plan::Doorbells(access) => counted(board, counters, access, |counted| counted.doorbells),
+        Plan::Names(op) => names(board, op, statistic, time),
+        Plan::OwnerCpu(op) => owner_cpu(board, op, time),
+        Plan::WorkRequests(op) => counted(board, counters, op, |counted| counted.work_requests),
+        Plan::Doorbells(op) => counted(board, counters, op, |counted| counted.doorbells),
     }
 }
 
@@ -77,17 +75,17 @@ fn half(figure: Result<Figure, HostError>) -> Result<Figure, HostError> {
 
 /// Times `work(n)`, which performs n operations: nanoseconds an operation.
 fn timed(
-    pace: Pace,
+    statistic: Statistic,
     time: Duration,
     work: impl FnMut(u64) -> Result<(), HostError>,
 ) -> Result<Figure, HostError> {
-    watched(WaitMode::Polls, pace, time, work)
+    watched(WaitMode::Polls, statistic, time, work)
 }
 
 /// As [`timed`], for a thread that may sleep if `wait_mode` says so.
 fn watched(
     wait_mode: WaitMode,
-    pace: Pace,
+    statistic: Statistic,
     time: Duration,
     mut work: impl FnMut(u64) -> Result<(), HostError>,
 ) -> Result<Figure, HostError> {
@@ -103,12 +101,12 @@ fn watched(
     };
     let n = ((per_second * time.as_secs_f64()) as u64).max(1);
     let (watch, start) = (Watch::start(wait_mode), Instant::now());
-    let value = match pace {
-        Pace::Mean => {
+    let value = match statistic {
+        Statistic::Mean => {
             work(n)?;
             start.elapsed().as_secs_f64() * 1e9 / n as f64
         }
-        Pace::Median => {
+        Statistic::Median => {
             let mut took = Vec::new();
             let mut began = start;
             while began - start < time {
@@ -129,16 +127,21 @@ fn median_ns(mut took: Vec<Duration>) -> f64 {
 }
 
 /// Repeats an operation.
-fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<Figure, HostError> {
+fn repeat(
+    board: &Board,
+    op: RemoteOp,
+    statistic: Statistic,
+    time: Duration,
+) -> Result<Figure, HostError> {
     let remote = &board.remote;
     // Beyond the words that the exporter reads.
     let place = |n: u64| DATA + (n as usize * 8) % WINDOW;
-    match access {
-        Access::Nothing => watched(WaitMode::Blocks, pace, time, |n| {
+    match op {
+        RemoteOp::Nothing => watched(WaitMode::Blocks, statistic, time, |n| {
             (0..n).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
             Ok(())
         }),
-        Access::Read(8) => timed(pace, time, |n| {
+        RemoteOp::Read(8) => timed(statistic, time, |n| {
             let mut word = [0; 8];
             for i in 0..n {
                 remote.read(black_box(place(i)), &mut word)?;
@@ -146,33 +149,33 @@ fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<F
             }
             Ok(())
         }),
-        Access::Write(8) => timed(pace, time, |n| {
+        RemoteOp::Write(8) => timed(statistic, time, |n| {
             for i in 0..n {
                 remote.write(black_box(place(i)), &black_box(i).to_ne_bytes())?;
             }
             Ok(())
         }),
-        Access::Read(bytes) => {
+        RemoteOp::Read(bytes) => {
             let mut buffer = Buffer::new(bytes);
-            timed(pace, time, |n| {
+            timed(statistic, time, |n| {
                 for _ in 0..n {
                     remote.read(DATA, black_box(&mut *buffer))?;
                 }
                 Ok(())
             })
         }
-        Access::Write(bytes) => {
+        RemoteOp::Write(bytes) => {
             let buffer = Buffer::new(bytes);
-            timed(pace, time, |n| {
+            timed(statistic, time, |n| {
                 for _ in 0..n {
                     remote.write(DATA, black_box(&buffer))?;
                 }
                 Ok(remote.fence()?)
             })
         }
-        Access::FencedWrite(bytes) => {
+        RemoteOp::FencedWrite(bytes) => {
             let buffer = Buffer::new(bytes);
-            timed(pace, time, |n| {
+            timed(statistic, time, |n| {
                 for _ in 0..n {
                     remote.write(DATA, black_box(&buffer))?;
                     remote.fence()?;
@@ -180,33 +183,33 @@ fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<F
                 Ok(())
             })
         }
-        Access::ReadBlock(bytes) => {
+        RemoteOp::ReadBlock(bytes) => {
             let mut buffer = Buffer::new(bytes);
-            timed(pace, time, |n| {
+            timed(statistic, time, |n| {
                 for _ in 0..n {
                     remote.read_block(DATA, black_box(&mut *buffer))?;
                 }
                 Ok(())
             })
         }
-        Access::WriteBlock(bytes) => {
+        RemoteOp::WriteBlock(bytes) => {
             let buffer = Buffer::new(bytes);
-            timed(pace, time, |n| {
+            timed(statistic, time, |n| {
                 for _ in 0..n {
                     remote.write_block(DATA, black_box(&buffer))?;
                 }
                 Ok(remote.fence()?)
             })
         }
-        Access::FetchAdd => timed(pace, time, |n| {
+        RemoteOp::FetchAdd => timed(statistic, time, |n| {
             for i in 0..n {
                 black_box(remote.fetch_add(black_box(place(i)), 1)?);
             }
             Ok(())
         }),
-        Access::CompareSwap => {
+        RemoteOp::CompareSwap => {
             let mut value = 0;
-            timed(pace, time, |n| {
+            timed(statistic, time, |n| {
                 for _ in 0..n {
                     let old = remote.compare_swap(DATA, black_box(value), value + 1)?;
                     if old != value {
@@ -217,9 +220,9 @@ fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<F
                 Ok(())
             })
         }
-        Access::ReadChain => {
+        RemoteOp::ReadChain => {
             let mut at = DATA as u64;
-            let figure = timed(pace, time, |n| {
+            let figure = timed(statistic, time, |n| {
                 let mut word = [0; 8];
                 for _ in 0..n {
                     remote.read(at as usize, &mut word)?;
@@ -230,20 +233,20 @@ fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<F
             black_box(at);
             figure
         }
-        Access::ReadRecord(64) => records::<8>(board, pace, time),
-        Access::ReadRecord(1024) => records::<128>(board, pace, time),
-        Access::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
+        RemoteOp::ReadRecord(64) => records::<8>(board, statistic, time),
+        RemoteOp::ReadRecord(1024) => records::<128>(board, statistic, time),
+        RemoteOp::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
     }
 }
 
 /// Reads a record of this many words.
 fn records<const WORDS: usize>(
     board: &Board,
-    pace: Pace,
+    statistic: Statistic,
     time: Duration,
 ) -> Result<Figure, HostError> {
     let record = board.remote.record_at_byte::<[u64; WORDS]>(DATA)?;
-    timed(pace, time, |n| {
+    timed(statistic, time, |n| {
         for _ in 0..n {
             let read = black_box(&record).read()?;
             let read = black_box(&read).as_ref();
@@ -282,32 +285,37 @@ fn wake_up(board: &Board, time: Duration) -> Result<Figure, HostError> {
 }
 
 /// What is done with names.
-fn names(board: &Board, naming: Naming, pace: Pace, time: Duration) -> Result<Figure, HostError> {
+fn names(
+    board: &Board,
+    op: NameOp,
+    statistic: Statistic,
+    time: Duration,
+) -> Result<Figure, HostError> {
     let options = board.segments.options().host(HostId(1));
     let lookup = |options: &segment::OpenOptions, n: u64| {
         for _ in 0..n {
-            black_box(options.lookup(super::board::FORTH)?);
+            black_box(options.lookup(super::board::EXPORTER)?);
         }
         Ok::<_, HostError>(())
     };
-    match naming {
-        Naming::Cached => timed(pace, time, |n| lookup(&options, n)),
-        Naming::Uncached => {
+    match op {
+        NameOp::Cached => timed(statistic, time, |n| lookup(&options, n)),
+        NameOp::Uncached => {
             let options = options.uncached();
-            timed(pace, time, |n| lookup(&options, n))
+            timed(statistic, time, |n| lookup(&options, n))
         }
-        Naming::ControlTransfer => {
+        NameOp::ControlTransfer => {
             let options = options.uncached().strategy(Strategy::Ask);
-            timed(pace, time, |n| lookup(&options, n))
+            timed(statistic, time, |n| lookup(&options, n))
         }
-        Naming::CachedAndRead => {
-            let cached = timed(pace, time / 2, |n| lookup(&options, n))?;
-            let read = repeat(board, Access::Read(ENTRY), pace, time / 2)?;
+        NameOp::CachedAndRead => {
+            let cached = timed(statistic, time / 2, |n| lookup(&options, n))?;
+            let read = repeat(board, RemoteOp::Read(ENTRY), statistic, time / 2)?;
             let (value, lost) = (cached.value + 1.2 * read.value, cached.lost.max(read.lost));
             Ok(Figure { value, lost })
         }
-        Naming::Export => alternate(board, time, |exported, _| exported),
-        Naming::Revoke => alternate(board, time, |_, revoked| revoked),
+        NameOp::Export => alternate(board, time, |exported, _| exported),
+        NameOp::Revoke => alternate(board, time, |_, revoked| revoked),
     }
 }
 
@@ -341,14 +349,14 @@ fn alternate(
 }
 
 /// CPU time of the exporter's process, in percent of a core.
-fn owner_cpu(board: &Board, access: Access, time: Duration) -> Result<Figure, HostError> {
+fn owner_cpu(board: &Board, op: RemoteOp, time: Duration) -> Result<Figure, HostError> {
     let mut pid = [0; 8];
     board.remote.read(PID, &mut pid)?;
     let pid = u32::try_from(u64::from_ne_bytes(pid)).unwrap_or(0);
     // Warm up first.
-    repeat(board, access, Pace::Mean, time / 4)?;
+    repeat(board, op, Statistic::Mean, time / 4)?;
     let (start, before) = (Instant::now(), cpu_of_process(pid)?);
-    let Figure { lost, .. } = repeat(board, access, Pace::Mean, time)?;
+    let Figure { lost, .. } = repeat(board, op, Statistic::Mean, time)?;
     let used = cpu_of_process(pid)?.saturating_sub(before);
     Ok(Figure { value: 100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64(), lost })
 }
@@ -357,32 +365,32 @@ fn owner_cpu(board: &Board, access: Access, time: Duration) -> Result<Figure, Ho
 fn counted(
     board: &Board,
     counters: &Counters,
-    access: Access,
+    op: RemoteOp,
     which: impl Fn(Counted) -> u64,
 ) -> Result<Figure, HostError> {
     let counters = counters.as_deref().ok_or_else(|| HostError::other("nothing counts here"))?;
     let before = which(counters());
     for _ in 0..COUNTED {
-        operate(board, access)?;
+        operate(board, op)?;
     }
     let counted = which(counters()) - before;
     Ok(Figure { value: counted as f64 / COUNTED as f64, lost: 0.0 })
 }
 
 /// One operation, of those whose requests are counted.
-fn operate(board: &Board, access: Access) -> Result<(), SegmentError> {
+fn operate(board: &Board, op: RemoteOp) -> Result<(), SegmentError> {
     let remote = &board.remote;
-    match access {
-        Access::Read(bytes) => remote.read(DATA, &mut vec![0; bytes]),
-        Access::Write(bytes) => remote.write(DATA, &vec![7; bytes]),
-        Access::FencedWrite(bytes) => {
+    match op {
+        RemoteOp::Read(bytes) => remote.read(DATA, &mut vec![0; bytes]),
+        RemoteOp::Write(bytes) => remote.write(DATA, &vec![7; bytes]),
+        RemoteOp::FencedWrite(bytes) => {
             remote.write(DATA, &vec![7; bytes])?;
             remote.fence()
         }
-        Access::ReadBlock(bytes) => remote.read_block(DATA, &mut vec![0; bytes]),
-        Access::WriteBlock(bytes) => remote.write_block(DATA, &vec![7; bytes]),
-        Access::FetchAdd => remote.fetch_add(DATA, 1).map(drop),
-        Access::CompareSwap => remote.compare_swap(DATA, 0, 0).map(drop),
-        Access::Nothing | Access::ReadChain | Access::ReadRecord(_) => Ok(()),
+        RemoteOp::ReadBlock(bytes) => remote.read_block(DATA, &mut vec![0; bytes]),
+        RemoteOp::WriteBlock(bytes) => remote.write_block(DATA, &vec![7; bytes]),
+        RemoteOp::FetchAdd => remote.fetch_add(DATA, 1).map(drop),
+        RemoteOp::CompareSwap => remote.compare_swap(DATA, 0, 0).map(drop),
+        RemoteOp::Nothing | RemoteOp::ReadChain | RemoteOp::ReadRecord(_) => Ok(()),
     }
 }

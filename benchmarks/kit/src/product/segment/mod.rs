@@ -9,7 +9,7 @@
 //!   program of benchmarks         host 0, first core          host 1, second core
 //!   Pair::figure(request) ------> role: join                  role: join
 //!                                 importer::measure           exporter::serve
-//!   Figure <-- first line ------- prints it, says OVER -----> ends
+//!   Figure <-- first line ------- prints it, sets STOP -----> ends
 //! ```
 //!
 //! In reading order:
@@ -30,4 +30,4 @@ mod plan;
 pub mod shm;
 
 pub use pair::{Counted, Counters, Host, Pair, run_host};
-pub use plan::{Access, Figure, Naming, Pace, Plan, Request, Wait};
+pub use plan::{Figure, NameOp, Plan, RemoteOp, Request, Statistic, Wait};

@@ -96,9 +96,9 @@ fn take_part(
     let line = if transport.local() == HostId(0) {
         let figure = importer::measure(&board, &counters, request);
         // Stop the other host even after an error; report the first error.
-        let said = board.say_over();
+        let stopped = board.stop_peer();
         let line = serde_json::to_string(&figure?)?;
-        said?;
+        stopped?;
         Some(line)
     } else {
         exporter::serve(&board, request.plan)?;

@@ -8,7 +8,7 @@ use crate::measure::sampling::{CaseError, undisturbed};
 
 /// One operation of the importer on the exporter's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
+pub enum RemoteOp {
     /// None: the importer sleeps for a millisecond.
     Nothing,
     /// Reads this many bytes.
@@ -40,9 +40,9 @@ pub enum Wait {
     Sleeps,
 }
 
-/// Something that is done with names.
+/// An operation on names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Naming {
+pub enum NameOp {
     /// Exports a segment under a new name.
     Export,
     /// Takes the name back, and revokes the segment.
@@ -61,9 +61,9 @@ pub enum Naming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Plan {
     /// The importer repeats an operation, while the exporter polls: nanoseconds an operation.
-    Repeat(Access),
+    Repeat(RemoteOp),
     /// As `Repeat`, while the exporter sleeps.
-    RepeatAsleep(Access),
+    RepeatAsleep(RemoteOp),
     /// Both write this many bytes to each other in turn, and poll for what the other writes: half a
     /// round trip in nanoseconds.
     OneWay(usize),
@@ -74,19 +74,19 @@ pub enum Plan {
     /// As `WakeUp`, and a thread that is not attached waits at a file descriptor.
     WakeUpAtDescriptor,
     /// What is done with names, in nanoseconds.
-    Names(Naming),
+    Names(NameOp),
     /// CPU time of the exporter's process, in percent of a core, while the importer repeats an
     /// operation and the exporter sleeps.
-    OwnerCpu(Access),
+    OwnerCpu(RemoteOp),
     /// Work requests of the importer for each operation; for devices that have them.
-    WorkRequests(Access),
+    WorkRequests(RemoteOp),
     /// Doorbells of the importer for each operation; for devices that have them.
-    Doorbells(Access),
+    Doorbells(RemoteOp),
 }
 
-/// Which of many operations counts.
+/// The statistic of many operations that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pace {
+pub enum Statistic {
     /// The mean: time divided by operations.
     Mean,
     /// The median, for which every operation is timed.
@@ -98,8 +98,8 @@ pub enum Pace {
 pub struct Request {
     /// What they do.
     pub plan: Plan,
-    /// Which operation counts.
-    pub pace: Pace,
+    /// Which statistic of the operations counts.
+    pub statistic: Statistic,
     /// How long.
     pub time: Duration,
 }
@@ -130,13 +130,14 @@ mod tests {
     #[test]
     fn a_request_survives_its_journey() {
         let plans = [
-            Plan::Repeat(Access::Read(8)),
+            Plan::Repeat(RemoteOp::Read(8)),
             Plan::OneWay(40),
             Plan::Notify(Wait::Sleeps),
-            Plan::Names(Naming::Uncached),
+            Plan::Names(NameOp::Uncached),
         ];
         for plan in plans {
-            let request = Request { plan, pace: Pace::Median, time: Duration::from_micros(1500) };
+            let request =
+                Request { plan, statistic: Statistic::Median, time: Duration::from_micros(1500) };
             let text = serde_json::to_string(&request).expect("text");
             assert!(!text.contains('\n'), "it travels as a line: {text}");
             assert_eq!(serde_json::from_str::<Request>(&text).expect("a request"), request);

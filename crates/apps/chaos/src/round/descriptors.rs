@@ -1,8 +1,8 @@
 //! Whether a process of a rack keeps another's memory open.
 //!
 //! A descriptor of memory that is passed on is mapped, then closed. With segments, descriptors are
-//! passed on all the time, so one look may catch a descriptor in transit; a descriptor that leaked is in every
-//! look.
+//! passed on all the time, so one look may catch a descriptor in transit; a descriptor that
+//! leaked is in every look.
 
 use std::collections::BTreeSet;
 use std::thread;

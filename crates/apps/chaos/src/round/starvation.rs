@@ -3,8 +3,8 @@
 //! A rack must end soon after a kill, but not before its threads get a processor. On a machine whose
 //! processors are busy with other programs, a runnable thread may wait a second for its turn. That
 //! also delays the end of the victim: a process that was killed keeps its connections, and its
-//! pidfd stays silent, until its last thread has had a processor once more. So this process gives a rack
-//! the time that the thread which waited longest has waited.
+//! pidfd stays silent, until its last thread has had a processor once more. So this process gives
+//! a rack the time that the thread which waited longest has waited.
 //!
 //! The kernel counts a wait when it ends. One that has not ended is found by samples: its thread is
 //! runnable and has not run since.

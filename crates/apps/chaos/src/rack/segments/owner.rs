@@ -87,17 +87,20 @@ fn look(segment: &Segment) {
 /// Notifications tell of places in the segment, where there is what they tell of.
 fn take_notifications(segment: &Segment, ledger: &mut Ledger) {
     let notifications = segment.notifications();
-    while let Ok(Some(told)) = notifications.try_next() {
+    while let Ok(Some(notification)) = notifications.try_next() {
         ledger.operations += 1;
-        let is_inside = told.offset.checked_add(told.len).is_some_and(|end| end <= LEN);
-        let word = segment.at::<u64>(told.offset / 8).read();
+        let is_inside =
+            notification.offset.checked_add(notification.len).is_some_and(|end| end <= LEN);
+        let word = segment.at::<u64>(notification.offset / 8).read();
         expect(
-            is_inside && told.from.0 < Plan::HOSTS && segment.notify_mode() != Notify::Never,
-            || format!("{segment:?} got {told:?}"),
+            is_inside
+                && notification.from.0 < Plan::HOSTS
+                && segment.notify_mode() != Notify::Never,
+            || format!("{segment:?} got {notification:?}"),
         );
-        if FREE.contains(&(told.offset / 8)) {
+        if FREE.contains(&(notification.offset / 8)) {
             expect(word.as_ref().is_ok_and(|word| is_sealed(*word)), || {
-                format!("{segment:?} got {told:?}, where there is {word:x?}")
+                format!("{segment:?} got {notification:?}, where there is {word:x?}")
             });
         }
     }
