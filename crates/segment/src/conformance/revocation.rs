@@ -375,7 +375,10 @@ pub fn an_atomic_is_done_once_while_access_changes(make: Make) {
             }
             arrived
         };
-        let least = additions - losses.load(Relaxed);
+        // Over RDMA the owner drops a notification that arrives after the region it names was revoked,
+        // and the writer, whose operation moved no bytes, does not learn of that.
+        let is_rdma = owner.segments.0.transport.queue_pairs() > 0;
+        let least = if is_rdma { 0 } else { additions - losses.load(Relaxed) };
         owner.until("notifications of all additions but those reported", || take() >= least);
         owner.linger();
         assert!(take() <= additions, "{} notifications of {additions} additions", take());
