@@ -13,7 +13,7 @@ use common::{Host, bounded, faulty, in_fiber, on_each, shm, tcp};
 use gossamer_segment::{Attached, RemoteSegment, SegmentError};
 use transport_api::conformance::Faults;
 
-/// The most notifications that a lane holds back.
+/// The most notifications that a lane holds back for one thread of the owner.
 const LIMIT: usize = 1024;
 const MANY: usize = 100_000;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -178,6 +178,45 @@ fn a_writer_that_waits_ends_with_its_owner() {
 fn a_writer_that_waits_ends_with_the_segment() {
     for rack in [shm, tcp] {
         bounded(move || assert_eq!(ends_with(rack, |_, segment| drop(segment)), "revoked"));
+    }
+}
+
+/// A thread of the owner that takes nothing holds up only those who notify this thread.
+#[test]
+fn a_thread_that_sleeps_does_not_hold_up_notifications_of_another() {
+    for rack in [shm, tcp] {
+        bounded(move || {
+            let hosts = rack(2, 2);
+            let (user, faults) = faulty(&hosts[0]);
+            let owner = &hosts[1];
+            let (is_ready, is_over) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let attached = owner.segments.attach(1).expect("attached");
+                    let _asleep = owner.segments.builder("asleep").len(64).export().expect("one");
+                    poll_until(&attached, || is_ready.load(Ordering::Acquire));
+                    while !is_over.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                });
+                scope.spawn(|| {
+                    let attached = owner.segments.attach(0).expect("attached");
+                    let awake = owner.segments.builder("awake").len(64).export().expect("one");
+                    let is_told = || awake.notifications().try_next().expect("open").is_some();
+                    poll_until(&attached, || is_over.load(Ordering::Acquire) || is_told());
+                    is_over.store(true, Ordering::Release);
+                });
+                let _ends = Ends(is_over.clone());
+                let attached = user.segments.attach(0).expect("attached");
+                let (asleep, awake) = (open(&user, "asleep"), open(&user, "awake"));
+                is_ready.store(true, Ordering::Release);
+                while most(&faults) < LIMIT {
+                    asleep.at::<u64>(0).write_notify(&7).expect("a write");
+                }
+                awake.at::<u64>(0).write_notify(&8).expect("a write");
+                poll_until(&attached, || is_over.load(Ordering::Acquire));
+            });
+        });
     }
 }
 

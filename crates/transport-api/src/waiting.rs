@@ -1,11 +1,11 @@
-//! [`Waiting`]: what a lane holds back because threads of the peer do not take it.
+//! [`Waiting`]: what a lane holds back because a thread of the peer does not take it.
 
 use crate::{Namespace, Tag};
 
 /// Bytes that a lane counts for each bulk payload besides its own, so that small ones count, too.
 pub const WAITING_OVERHEAD: usize = 64;
 
-/// For backends: counts what a lane holds back, for
+/// For backends: counts what a lane holds back for one thread of the peer, for
 /// [`Lane::waiting_notifications`](crate::Lane::waiting_notifications) and
 /// [`Lane::waiting_bulk`](crate::Lane::waiting_bulk).
 ///

@@ -1,9 +1,9 @@
 //! Flow control of notifications: how many of them a lane may hold back before writers wait.
 //!
-//! An owner that does not poll takes no notifications, and its transport takes a bounded number in
-//! advance. The lane keeps all others, in the memory of the writer, and no fence covers them. So a
-//! write that notifies waits while the lane holds back more than [`HELD_BACK`], until the owner has
-//! taken enough of them. The wait ends early if the owner is lost or revokes the region.
+//! A thread of the owner that does not poll takes no notifications, and its transport takes a bounded
+//! number in advance. The lane keeps all others, in the memory of the writer, and no fence covers
+//! them. So a write that notifies waits while the lane holds back more than [`HELD_BACK`] for the
+//! same thread of the owner, until that has taken enough of them. The wait ends early if the owner is lost or revokes the region.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use transport_api::{HostId, OpError, RemoteRegion};
 use crate::engine::engine::Engine;
 use crate::engine::windows::OVERHEAD;
 
-/// The most notifications that a lane holds back.
+/// The most notifications that a lane holds back for one thread of the owner.
 const HELD_BACK: usize = 1024;
 
 /// A writer that has waited goes on when so many are left, so that it does not wait for each.
@@ -26,56 +26,57 @@ const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_m
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Notifications to threads of `host` that the lane of this thread holds back.
-    fn held_back(&self, host: HostId) -> usize {
-        self.progress.lane(host).borrow().waiting_notifications()
+    /// Notifications to `thread` of `host` that the lane of this thread holds back. Those to other
+    /// threads of the host must hold up nobody: nobody may ever take them.
+    fn held_back(&self, host: HostId, thread: u32) -> usize {
+        self.progress.lane(host).borrow().waiting_notifications(thread)
     }
 
-    /// Whether a notification of `host` need not wait.
-    fn may_notify(&self, host: HostId) -> bool {
-        self.held_back(host) < HELD_BACK
+    /// Whether a notification of `thread` of `host` need not wait.
+    fn may_notify(&self, host: HostId, thread: u32) -> bool {
+        self.held_back(host, thread) < HELD_BACK
     }
 
-    /// Whether a write of `bytes` to a segment of `host` need not wait; `notifies`: nor its
-    /// notification.
-    pub(crate) fn has_room(&self, host: HostId, bytes: usize, notifies: bool) -> bool {
-        if !notifies {
-            return self.windows.has_room(host, bytes);
-        }
+    /// Whether a write of `bytes` to a segment of `host` need not wait, nor its notification of the
+    /// thread `notify`.
+    pub(crate) fn has_room(&self, host: HostId, bytes: usize, notify: Option<u32>) -> bool {
+        let Some(thread) = notify else { return self.windows.has_room(host, bytes) };
         // The notification may be an operation of its own.
-        self.windows.has_room(host, bytes.saturating_add(OVERHEAD)) && self.may_notify(host)
+        let has_room = self.windows.has_room(host, bytes.saturating_add(OVERHEAD));
+        has_room && self.may_notify(host, thread)
     }
 
     /// Counts a write of at most [`PIECE`](crate::engine::PIECE) bytes to `to`, which the caller then
-    /// begins, and waits until there is room for it and, if it `notifies`, for a notification.
+    /// begins, and waits until there is room for it and for a notification of the thread `notify`.
     #[track_caller]
     pub(super) fn reserve(
         &self,
         to: &RemoteRegion,
         bytes: usize,
-        notifies: bool,
+        notify: Option<u32>,
     ) -> Result<(), OpError> {
         let host = to.owner();
+        let may_notify = || notify.is_none_or(|thread| self.may_notify(host, thread));
         loop {
-            if notifies && !self.may_notify(host) {
-                self.wait_to_notify(to)?;
+            if let Some(thread) = notify.filter(|_| !may_notify()) {
+                self.wait_to_notify(to, thread)?;
             }
             let begin = || self.begin_fence(host);
             self.windows.reserve(host, bytes, begin, |fence| self.wait(fence))?;
             // While this fiber waited for the window, others may have notified.
-            if !notifies || self.may_notify(host) {
+            if may_notify() {
                 return Ok(());
             }
             self.windows.take_back(host, bytes);
         }
     }
 
-    /// Waits until the owner of `to` has taken enough notifications.
+    /// Waits until `thread` of the owner of `to` has taken enough notifications.
     #[track_caller]
-    fn wait_to_notify(&self, to: &RemoteRegion) -> Result<(), OpError> {
+    fn wait_to_notify(&self, to: &RemoteRegion, thread: u32) -> Result<(), OpError> {
         let host = to.owner();
         let (mut pause, mut asked) = (PAUSE.0, Instant::now());
-        while self.held_back(host) > REFILL {
+        while self.held_back(host, thread) > REFILL {
             if let Some(reason) = self.progress.loss(host) {
                 return Err(OpError::PeerLost(host, reason));
             }

@@ -40,7 +40,7 @@ impl Engine {
         notify: Option<u32>,
     ) -> Result<(), OpError> {
         let host = to.owner();
-        self.reserve(to, bytes.len(), notify.is_some())?;
+        self.reserve(to, bytes.len(), notify)?;
         let staging = self.staging(bytes.len());
         staging.write_from(0, bytes);
         let mut lane = self.progress.lane(host).borrow_mut();
@@ -81,7 +81,7 @@ impl Engine {
         thread: u32,
     ) -> Result<(), OpError> {
         let nothing = self.staging(0);
-        self.reserve(on, 0, true)?;
+        self.reserve(on, 0, Some(thread))?;
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         let started = lane.write_notify(on, at, &nothing, thread, len);
         if started.is_err() {
@@ -91,13 +91,13 @@ impl Engine {
         lane.flush()
     }
 
-    /// Waits until a notification of the owner of `on` need not wait.
+    /// Waits until a notification of `thread` of the owner of `on` need not wait.
     ///
     /// # Panics
     /// If it would wait where that is impossible.
     #[track_caller]
-    pub(crate) fn make_room(&self, on: &RemoteRegion) -> Result<(), OpError> {
-        self.reserve(on, 0, true)?;
+    pub(crate) fn make_room(&self, on: &RemoteRegion, thread: u32) -> Result<(), OpError> {
+        self.reserve(on, 0, Some(thread))?;
         self.windows.take_back(on.owner(), 0);
         Ok(())
     }

@@ -53,8 +53,9 @@ impl RemoteSegment {
     }
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while more
-    /// than 1,024 notifications of this thread wait here for threads of the owner to take earlier ones.
+    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while
+    /// 1,024 notifications of this thread wait here for the same thread of the owner to take earlier
+    /// ones.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -102,7 +103,7 @@ impl RemoteSegment {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
         let thread = self.thread_to_notify(is_notify_requested);
-        self.with_bytes(at, bytes, thread.is_some(), move |engine, region, bytes| {
+        self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
             engine.write(region, at, bytes, thread)
         })
     }
@@ -120,7 +121,8 @@ impl RemoteSegment {
             Some(thread) => Some((thread, notified_len(bytes.len())?)),
             None => None,
         };
-        self.with_bytes(at, bytes, announcement.is_some(), move |engine, region, bytes| {
+        let thread = announcement.map(|(thread, _)| thread);
+        self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
             match region.window() {
                 Some(window) => window.write_from(at, bytes)?,
                 None => engine.write_block(region, at, bytes)?,
@@ -132,18 +134,18 @@ impl RemoteSegment {
         })
     }
 
-    /// Runs an operation that writes bytes of the caller; `notifies`: it notifies the owner.
+    /// Runs an operation that writes bytes of the caller, and notifies the thread `notify` of the owner.
     #[track_caller]
     fn with_bytes(
         &self,
         at: usize,
         bytes: &[u8],
-        notifies: bool,
+        notify: Option<u32>,
         operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
         let place = Place { at, len: bytes.len(), needs: Rights::WRITE };
         if let Some(engine) = attached(&self.shared) {
-            self.check_room(&engine, bytes.len(), notifies)?;
+            self.check_room(&engine, bytes.len(), notify)?;
             return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
