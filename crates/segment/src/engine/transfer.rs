@@ -8,7 +8,7 @@ use progress::Operation;
 use transport_api::{HostId, OpError, RemoteRegion};
 
 use crate::engine::engine::Engine;
-use crate::engine::windows::PIECE;
+use crate::engine::windows::{OVERHEAD, PIECE};
 
 /// The most reads of one block in flight.
 const READS: usize = 8;
@@ -91,14 +91,21 @@ impl Engine {
         lane.flush()
     }
 
-    /// Waits until a notification of `thread` of the owner of `on` need not wait.
+    /// Waits until an operation on `bytes`, of which only the first [`PIECE`] count, and then a
+    /// notification of `thread` of the owner of `on` need not wait.
     ///
     /// # Panics
     /// If it would wait where that is impossible.
     #[track_caller]
-    pub(crate) fn make_room(&self, on: &RemoteRegion, thread: u32) -> Result<(), OpError> {
-        self.reserve(on, 0, Some(thread))?;
-        self.windows.take_back(on.owner(), 0);
+    pub(crate) fn make_room(
+        &self,
+        on: &RemoteRegion,
+        bytes: usize,
+        thread: u32,
+    ) -> Result<(), OpError> {
+        let bytes = bytes.min(PIECE) + OVERHEAD;
+        self.reserve(on, bytes, Some(thread))?;
+        self.windows.take_back(on.owner(), bytes);
         Ok(())
     }
 

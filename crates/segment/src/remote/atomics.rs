@@ -94,7 +94,7 @@ impl RemoteSegment {
                     Some(old) => old,
                     None => {
                         if let Some(thread) = thread {
-                            engine.make_room(region, thread)?;
+                            engine.make_room(region, 0, thread)?;
                         }
                         *done.insert(engine.atomic(region, at, atomic)?)
                     }

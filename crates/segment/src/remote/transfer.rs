@@ -122,10 +122,20 @@ impl RemoteSegment {
             None => None,
         };
         let thread = announcement.map(|(thread, _)| thread);
+        // If only the notification is refused, the bytes are not written again: others may have
+        // written to them since.
+        let mut is_written = false;
         self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
-            match region.window() {
-                Some(window) => window.write_from(at, bytes)?,
-                None => engine.write_block(region, at, bytes)?,
+            if !is_written {
+                if let Some(thread) = thread {
+                    // Checked first: nothing is written if this must not wait for the notification.
+                    engine.make_room(region, bytes.len(), thread)?;
+                }
+                match region.window() {
+                    Some(window) => window.write_from(at, bytes)?,
+                    None => engine.write_block(region, at, bytes)?,
+                }
+                is_written = true;
             }
             match announcement {
                 Some((thread, len)) => engine.announce(region, at, len, thread),
@@ -141,7 +151,7 @@ impl RemoteSegment {
         at: usize,
         bytes: &[u8],
         notify: Option<u32>,
-        operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
+        mut operation: impl FnMut(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
         let place = Place { at, len: bytes.len(), needs: Rights::WRITE };
         if let Some(engine) = attached(&self.shared) {
