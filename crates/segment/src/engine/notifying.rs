@@ -99,12 +99,21 @@ impl Engine {
         let host = to.owner();
         let mut refused = None;
         // The first fence may report an earlier operation on an earlier export under the key.
+        let is_revoked =
+            |error: &OpError| matches!(error, OpError::Revoked(key) if *key == to.key());
+        let begin = || self.begin_fence(host);
+        if !self.windows.is_clean(host) {
+            // A refusal of the program's own writes is for its next fence.
+            self.windows.look(host, |_| false, begin, |fence| self.wait(fence))?;
+        }
         for _ in 0..2 {
+            // Then only the write below can be refused, of which the program must not hear.
+            let is_clean = self.windows.is_clean(host);
             let nothing = self.staging(0);
             self.progress.start(host, |lane| lane.write(to, 0, &nothing))?;
-            let begin = || self.begin_fence(host);
-            refused = self.windows.look(host, begin, |fence| self.wait(fence))?;
-            if !matches!(&refused, Some(OpError::Revoked(key)) if *key == to.key()) {
+            let is_own = |error: &OpError| is_clean && is_revoked(error);
+            refused = self.windows.look(host, is_own, begin, |fence| self.wait(fence))?;
+            if !refused.as_ref().is_some_and(is_revoked) {
                 return Ok(());
             }
         }
