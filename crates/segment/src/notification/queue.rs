@@ -159,6 +159,11 @@ impl Queue {
         self.call(state)
     }
 
+    /// The next turn will not come: the next push calls the callback itself.
+    pub(crate) fn lose_turn(&self) {
+        self.lock().has_next_turn = false;
+    }
+
     /// Calls the callback for each queued notification, but for no more than the queue holds: a peer
     /// that keeps notifying must not keep this thread.
     fn call<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Turn {
