@@ -81,7 +81,7 @@ impl Lane for FakeLane {
     fn bulk(&mut self, _: u32, _: Tag, _: Vec<u8>) -> Result<(), OpError> {
         Ok(())
     }
-    fn waiting_notifications(&self) -> usize {
+    fn waiting_notifications(&self, _: u32) -> usize {
         0
     }
     fn waiting_bulk(&self, _: Namespace) -> usize {

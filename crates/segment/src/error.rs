@@ -218,8 +218,8 @@ pub enum SegmentError {
         /// Why it could not be exported again.
         source: Arc<RegionError>,
     },
-    /// The segment is revoked, but a host that had opened it is lost without its process having ended,
-    /// and may still write to the memory: do not use the memory for anything else. The segment cannot
+    /// The segment is revoked, but a host that had opened it is lost, or has left the rack, without its
+    /// process having ended, and may still write to the memory: do not use the memory for anything else. The segment cannot
     /// be exported again.
     #[error(
         "{segment} is revoked, but {} may still access its memory; export a new segment instead",

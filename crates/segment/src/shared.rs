@@ -202,6 +202,25 @@ impl Shared {
     }
 }
 
+/// The next turn of a queue's callback. A job that is dropped before it has run loses it, and the
+/// next notification calls the callback again.
+struct NextTurn(Option<Arc<Queue>>);
+
+impl NextTurn {
+    /// Takes the turn; returns the queue if there is another one.
+    fn take(mut self) -> Option<Arc<Queue>> {
+        self.0.take().filter(|queue| queue.next_turn() == Turn::Next)
+    }
+}
+
+impl Drop for NextTurn {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.0 {
+            queue.lose_turn();
+        }
+    }
+}
+
 /// Turns of callbacks of notifications.
 impl Shared {
     /// Has an attached thread give the callback of a queue its next turn: a job, or, if none serves
@@ -212,9 +231,9 @@ impl Shared {
             self.has_turns.store(true, Ordering::Release);
             return self.transport.unpark(thread);
         };
-        let shared = self.clone();
+        let (shared, turn) = (self.clone(), NextTurn(Some(queue)));
         spawn(Box::new(move || {
-            if queue.next_turn() == Turn::Next {
+            if let Some(queue) = turn.take() {
                 shared.arrange_turn(queue, thread);
             }
         }));
@@ -234,5 +253,65 @@ impl Shared {
             }
         }
         true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::{Duration, Instant};
+
+    use transport_shm::ShmTransport;
+
+    use super::*;
+    use crate::engine::Server;
+    use crate::notification::Notification;
+    use crate::notification::queue::CAPACITY;
+
+    fn shared() -> Arc<Shared> {
+        let transport = ShmTransport::in_process(1, 1).expect("a rack").remove(0);
+        Shared::new(transport)
+    }
+
+    fn note() -> Notification {
+        Notification { from: HostId(0), offset: 0, len: 8, missed: 0 }
+    }
+
+    /// A queue with a callback that wants one more turn than the first, and how often it was called.
+    fn busy() -> (Arc<Queue>, Arc<AtomicUsize>) {
+        let (queue, calls) = (Arc::new(Queue::new()), Arc::new(AtomicUsize::new(0)));
+        let (there, called) = (Arc::downgrade(&queue), calls.clone());
+        let callback = move |_| {
+            if called.fetch_add(1, Ordering::Relaxed) < CAPACITY {
+                let _ = there.upgrade().expect("a queue").push(note());
+            }
+        };
+        assert_eq!(queue.set_callback(Box::new(callback)), Turn::Over);
+        assert_eq!(queue.push(note()), Turn::Next);
+        assert_eq!(calls.load(Ordering::Relaxed), CAPACITY);
+        (queue, calls)
+    }
+
+    #[test]
+    fn a_job_that_never_runs_loses_no_callback() {
+        let shared = shared();
+        assert!(shared.spawn.set(Box::new(drop)).is_ok());
+        let (queue, calls) = busy();
+        shared.arrange_turn(queue.clone(), 0);
+        assert_eq!(queue.push(note()), Turn::Over);
+        assert_eq!(calls.load(Ordering::Relaxed), CAPACITY + 2, "what was left, and the new one");
+    }
+
+    #[test]
+    fn a_server_gives_the_turns_that_were_arranged_before() {
+        let shared = shared();
+        let (queue, calls) = busy();
+        shared.arrange_turn(queue, 0);
+        let _server = Server::start(&shared, 0).expect("a server");
+        let start = Instant::now();
+        while calls.load(Ordering::Relaxed) == CAPACITY {
+            assert!(start.elapsed() < Duration::from_secs(20), "the turn is lost");
+            std::thread::yield_now();
+        }
     }
 }

@@ -7,13 +7,13 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Host, bounded, faulty, in_fiber, on_each, shm, tcp};
 use gossamer_segment::{Attached, RemoteSegment, SegmentError};
 use transport_api::conformance::Faults;
 
-/// The most notifications that a lane holds back.
+/// The most notifications that a lane holds back for one thread of the owner.
 const LIMIT: usize = 1024;
 const MANY: usize = 100_000;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -180,6 +180,99 @@ fn a_writer_that_waits_ends_with_the_segment() {
     for rack in [shm, tcp] {
         bounded(move || assert_eq!(ends_with(rack, |_, segment| drop(segment)), "revoked"));
     }
+}
+
+/// A thread of the owner that takes nothing holds up only those who notify this thread.
+#[test]
+fn a_thread_that_sleeps_does_not_hold_up_notifications_of_another() {
+    for rack in [shm, tcp] {
+        bounded(move || {
+            let hosts = rack(2, 2);
+            let (user, faults) = faulty(&hosts[0]);
+            let owner = &hosts[1];
+            let (is_ready, is_over) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let attached = owner.segments.attach(1).expect("attached");
+                    let _asleep = owner.segments.builder("asleep").len(64).export().expect("one");
+                    poll_until(&attached, || is_ready.load(Ordering::Acquire));
+                    while !is_over.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                });
+                scope.spawn(|| {
+                    let attached = owner.segments.attach(0).expect("attached");
+                    let awake = owner.segments.builder("awake").len(64).export().expect("one");
+                    let is_told = || awake.notifications().try_next().expect("open").is_some();
+                    poll_until(&attached, || is_over.load(Ordering::Acquire) || is_told());
+                    is_over.store(true, Ordering::Release);
+                });
+                let _ends = Ends(is_over.clone());
+                let attached = user.segments.attach(0).expect("attached");
+                let (asleep, awake) = (open(&user, "asleep"), open(&user, "awake"));
+                is_ready.store(true, Ordering::Release);
+                while most(&faults) < LIMIT {
+                    asleep.at::<u64>(0).write_notify(&7).expect("a write");
+                }
+                awake.at::<u64>(0).write_notify(&8).expect("a write");
+                poll_until(&attached, || is_over.load(Ordering::Acquire));
+            });
+        });
+    }
+}
+
+/// What a waiting writer does to learn whether the segment is still there is no operation of its
+/// program: its refusal is no error of a later fence. A block is not written before its notification
+/// has room.
+#[test]
+fn a_writer_that_waits_has_written_nothing_that_could_be_refused() {
+    bounded(|| {
+        let hosts = tcp(2, 2);
+        let (user, faults) = faulty(&hosts[0]);
+        let (is_ready, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (owner, is_over) = (&hosts[1], Arc::new(AtomicBool::new(false)));
+        thread::scope(|scope| {
+            let (sender, segment) = std::sync::mpsc::channel();
+            let (is_ready, is_full, over) = (&is_ready, &is_full, is_over.clone());
+            scope.spawn(move || {
+                let attached = owner.segments.attach(0).expect("attached");
+                let told = owner.segments.builder("told").len(64).export().expect("a segment");
+                sender.send(told).expect("a receiver");
+                // It takes nothing from then on.
+                poll_until(&attached, || is_ready.load(Ordering::Acquire));
+            });
+            scope.spawn(move || {
+                let attached = owner.segments.attach(1).expect("attached");
+                let told = segment.recv().expect("a segment");
+                let is_over = || over.load(Ordering::Acquire);
+                poll_until(&attached, || is_full.load(Ordering::Acquire) || is_over());
+                for _ in 0..2 {
+                    told.inhibit_writes().expect("quiet");
+                    told.allow_writes().expect("quiet");
+                    let end = Instant::now() + Duration::from_millis(500);
+                    poll_until(&attached, || Instant::now() >= end);
+                }
+                let bytes = told.at::<u64>(1).read().expect("inside");
+                drop(told);
+                poll_until(&attached, is_over);
+                assert_eq!(bytes, 0, "it was written before the notification had room");
+            });
+            let ends = Ends(is_over);
+            let _attached = user.segments.attach(0).expect("attached");
+            let told = open(&user, "told");
+            is_ready.store(true, Ordering::Release);
+            while most(&faults) < LIMIT {
+                told.at::<u64>(0).write_notify(&7).expect("a write");
+            }
+            told.fence().expect("all is there");
+            is_full.store(true, Ordering::Release);
+            let ended = told.write_block_notify(0, &[8; 64]);
+            let fenced = told.fence();
+            drop(ends);
+            assert!(matches!(ended, Err(SegmentError::Revoked(_))), "{ended:?}");
+            fenced.expect("no write of the program was refused");
+        });
+    });
 }
 
 /// A callback cannot wait: it gets an error before it has changed anything.

@@ -215,13 +215,14 @@ pub trait Lane: Send {
     /// [`OpError::TooLarge`], [`OpError::NoSuchThread`], [`OpError::PeerLost`].
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError>;
 
-    /// Notifications of this lane that wait in this process, because threads of the peer have not
-    /// taken earlier ones, or because they are not flushed. The peer bounds how many it takes in
-    /// advance; a lane that cannot hand on more keeps them, in order and without limit. So a caller
-    /// that notifies without end compares this with a limit of its own before each
-    /// [`write_notify`](Self::write_notify), and otherwise polls until it is lower. Its meaning
-    /// ends with the peer.
-    fn waiting_notifications(&self) -> usize;
+    /// Notifications of this lane for runtime thread `thread` of the peer that wait in this process,
+    /// because that thread has not taken earlier ones, or because they are not flushed. The peer
+    /// bounds how many it takes in advance; a lane that cannot hand on more keeps them, in order and
+    /// without limit. So a caller that notifies without end compares this with a limit of its own
+    /// before each [`write_notify`](Self::write_notify) to the thread, and otherwise polls until it is
+    /// lower. Notifications for other threads of the peer do not count, because their threads may
+    /// never take them. Zero for a thread that does not exist. Its meaning ends with the peer.
+    fn waiting_notifications(&self, thread: u32) -> usize;
 
     /// Bytes of bulk payloads in a name space that wait in this process in the same way, with
     /// [`WAITING_OVERHEAD`](crate::WAITING_OVERHEAD) for each payload. A layer that answers a

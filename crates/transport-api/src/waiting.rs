@@ -1,11 +1,11 @@
-//! [`Waiting`]: what a lane holds back because threads of the peer do not take it.
+//! [`Waiting`]: what a lane holds back because a thread of the peer does not take it.
 
 use crate::{Namespace, Tag};
 
 /// Bytes counted for each bulk payload on top of its length, so that empty payloads count.
 pub const WAITING_OVERHEAD: usize = 64;
 
-/// For backends: counts what a lane holds back, for
+/// For backends: counts what a lane holds back for one thread of the peer, for
 /// [`Lane::waiting_notifications`](crate::Lane::waiting_notifications) and
 /// [`Lane::waiting_bulk`](crate::Lane::waiting_bulk).
 ///

@@ -96,8 +96,8 @@ pub(crate) struct Host {
     pub(crate) poll_tracker: PollTracker,
     /// Of lanes of this host to itself.
     pub(crate) quiet_points: QuietPoints,
-    /// By thread: what it has sent to threads of this host that have not taken it.
-    untaken: Vec<Mutex<Waiting>>,
+    /// By thread: what it has sent to each thread of this host that has not taken it.
+    untaken: Vec<Mutex<Box<[Waiting]>>>,
     pub(crate) plane: SharedPlane,
     /// By host number, this host included.
     peers: Vec<Peer>,
@@ -114,6 +114,7 @@ impl Host {
         service_queue: ServiceQueue,
     ) -> Self {
         let (Config { local, hosts, .. }, threads) = (config, thread_states.len() as u32);
+        let of_each = || (0..threads).map(|_| Waiting::default()).collect();
         Self {
             id: transport_api::next_issuer(),
             local,
@@ -121,7 +122,7 @@ impl Host {
             event_queues: EventQueues::new(local, hosts, threads),
             poll_tracker: PollTracker::new(threads),
             quiet_points: QuietPoints::new(threads),
-            untaken: (0..threads).map(|_| Mutex::default()).collect(),
+            untaken: (0..threads).map(|_| Mutex::new(of_each())).collect(),
             plane: SharedPlane::new(config),
             peers,
             thread_states,
@@ -137,8 +138,8 @@ impl Host {
         &self.thread_states[thread as usize]
     }
 
-    /// What `thread` has sent to threads of this host that have not taken it.
-    pub(crate) fn untaken(&self, thread: u32) -> MutexGuard<'_, Waiting> {
+    /// What `thread` has sent to each thread of this host that has not taken it.
+    pub(crate) fn untaken(&self, thread: u32) -> MutexGuard<'_, Box<[Waiting]>> {
         // Counts are right also after a panic with this lock.
         self.untaken[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,10 @@
 //! Flow control of notifications: how many of them a lane may hold back before writers wait.
 //!
-//! An owner that does not poll takes no notifications, and its transport takes a bounded number in
-//! advance. The lane keeps all others, in the memory of the writer, and no fence covers them. So a
-//! write that notifies waits while the lane holds back [`HIGH_WATER`] or more, until the owner has
-//! taken enough of them. The wait ends early if the owner is lost or revokes the region.
+//! A thread of the owner that does not poll takes no notifications, and its transport takes a bounded
+//! number in advance. The lane keeps all others, in the memory of the writer, and no fence covers
+//! them. So a write that notifies waits while the lane holds back [`HIGH_WATER`] or more for the same
+//! thread of the owner, until that thread has taken enough of them. The wait ends early if the owner
+//! is lost or revokes the region.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use transport_api::{HostId, OpError, RemoteRegion};
 use crate::engine::engine::Engine;
 use crate::engine::windows::OVERHEAD;
 
-/// A writer waits while a lane holds back this many notifications, or more.
+/// The most notifications that a lane holds back for one thread of the owner.
 const HIGH_WATER: usize = 1024;
 
 /// A waiting writer continues at this many, so that it does not wait for each.
@@ -26,56 +27,57 @@ const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_m
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Notifications to threads of `host` that the lane of this thread holds back.
-    fn held_back(&self, host: HostId) -> usize {
-        self.progress.lane(host).borrow().waiting_notifications()
+    /// Notifications to `thread` of `host` that the lane of this thread holds back. Those to other
+    /// threads of the host delay no writer: they may never be taken.
+    fn held_back(&self, host: HostId, thread: u32) -> usize {
+        self.progress.lane(host).borrow().waiting_notifications(thread)
     }
 
-    /// Whether a notification of `host` need not wait.
-    fn may_notify(&self, host: HostId) -> bool {
-        self.held_back(host) < HIGH_WATER
+    /// Whether a notification of `thread` of `host` need not wait.
+    fn may_notify(&self, host: HostId, thread: u32) -> bool {
+        self.held_back(host, thread) < HIGH_WATER
     }
 
-    /// Whether a write of `bytes` to a segment of `host` need not wait; `notifies`: nor its
-    /// notification.
-    pub(crate) fn has_room(&self, host: HostId, bytes: usize, notifies: bool) -> bool {
-        if !notifies {
-            return self.windows.has_room(host, bytes);
-        }
+    /// Whether a write of `bytes` to a segment of `host` need not wait, nor its notification of the
+    /// thread `notify`.
+    pub(crate) fn has_room(&self, host: HostId, bytes: usize, notify: Option<u32>) -> bool {
+        let Some(thread) = notify else { return self.windows.has_room(host, bytes) };
         // The notification may be an operation of its own.
-        self.windows.has_room(host, bytes.saturating_add(OVERHEAD)) && self.may_notify(host)
+        let has_room = self.windows.has_room(host, bytes.saturating_add(OVERHEAD));
+        has_room && self.may_notify(host, thread)
     }
 
     /// Counts a write of at most [`PIECE`](crate::engine::PIECE) bytes to `to`, which the caller then
-    /// begins, and waits until there is room for it and, if it `notifies`, for a notification.
+    /// begins, and waits until there is room for it and for a notification of the thread `notify`.
     #[track_caller]
     pub(super) fn reserve(
         &self,
         to: &RemoteRegion,
         bytes: usize,
-        notifies: bool,
+        notify: Option<u32>,
     ) -> Result<(), OpError> {
         let host = to.owner();
+        let may_notify = || notify.is_none_or(|thread| self.may_notify(host, thread));
         loop {
-            if notifies && !self.may_notify(host) {
-                self.wait_to_notify(to)?;
+            if let Some(thread) = notify.filter(|_| !may_notify()) {
+                self.wait_to_notify(to, thread)?;
             }
             let begin = || self.begin_fence(host);
             self.windows.reserve(host, bytes, begin, |fence| self.wait(fence))?;
             // While this fiber waited for the window, others may have notified.
-            if !notifies || self.may_notify(host) {
+            if may_notify() {
                 return Ok(());
             }
             self.windows.take_back(host, bytes);
         }
     }
 
-    /// Waits until the owner of `to` has taken enough notifications.
+    /// Waits until `thread` of the owner of `to` has taken enough notifications.
     #[track_caller]
-    fn wait_to_notify(&self, to: &RemoteRegion) -> Result<(), OpError> {
+    fn wait_to_notify(&self, to: &RemoteRegion, thread: u32) -> Result<(), OpError> {
         let host = to.owner();
         let (mut pause, mut asked) = (PAUSE.0, Instant::now());
-        while self.held_back(host) > LOW_WATER {
+        while self.held_back(host, thread) > LOW_WATER {
             if let Some(reason) = self.progress.loss(host) {
                 return Err(OpError::PeerLost(host, reason));
             }
@@ -98,12 +100,21 @@ impl Engine {
         let host = to.owner();
         let mut refused = None;
         // The first fence may report an earlier operation on an earlier export under the key.
+        let is_revoked =
+            |error: &OpError| matches!(error, OpError::Revoked(key) if *key == to.key());
+        let begin = || self.begin_fence(host);
+        if !self.windows.is_clean(host) {
+            // A refusal of the program's own writes is for its next fence.
+            self.windows.peek_refusal(host, |_| false, begin, |fence| self.wait(fence))?;
+        }
         for _ in 0..2 {
+            // Then only the write below can be refused, of which the program must not hear.
+            let is_clean = self.windows.is_clean(host);
             let nothing = self.staging(0);
             self.progress.start(host, |lane| lane.write(to, 0, &nothing))?;
-            let begin = || self.begin_fence(host);
-            refused = self.windows.peek_refusal(host, begin, |fence| self.wait(fence))?;
-            if !matches!(&refused, Some(OpError::Revoked(key)) if *key == to.key()) {
+            let is_own = |error: &OpError| is_clean && is_revoked(error);
+            refused = self.windows.peek_refusal(host, is_own, begin, |fence| self.wait(fence))?;
+            if !refused.as_ref().is_some_and(is_revoked) {
                 return Ok(());
             }
         }

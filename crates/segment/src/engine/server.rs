@@ -46,7 +46,7 @@ impl Server {
                 // Only now: a thread that could not be attached must get no job.
                 let is_first = there.spawn.set(serving.spawn()).is_ok();
                 let _ = started.send(if is_first { Ok(()) } else { Err(SegmentError::Served) });
-                serving.run(&there, is_first);
+                serving.run(&there, number, is_first);
             }
         };
         let serving = thread::Builder::new()
@@ -105,14 +105,16 @@ impl Serving {
     }
 
     /// Serves until the rack ends, if `is_first`; then ends what is under way.
-    fn run(self, shared: &Shared, is_first: bool) {
+    fn run(self, shared: &Arc<Shared>, number: u32, is_first: bool) {
         let Serving { scheduler, progress, mut parker, attached } = self;
         scheduler.enter(|| {
             while is_first && !shared.has_ended() {
                 let resumed = scheduler.run(FIBERS_PER_POLL);
                 let now = Instant::now();
                 let deadline = scheduler.expire(now);
-                if progress.poll() || resumed > 0 {
+                // Turns of callbacks that were arranged before there was a server.
+                let had_turns = shared.take_turns(number);
+                if progress.poll() || resumed > 0 || had_turns {
                     continue;
                 }
                 let timeout = deadline.map_or(LONGEST_SLEEP, |deadline| {
@@ -122,6 +124,7 @@ impl Serving {
                     scheduler.has_ready()
                         || scheduler.drain_inbox()
                         || shared.has_ended()
+                        || shared.take_turns(number)
                         || progress.poll()
                 });
             }

@@ -8,7 +8,7 @@ use progress::Operation;
 use transport_api::{HostId, OpError, RemoteRegion};
 
 use crate::engine::engine::Engine;
-use crate::engine::windows::PIECE;
+use crate::engine::windows::{OVERHEAD, PIECE};
 
 /// The most reads of one block in flight.
 const READS: usize = 8;
@@ -40,7 +40,7 @@ impl Engine {
         notify: Option<u32>,
     ) -> Result<(), OpError> {
         let host = to.owner();
-        self.reserve(to, bytes.len(), notify.is_some())?;
+        self.reserve(to, bytes.len(), notify)?;
         let staging = self.staging(bytes.len());
         staging.write_from(0, bytes);
         let mut lane = self.progress.lane(host).borrow_mut();
@@ -81,7 +81,7 @@ impl Engine {
         thread: u32,
     ) -> Result<(), OpError> {
         let nothing = self.staging(0);
-        self.reserve(on, 0, true)?;
+        self.reserve(on, 0, Some(thread))?;
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         let started = lane.write_notify(on, at, &nothing, thread, len);
         if started.is_err() {
@@ -91,14 +91,21 @@ impl Engine {
         lane.flush()
     }
 
-    /// Waits until a notification of the owner of `on` need not wait.
+    /// Waits until an operation on `bytes`, of which only the first [`PIECE`] count, and then a
+    /// notification of `thread` of the owner of `on` need not wait.
     ///
     /// # Panics
     /// If it would wait where that is impossible.
     #[track_caller]
-    pub(crate) fn make_room(&self, on: &RemoteRegion) -> Result<(), OpError> {
-        self.reserve(on, 0, true)?;
-        self.windows.take_back(on.owner(), 0);
+    pub(crate) fn make_room(
+        &self,
+        on: &RemoteRegion,
+        bytes: usize,
+        thread: u32,
+    ) -> Result<(), OpError> {
+        let bytes = bytes.min(PIECE) + OVERHEAD;
+        self.reserve(on, bytes, Some(thread))?;
+        self.windows.take_back(on.owner(), bytes);
         Ok(())
     }
 

@@ -192,11 +192,12 @@ impl Windows {
         window.begun.get() + cost <= done + LIMIT
     }
 
-    /// Waits as [`fence`](Self::fence) does. A refusal is returned, and kept for the next fence of a
-    /// caller.
+    /// Waits as [`fence`](Self::fence) does. A refusal is returned; unless it `is_own`, an operation's
+    /// that no program began, it is also kept for the next fence of a caller.
     pub(super) fn peek_refusal(
         &self,
         host: HostId,
+        is_own: impl FnOnce(&OpError) -> bool,
         begin: impl Fn() -> Result<Operation, OpError>,
         wait: impl Fn(Operation) -> Result<u64, OpError>,
     ) -> Result<Option<OpError>, OpError> {
@@ -204,7 +205,11 @@ impl Windows {
         let (mark, fence) = window.begin(begin)?;
         let ended = wait(fence);
         let refused = ended.as_ref().err().cloned();
-        window.note(mark, ended)?;
+        if refused.as_ref().is_some_and(is_own) {
+            window.note_done(mark);
+        } else {
+            window.note(mark, ended)?;
+        }
         Ok(refused)
     }
 

@@ -225,8 +225,9 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::Broader`], and nothing has changed; [`SegmentError::NotExported`] if the memory
     /// could not be exported again: no host can use the segment then, until this succeeds.
-    /// [`SegmentError::NotQuiet`] if a lost host may still access the memory: no host can use the
-    /// segment then, for good. [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].
+    /// [`SegmentError::NotQuiet`] if a host that is lost or has left may still access the memory,
+    /// after a wait of two seconds: no host can use the segment then, for good.
+    /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].
     #[track_caller]
     pub fn set_access(&self, access: impl Into<Access>) -> Result<(), SegmentError> {
         self.change(Change::Access(access.into()))
@@ -312,8 +313,8 @@ impl Segment {
     /// [`SegmentError::Revoked`], and lookups of the name with [`SegmentError::NotFound`].
     ///
     /// # Errors
-    /// [`SegmentError::NotQuiet`] if a host that is lost maps the memory and its process runs on: it may
-    /// still access the memory. [`SegmentError::NotAttached`], [`SegmentError::RackEnded`]. The segment
+    /// [`SegmentError::NotQuiet`] if a host that is lost or has left maps the memory and its process
+    /// runs on for two seconds: it may still access the memory. [`SegmentError::NotAttached`], [`SegmentError::RackEnded`]. The segment
     /// is revoked even then, but the memory must not be used for anything else.
     #[track_caller]
     pub fn revoke(self) -> Result<(), SegmentError> {

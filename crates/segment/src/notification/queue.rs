@@ -159,6 +159,11 @@ impl Queue {
         self.call(state)
     }
 
+    /// The next turn will not come: the next push calls the callback itself.
+    pub(crate) fn lose_turn(&self) {
+        self.lock().has_next_turn = false;
+    }
+
     /// Calls the callback for each queued notification, but for no more than the queue holds: a peer
     /// that keeps notifying must not keep this thread.
     fn call<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Turn {
@@ -183,6 +188,7 @@ impl Queue {
             }
         }
         state.is_calling = false;
+        self.note_taken(&state);
         if state.waiting.is_empty() {
             return Turn::Over;
         }
@@ -199,17 +205,22 @@ impl Queue {
 /// The consumer side.
 impl Queue {
     fn take_from(&self, state: &mut State) -> Taken {
-        let taken = state.waiting.pop_front();
-        self.has_any.store(state.is_closed || !state.waiting.is_empty(), Ordering::Release);
-        let Some(notification) = taken else {
+        let Some(notification) = state.waiting.pop_front() else {
+            self.has_any.store(state.is_closed, Ordering::Release);
             return if state.is_closed { Err(Closed) } else { Ok(None) };
         };
+        self.note_taken(state);
+        Ok(Some(notification))
+    }
+
+    /// Notifications were taken: if none is left, the file is not readable any more.
+    fn note_taken(&self, state: &State) {
+        self.has_any.store(state.is_closed || !state.waiting.is_empty(), Ordering::Release);
         let is_quiet = state.waiting.is_empty() && !state.is_closed && !state.has_ended;
         if is_quiet && let Some(file) = self.file.get() {
             // It fails if the file was not readable, which does not matter.
             let _ = rustix::io::read(file, &mut [0; 8]);
         }
-        Ok(Some(notification))
     }
 
     /// Takes the next notification.

@@ -183,6 +183,20 @@ fn a_callback_takes_what_waits_and_what_comes() {
 }
 
 #[test]
+fn the_file_is_not_readable_once_a_callback_has_taken_all() {
+    let queue = queue();
+    assert!(!is_readable(&queue));
+    push_all(&queue, 3);
+    assert!(is_readable(&queue));
+    assert_eq!(queue.set_callback(Box::new(|_| {})), Turn::Over);
+    assert!(!is_readable(&queue), "nothing is left");
+    push_all(&queue, 3);
+    assert!(!is_readable(&queue));
+    queue.close();
+    assert!(is_readable(&queue), "the end");
+}
+
+#[test]
 fn a_callback_may_push_replace_itself_and_close() {
     let queue = queue();
     let (sender, received) = mpsc::channel();

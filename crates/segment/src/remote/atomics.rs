@@ -80,7 +80,7 @@ impl RemoteSegment {
         let segment = self.clone();
         run(&self.shared, move |engine| {
             if thread.is_some() {
-                segment.check_room(engine, 0, true)?;
+                segment.check_room(engine, 0, thread)?;
             }
             // If only the notification is refused, the operation is not repeated.
             let mut done = None;
@@ -93,8 +93,8 @@ impl RemoteSegment {
                 let old = match done {
                     Some(old) => old,
                     None => {
-                        if thread.is_some() {
-                            engine.make_room(region)?;
+                        if let Some(thread) = thread {
+                            engine.make_room(region, 0, thread)?;
                         }
                         *done.insert(engine.atomic(region, at, atomic)?)
                     }

@@ -209,8 +209,8 @@ impl RemoteSegment {
         notify.applies(is_requested).then_some(thread)
     }
 
-    /// Inside a callback, which must not wait: whether a write of `bytes`, or a notification, need
-    /// not wait until others have arrived.
+    /// Inside a callback, which must not wait: whether a write of `bytes`, or a notification of the
+    /// thread `notify`, need not wait until others have arrived.
     ///
     /// # Errors
     /// [`SegmentError::WouldWait`].
@@ -218,9 +218,9 @@ impl RemoteSegment {
         &self,
         engine: &Engine,
         bytes: usize,
-        notifies: bool,
+        notify: Option<u32>,
     ) -> Result<(), SegmentError> {
-        if callback::is_running() && !engine.has_room(self.owner(), bytes, notifies) {
+        if callback::is_running() && !engine.has_room(self.owner(), bytes, notify) {
             return Err(SegmentError::WouldWait(self.label()));
         }
         Ok(())

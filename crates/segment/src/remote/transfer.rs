@@ -54,8 +54,8 @@ impl RemoteSegment {
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
     /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while
-    /// 1,024 or more notifications of this thread are held back here, until threads of the owner have
-    /// taken enough of them.
+    /// 1,024 notifications of this thread wait here for the same thread of the owner to take earlier
+    /// ones.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -103,7 +103,7 @@ impl RemoteSegment {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
         let thread = self.thread_to_notify(is_notify_requested);
-        self.with_bytes(at, bytes, thread.is_some(), move |engine, region, bytes| {
+        self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
             engine.write(region, at, bytes, thread)
         })
     }
@@ -121,10 +121,21 @@ impl RemoteSegment {
             Some(thread) => Some((thread, notified_len(bytes.len())?)),
             None => None,
         };
-        self.with_bytes(at, bytes, announcement.is_some(), move |engine, region, bytes| {
-            match region.window() {
-                Some(window) => window.write_from(at, bytes)?,
-                None => engine.write_block(region, at, bytes)?,
+        let thread = announcement.map(|(thread, _)| thread);
+        // If only the notification is refused, the bytes are not written again: others may have
+        // written to them since.
+        let mut is_written = false;
+        self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
+            if !is_written {
+                if let Some(thread) = thread {
+                    // Checked first: nothing is written if this must not wait for the notification.
+                    engine.make_room(region, bytes.len(), thread)?;
+                }
+                match region.window() {
+                    Some(window) => window.write_from(at, bytes)?,
+                    None => engine.write_block(region, at, bytes)?,
+                }
+                is_written = true;
             }
             match announcement {
                 Some((thread, len)) => engine.announce(region, at, len, thread),
@@ -133,18 +144,18 @@ impl RemoteSegment {
         })
     }
 
-    /// Runs an operation that writes bytes of the caller; `notifies`: it notifies the owner.
+    /// Runs an operation that writes bytes of the caller, and notifies the thread `notify` of the owner.
     #[track_caller]
     fn with_bytes(
         &self,
         at: usize,
         bytes: &[u8],
-        notifies: bool,
-        operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
+        notify: Option<u32>,
+        mut operation: impl FnMut(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
         let place = Place { at, len: bytes.len(), needs: Rights::WRITE };
         if let Some(engine) = attached(&self.shared) {
-            self.check_room(&engine, bytes.len(), notifies)?;
+            self.check_room(&engine, bytes.len(), notify)?;
             return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());

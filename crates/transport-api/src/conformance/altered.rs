@@ -304,7 +304,7 @@ impl Lane for AlteredLane {
         let to = self.inner_region(to)?;
         if self.is_mapped {
             let started = self.inner.write_notify(to, at, from, thread, value);
-            let waiting = self.inner.waiting_notifications();
+            let waiting = self.inner.waiting_notifications(thread);
             self.faults.most_waiting.fetch_max(waiting, Ordering::Relaxed);
             return started;
         }
@@ -321,8 +321,8 @@ impl Lane for AlteredLane {
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.inner.bulk(thread, tag, payload)
     }
-    fn waiting_notifications(&self) -> usize {
-        self.inner.waiting_notifications()
+    fn waiting_notifications(&self, thread: u32) -> usize {
+        self.inner.waiting_notifications(thread)
     }
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
         self.inner.waiting_bulk(namespace)

@@ -248,7 +248,7 @@ pub fn notifications_wait_for_their_receiver_and_are_counted(make: Make) {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let data = b.export(1, 64, Rights::ALL);
         let to = a.import(1);
-        assert_eq!(a.lane.waiting_notifications(), 0);
+        assert_eq!(a.lane.waiting_notifications(1), 0);
         let word = SharedBytes::heap(8);
         for value in 0..COUNT {
             word.store(0, u64::from(value) + 1, Ordering::Relaxed);
@@ -262,8 +262,10 @@ pub fn notifications_wait_for_their_receiver_and_are_counted(make: Make) {
         a.lane.flush().expect("a flush");
         assert_eq!(a.completion(7), Ok(0));
         assert_eq!(data.memory().load(8, Ordering::Acquire), u64::from(COUNT), "the data is there");
-        let waiting = a.lane.waiting_notifications();
+        let waiting = a.lane.waiting_notifications(1);
         assert!((1..=COUNT as usize).contains(&waiting), "{waiting} wait");
+        assert_eq!(a.lane.waiting_notifications(0), 0, "none for another thread");
+        assert_eq!(a.lane.waiting_notifications(2), 0, "no such thread");
         let mut expected = 0;
         b.until("all notifications", |events| {
             a.poll();
@@ -274,7 +276,7 @@ pub fn notifications_wait_for_their_receiver_and_are_counted(make: Make) {
             }
             (expected == COUNT).then_some(())
         });
-        assert_eq!(a.lane.waiting_notifications(), 0);
+        assert_eq!(a.lane.waiting_notifications(1), 0);
     });
 }
 

@@ -192,8 +192,8 @@ impl Lane for LocalLane {
         self.carrier.bulk(thread, tag, payload)
     }
 
-    fn waiting_notifications(&self) -> usize {
-        self.carrier.waiting_notifications()
+    fn waiting_notifications(&self, thread: u32) -> usize {
+        self.carrier.waiting_notifications(thread)
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {

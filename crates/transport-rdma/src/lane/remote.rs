@@ -201,8 +201,8 @@ impl Lane for RdmaLane {
         self.carrier.bulk(thread, tag, payload)
     }
 
-    fn waiting_notifications(&self) -> usize {
-        self.with(|connection, _| connection.waiting_notifications()).unwrap_or(0)
+    fn waiting_notifications(&self, thread: u32) -> usize {
+        self.with(|connection, _| connection.waiting_notifications(thread)).unwrap_or(0)
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {

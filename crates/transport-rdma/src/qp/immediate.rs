@@ -21,7 +21,7 @@
 //! flight or wait to be taken, so that untaken ones need bounded memory. Anything else is a violation
 //! of the protocol, which the error describes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use transport_api::{Event, RegionKey, ThreadId};
 
@@ -111,6 +111,8 @@ pub(crate) struct Notifications {
     /// credits.
     out: u32,
     waiting: VecDeque<Record>,
+    /// How many of those wait, by thread of the peer.
+    waiting_for: BTreeMap<u32, usize>,
     /// Notifications of the peer that are not taken, and credits that it has not been sent.
     untaken: u32,
     owed: u32,
@@ -119,11 +121,13 @@ pub(crate) struct Notifications {
 impl Notifications {
     /// For a queue pair to `peer`, of a host with so many threads.
     pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
-        Self { peer, threads, out: 0, waiting: VecDeque::new(), untaken: 0, owed: 0 }
+        let (waiting, waiting_for) = (VecDeque::new(), BTreeMap::new());
+        Self { peer, threads, out: 0, waiting, waiting_for, untaken: 0, owed: 0 }
     }
 
     /// Queues a notification for [`next`](Self::next).
     pub(crate) fn notify(&mut self, record: Record) {
+        *self.waiting_for.entry(record.thread).or_default() += 1;
         self.waiting.push_back(record);
     }
 
@@ -131,6 +135,9 @@ impl Notifications {
     pub(crate) fn next(&mut self) -> Option<Record> {
         let record = self.waiting.pop_front_if(|_| self.out < WINDOW)?;
         self.out += 1;
+        if let Some(count) = self.waiting_for.get_mut(&record.thread) {
+            *count -= 1;
+        }
         Some(record)
     }
 
@@ -191,9 +198,9 @@ impl Notifications {
         Ok((record, Event::Notified { from: self.peer, key, at, len, value }))
     }
 
-    /// Notifications that wait for credits.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+    /// Notifications for `thread` of the peer that wait for credits.
+    pub(crate) fn waiting(&self, thread: u32) -> usize {
+        self.waiting_for.get(&thread).copied().unwrap_or(0)
     }
 
     /// Whether no notification waits for credits.
@@ -204,6 +211,7 @@ impl Notifications {
     /// Drops waiting notifications: the queue pair has failed.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
+        self.waiting_for.clear();
     }
 }
 

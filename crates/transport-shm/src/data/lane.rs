@@ -10,7 +10,7 @@ use std::sync::Arc;
 use primitive::SharedBytes;
 use transport_api::{
     Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RemoteRegion, Tag,
-    ThreadId, Waiting, Window,
+    ThreadId, Window,
 };
 
 use crate::control::host::Host;
@@ -112,15 +112,6 @@ impl ShmLane {
                 moved
             }
         }
-    }
-
-    /// The sum of what is held back for each thread of the peer, in the unit of `count`.
-    #[inline]
-    fn held_back(&self, count: impl Fn(&Waiting) -> usize) -> usize {
-        if self.waiting == 0 {
-            return 0;
-        }
-        self.senders.iter().map(|sender| count(sender.waiting())).sum()
     }
 
     /// The peer left in shared memory what no peer of this build leaves there.
@@ -288,12 +279,16 @@ impl Lane for ShmLane {
     }
 
     #[inline]
-    fn waiting_notifications(&self) -> usize {
-        self.held_back(Waiting::notifications)
+    fn waiting_notifications(&self, thread: u32) -> usize {
+        if self.waiting == 0 {
+            return 0;
+        }
+        let sender = self.senders.get(thread as usize);
+        sender.map_or(0, |sender| sender.waiting().notifications())
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.held_back(|waiting| waiting.bulk_bytes(namespace))
+        self.senders.iter().map(|sender| sender.waiting().bulk_bytes(namespace)).sum()
     }
 
     #[inline]

@@ -109,7 +109,7 @@ impl Lane for LocalLane {
         self.event_queue.check_thread(thread)?;
         self.write(to, at, from)?;
         let (key, at, len) = (to.key(), at as u64, from.len() as u64);
-        self.host.untaken(self.event_queue.thread()).add_notification();
+        self.host.untaken(self.event_queue.thread())[thread as usize].add_notification();
         let event = Event::Notified { from: self.me(), key, at, len, value };
         self.host.deliver(thread, self.host.local, event);
         Ok(())
@@ -124,18 +124,20 @@ impl Lane for LocalLane {
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         OpError::check_payload(payload.len())?;
-        self.host.untaken(self.event_queue.thread()).add_bulk(tag, payload.len());
+        self.host.untaken(self.event_queue.thread())[thread as usize].add_bulk(tag, payload.len());
         let event = Event::Bulk { from: self.me(), tag, payload };
         self.host.deliver(thread, self.host.local, event);
         Ok(())
     }
 
-    fn waiting_notifications(&self) -> usize {
-        self.host.untaken(self.event_queue.thread()).notifications()
+    fn waiting_notifications(&self, thread: u32) -> usize {
+        let untaken = self.host.untaken(self.event_queue.thread());
+        untaken.get(thread as usize).map_or(0, |waiting| waiting.notifications())
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.host.untaken(self.event_queue.thread()).bulk_bytes(namespace)
+        let untaken = self.host.untaken(self.event_queue.thread());
+        untaken.iter().map(|waiting| waiting.bulk_bytes(namespace)).sum()
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
@@ -156,11 +158,14 @@ impl Lane for LocalLane {
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
         let Self { host, event_queue, .. } = self;
+        let own = event_queue.thread() as usize;
         let taken = event_queue.take(&mut |event| {
             match &event {
-                Event::Notified { from, .. } => host.untaken(from.thread).remove_notification(),
+                Event::Notified { from, .. } => {
+                    host.untaken(from.thread)[own].remove_notification();
+                }
                 Event::Bulk { from, tag, payload } => {
-                    host.untaken(from.thread).remove_bulk(*tag, payload.len());
+                    host.untaken(from.thread)[own].remove_bulk(*tag, payload.len());
                 }
                 _ => {}
             }

@@ -147,12 +147,12 @@ impl Lane for TcpLane {
         Ok(())
     }
 
-    fn waiting_notifications(&self) -> usize {
-        self.host.link(self.peer, self.thread).machine.waiting().notifications()
+    fn waiting_notifications(&self, thread: u32) -> usize {
+        self.host.link(self.peer, self.thread).machine.waiting_notifications(thread)
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.host.link(self.peer, self.thread).machine.waiting().bulk_bytes(namespace)
+        self.host.link(self.peer, self.thread).machine.waiting_bulk(namespace)
     }
 
     fn flush(&mut self) -> Result<(), OpError> {

@@ -44,6 +44,8 @@ enum Item {
 struct Stream {
     thread: u16,
     queue: VecDeque<Item>,
+    /// What is in the queue.
+    waiting: Waiting,
     /// How much of the first payload has been sent, if it has been started.
     sent: Option<usize>,
     charged: u64,
@@ -51,7 +53,7 @@ struct Stream {
 
 impl Stream {
     /// Appends the next frame, if there is one that may be sent. What has gone waits no longer.
-    fn advance(&mut self, out: &mut Vec<u8>, waiting: &mut Waiting) -> bool {
+    fn advance(&mut self, out: &mut Vec<u8>) -> bool {
         let (sent, thread) = (self.sent.take(), self.thread);
         let may_start = sent.is_some() || self.charged < WINDOW;
         let sent = match self.queue.front() {
@@ -80,8 +82,10 @@ impl Stream {
         self.sent = sent;
         if sent.is_none() {
             match self.queue.pop_front() {
-                Some(Item::Payload { tag, bytes }) => waiting.remove_bulk(Tag(tag), bytes.len()),
-                Some(Item::Notify(..)) => waiting.remove_notification(),
+                Some(Item::Payload { tag, bytes }) => {
+                    self.waiting.remove_bulk(Tag(tag), bytes.len());
+                }
+                Some(Item::Notify(..)) => self.waiting.remove_notification(),
                 None => {}
             }
         }
@@ -94,29 +98,29 @@ impl Stream {
 pub(crate) struct Outbound {
     /// In the order of their turns.
     streams: VecDeque<Stream>,
-    /// What is in their queues.
-    waiting: Waiting,
 }
 
 impl Outbound {
     fn stream(&mut self, thread: u16) -> &mut Stream {
         let known = self.streams.iter().position(|stream| stream.thread == thread);
         let index = known.unwrap_or_else(|| {
-            let queue = VecDeque::new();
-            self.streams.push_back(Stream { thread, queue, sent: None, charged: 0 });
+            let (queue, waiting) = (VecDeque::new(), Waiting::default());
+            self.streams.push_back(Stream { thread, queue, waiting, sent: None, charged: 0 });
             self.streams.len() - 1
         });
         &mut self.streams[index]
     }
 
     pub(crate) fn payload(&mut self, thread: u16, tag: u64, bytes: Vec<u8>) {
-        self.waiting.add_bulk(Tag(tag), bytes.len());
-        self.stream(thread).queue.push_back(Item::Payload { tag, bytes });
+        let stream = self.stream(thread);
+        stream.waiting.add_bulk(Tag(tag), bytes.len());
+        stream.queue.push_back(Item::Payload { tag, bytes });
     }
 
     pub(crate) fn notify(&mut self, header: Header, len: u64) {
-        self.waiting.add_notification();
-        self.stream(header.thread).queue.push_back(Item::Notify(header, len));
+        let stream = self.stream(header.thread);
+        stream.waiting.add_notification();
+        stream.queue.push_back(Item::Notify(header, len));
     }
 
     /// The peer's `thread` has taken what was charged `cost`.
@@ -132,14 +136,14 @@ impl Outbound {
         let mut idle = 0;
         while out.len() < enough && idle < self.streams.len() {
             let Some(mut stream) = self.streams.pop_front() else { return };
-            idle = if stream.advance(out, &mut self.waiting) { 0 } else { idle + 1 };
+            idle = if stream.advance(out) { 0 } else { idle + 1 };
             self.streams.push_back(stream);
         }
     }
 
-    /// What waits to be sent.
-    pub(crate) fn waiting(&self) -> &Waiting {
-        &self.waiting
+    /// What waits to be sent, for each thread of the peer that anything was sent to.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (u16, &Waiting)> {
+        self.streams.iter().map(|stream| (stream.thread, &stream.waiting))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

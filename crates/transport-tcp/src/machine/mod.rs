@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use primitive::SharedBytes;
-use transport_api::{Event, RegionKey, ThreadId, Waiting};
+use transport_api::{Event, Namespace, RegionKey, ThreadId};
 
 use crate::export::Exported;
 use crate::machine::bulk::{Inbound, Outbound};
@@ -312,9 +312,16 @@ impl Machine {
         self.heard_goodbye
     }
 
-    /// Bulk payloads and notifications that wait for the peer.
-    pub(crate) fn waiting(&self) -> &Waiting {
-        self.outbound.waiting()
+    /// Notifications that wait for `thread` of the peer.
+    pub(crate) fn waiting_notifications(&self, thread: u32) -> usize {
+        let mut waiting = self.outbound.waiting();
+        let found = waiting.find(|(other, _)| u32::from(*other) == thread);
+        found.map_or(0, |(_, waiting)| waiting.notifications())
+    }
+
+    /// Bytes of bulk payloads in `namespace` that wait for threads of the peer.
+    pub(crate) fn waiting_bulk(&self, namespace: Namespace) -> usize {
+        self.outbound.waiting().map(|(_, waiting)| waiting.bulk_bytes(namespace)).sum()
     }
 
     /// Bytes of operations that wait for a flush.

@@ -106,7 +106,7 @@ impl Lane for Bare {
         unreachable!("a link sends no payloads")
     }
 
-    fn waiting_notifications(&self) -> usize {
+    fn waiting_notifications(&self, _: u32) -> usize {
         0
     }
 

@@ -184,9 +184,9 @@ impl<P: Pair> Connection<P> {
         }
     }
 
-    /// Notifications that wait because the peer has not taken earlier ones.
-    pub(crate) fn waiting_notifications(&self) -> usize {
-        self.notifications.waiting()
+    /// Notifications for `thread` of the peer that wait because it has not taken earlier ones.
+    pub(crate) fn waiting_notifications(&self, thread: u32) -> usize {
+        self.notifications.waiting(thread)
     }
 
     fn notify_more(&mut self) {
