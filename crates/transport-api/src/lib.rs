@@ -46,7 +46,9 @@ pub use lane::{Event, Lane, Parker, PeerEvent};
 pub use namespace::{Namespace, RegionKey, Tag};
 pub use progress::{PollTracker, ProgressThread};
 pub use quiet::QuietPoints;
-pub use region::{Region, RemoteRegion, next_issuer};
+#[cfg(not(loom))]
+pub use region::next_issuer;
+pub use region::{Region, RemoteRegion};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use waiting::{WAITING_OVERHEAD, Waiting};
 pub use window::Window;

@@ -8,14 +8,17 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use primitive::SharedBytes;
+#[cfg(not(loom))]
+use primitive::sync::{AtomicU64, Ordering};
 
 use crate::{Access, HostId, OpError, RegionKey, Rights, Window};
 
 /// For backends: a number that no other transport of this process has, whatever its kind, and never
 /// 0. Regions that it imports carry it ([`RemoteRegion::check_origin`]).
+// loom has no static atomics, and no transports.
+#[cfg(not(loom))]
 pub fn next_issuer() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
