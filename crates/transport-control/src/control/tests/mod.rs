@@ -218,6 +218,10 @@ proptest! {
         goodbye in goodbye(),
         steps in vec(with_losses(), 0..80),
     ) {
+        // Between processes that share memory no connection is cut while both run: a host that has
+        // left and is connected answers, however late.
+        let steps: Vec<_> =
+            steps.into_iter().filter(|step| !matches!(step, Step::Cut { .. })).collect();
         let rack = Rack { cut_off: CutOff::AtStop, goodbye, ..RACK };
         let mut network = new_network(rack, seed);
         let begun = play(&mut network, &steps);
