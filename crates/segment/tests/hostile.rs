@@ -20,7 +20,7 @@ use transport_api::{Event, HostId, Lane, Namespace, Region, RegionKey, RemoteReg
 const REGISTRY: RegionKey = RegionKey::new(Namespace::SEGMENTS, 0);
 const FIRST: RegionKey = RegionKey::new(Namespace::SEGMENTS, 1);
 const SECOND: RegionKey = RegionKey::new(Namespace::SEGMENTS, 2);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn poll_until(attached: &Attached, is_over: impl Fn() -> bool) {
     while !is_over() {
@@ -95,7 +95,7 @@ fn a_late_notification_is_no_violation() {
             let (step, user) = (&step, &hosts[1]);
             scope.spawn(move || {
                 let attached = user.segments.attach(0).expect("attached");
-                let options = user.segments.options().timeout(PATIENCE);
+                let options = user.segments.options().timeout(TIMEOUT);
                 let remote = options.clone().open("notified").expect("a segment");
                 step.store(1, Ordering::Release);
                 poll_until(&attached, || step.load(Ordering::Acquire) >= 2);
@@ -119,7 +119,7 @@ fn a_late_notification_is_no_violation() {
             let segment = export(64).expect("a segment");
             step.store(4, Ordering::Release);
             let notification =
-                segment.notified_timeout(PATIENCE).expect("a segment").expect("a peer");
+                segment.notified_timeout(TIMEOUT).expect("a segment").expect("a peer");
             assert_eq!((notification.from, notification.offset), (HostId(1), 8));
             step.store(5, Ordering::Release);
         });
@@ -144,7 +144,7 @@ fn fibers_do_not_pile_up_writes_for_a_host_that_acknowledges_none() {
         let (user, faults) = faulty(&hosts[0]);
         in_fiber(&user.clone(), 0, move || {
             let _ends = Ends(&is_over);
-            let remote = user.segments.options().timeout(PATIENCE).open("slow");
+            let remote = user.segments.options().timeout(TIMEOUT).open("slow");
             let remote = Rc::new(remote.expect("a segment"));
             faults.no_events.store(true, Ordering::Relaxed);
             let begun = Rc::new(Cell::new(0));
@@ -291,7 +291,7 @@ fn false_notifications_end_only_their_sender() {
                         let mut liar = Liar::new(&hosts[1]);
                         let import = |key| {
                             let transport = &hosts[1].transport;
-                            transport.import(HostId(0), key, PATIENCE).expect("a region")
+                            transport.import(HostId(0), key, TIMEOUT).expect("a region")
                         };
                         let unknown = RegionKey::new(Namespace::SEGMENTS, 1 << 40);
                         let (notified, unknown) = (import(FIRST), import(unknown));
@@ -307,7 +307,7 @@ fn false_notifications_end_only_their_sender() {
                     let _unknown = hosts[0].transport.export(key, 64, Rights::ALL.into());
                     is_ready.store(true, Ordering::Release);
                     let options = hosts[0].segments.options().host(HostId(1));
-                    let end = Instant::now() + PATIENCE;
+                    let end = Instant::now() + TIMEOUT;
                     loop {
                         attached.park(Duration::from_millis(1));
                         match options.clone().uncached().lookup("nothing") {
@@ -342,7 +342,7 @@ fn notifications_of_a_segment_that_takes_none_are_dropped() {
                 let word = SharedBytes::heap(8);
                 word.write_from(0, &[7; 8]);
                 for key in [FIRST, SECOND] {
-                    let region = hosts[1].transport.import(HostId(0), key, PATIENCE);
+                    let region = hosts[1].transport.import(HostId(0), key, TIMEOUT);
                     let region = region.expect("a region");
                     peer.lane.write_notify(&region, 0, &word, 0, 0).expect("a notification");
                 }
@@ -356,7 +356,7 @@ fn notifications_of_a_segment_that_takes_none_are_dropped() {
             let loud = hosts[0].segments.builder("loud").len(64).export().expect("a segment");
             is_ready.store(true, Ordering::Release);
             // The second of the two, in their order.
-            let arrived = loud.notified_timeout(PATIENCE).expect("a segment").expect("a peer");
+            let arrived = loud.notified_timeout(TIMEOUT).expect("a segment").expect("a peer");
             assert_eq!((arrived.from, arrived.offset, arrived.len), (HostId(1), 0, 8));
             assert_eq!(quiet.notifications().try_next().expect("a segment"), None);
             let mut word = [0; 8];

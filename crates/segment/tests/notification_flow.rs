@@ -16,7 +16,7 @@ use transport_api::conformance::Faults;
 /// The most notifications that a lane holds back for one thread of the owner.
 const LIMIT: usize = 1024;
 const MANY: usize = 100_000;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn poll_until(attached: &Attached, is_over: impl Fn() -> bool) {
     while !is_over() {
@@ -25,7 +25,7 @@ fn poll_until(attached: &Attached, is_over: impl Fn() -> bool) {
 }
 
 fn open(host: &Host, name: &str) -> RemoteSegment {
-    host.segments.options().timeout(PATIENCE).open(name).expect("a segment")
+    host.segments.options().timeout(TIMEOUT).open(name).expect("a segment")
 }
 
 fn most(faults: &Faults) -> usize {

@@ -14,7 +14,7 @@ use transport_api::{HostId, LossReason, Namespace, Tag};
 
 /// A question for a name: its number, and the name.
 const LOOKUP: Tag = Tag::new(Namespace::SEGMENTS, 1);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Questions that are far more than any queue holds the answers of.
 const MANY: u64 = 200_000;
@@ -65,7 +65,7 @@ fn a_peer_that_takes_no_answers_is_given_up() {
                 attached.park(Duration::from_millis(1));
                 match options.clone().uncached().lookup("nothing") {
                     Err(SegmentError::PeerLost(HostId(1), reason)) => break reason,
-                    other => assert!(start.elapsed() < PATIENCE, "{other:?}"),
+                    other => assert!(start.elapsed() < TIMEOUT, "{other:?}"),
                 }
             };
             let LossReason::Protocol(text) = &reason else { panic!("{reason}") };

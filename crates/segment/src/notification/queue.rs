@@ -84,7 +84,7 @@ pub(crate) struct Closed;
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It has taken all, or there is none.
+    /// No notification is left, or there is no callback.
     Over,
     /// Notifications wait: arrange that [`Queue::next_turn`] is called later, on an attached thread.
     Next,
