@@ -424,7 +424,9 @@ impl Lane for ShmLane {
             return false;
         }
         let mut any = !self.done.is_empty();
-        self.done.drain(..).for_each(&mut *sink);
+        if any {
+            self.done.drain(..).for_each(&mut *sink);
+        }
         if asked && !self.event_queue.is_over() {
             any |= self.look(sink);
         } else {
