@@ -158,24 +158,27 @@ impl Progress {
         let mut events = self.events.take();
         for (host, lane) in self.lanes.iter().enumerate() {
             moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
-            for event in events.drain(..) {
-                self.dispatch(HostId(host as u32), event);
+            if !events.is_empty() {
+                events.drain(..).for_each(|event| self.dispatch(HostId(host as u32), event));
             }
         }
         self.events.set(events);
         moved
     }
 
+    #[inline]
     fn flush(&self) -> bool {
+        !self.unflushed.borrow().is_empty() && self.flush_all()
+    }
+
+    fn flush_all(&self) -> bool {
         let unflushed = std::mem::take(&mut *self.unflushed.borrow_mut());
         for host in &unflushed {
             // A lane that is broken says so through its peer event.
             let _ = self.lane(*host).borrow_mut().flush();
         }
-        if !unflushed.is_empty() {
-            self.note_tokens();
-        }
-        !unflushed.is_empty()
+        self.note_tokens();
+        true
     }
 
     fn dispatch(&self, host: HostId, event: Event) {

@@ -1,6 +1,6 @@
 //! [`Shared`]: the state that all threads of a process share for the segments of one rack.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use foldhash::HashMap;
@@ -125,6 +125,8 @@ pub(crate) struct Shared {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) clerk: Clerk,
     pub(crate) exports: Mutex<Exports>,
+    /// How often the segments that are exported have changed.
+    changes: AtomicU64,
     opened: Mutex<Openings>,
     /// Hands the operations of threads that are not attached to one that is.
     pub(crate) spawn: OnceLock<Spawn>,
@@ -140,6 +142,7 @@ impl Shared {
             transport,
             clerk: Clerk::default(),
             exports: Mutex::default(),
+            changes: AtomicU64::new(0),
             opened: Mutex::default(),
             spawn: OnceLock::new(),
             has_ended: AtomicBool::new(false),
@@ -195,10 +198,24 @@ impl Shared {
     /// A segment is exported now.
     pub(crate) fn add(&self, key: RegionKey, exported: &Arc<Exported>) {
         self.exports.lock().add(key, exported);
+        self.changes.fetch_add(1, Ordering::Release);
         // If the lock came before that of `end`, that finds the segment; otherwise this sees it.
         if self.has_ended() {
             exported.queue.end();
         }
+    }
+
+    /// A segment is not exported any more.
+    pub(crate) fn remove(&self, key: RegionKey, exported: &Arc<Exported>) {
+        self.exports.lock().remove(key, exported);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often the segments that are exported have changed: what [`Exports::find`] returned after
+    /// this still holds while this returns the same.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 }
 

@@ -30,6 +30,7 @@ mod event_queues;
 pub mod integrity;
 mod lane;
 mod namespace;
+mod notice_slots;
 pub mod park_word;
 mod progress;
 mod quiet;
@@ -44,6 +45,9 @@ pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
 pub use lane::{Event, Lane, Parker, PeerEvent};
 pub use namespace::{Namespace, RegionKey, Tag};
+pub use notice_slots::{
+    NOTICE_SLOTS, NOTICE_SLOTS_BYTES, NoticeReceiver, NoticeSender, SlotMessage,
+};
 pub use progress::{PollTracker, ProgressThread};
 pub use quiet::QuietPoints;
 #[cfg(not(loom))]

@@ -74,6 +74,13 @@ impl<'a> ParkWord<'a> {
     #[inline]
     pub fn must_wake(self) -> bool {
         fence(Ordering::SeqCst);
+        self.must_wake_behind_fence()
+    }
+
+    /// As [`must_wake`](Self::must_wake), for a waker that has passed a sequentially consistent fence
+    /// since it made its work visible.
+    #[inline]
+    pub fn must_wake_behind_fence(self) -> bool {
         self.word.load(Ordering::Relaxed) == PARKED && self.claim()
     }
 

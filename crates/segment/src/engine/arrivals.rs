@@ -1,16 +1,91 @@
 //! What arrives at an attached thread for segments: notifications, lookups and their answers, refusals,
 //! and the loss of hosts.
 
+use std::cell::{Cell, Ref};
+use std::ptr;
 use std::sync::Arc;
 
 use progress::{Notification as Arrived, Owner, Violation};
-use transport_api::{HostId, OpError, PeerEvent, Rights, Tag, ThreadId};
+use transport_api::{HostId, OpError, PeerEvent, RegionKey, Rights, Tag, ThreadId};
 
 use crate::engine::engine::Engine;
 use crate::notification::Notification;
-use crate::notification::queue::Turn;
+use crate::notification::queue::{Queue, Turn};
 use crate::shared::Exported;
 use crate::table::Notify;
+
+/// A segment that was notified, as [`Exports::find`](crate::shared::Exports::find) found it.
+pub(super) struct Known {
+    key: RegionKey,
+    /// [`Shared::changes`](crate::shared::Shared::changes) before that.
+    changes: u64,
+    exported: Option<Arc<Exported>>,
+    /// The bytes of the longest segment that ever had the key.
+    longest: usize,
+}
+
+/// The queue whose next notification is taken by the caller of a poll, and that notification.
+pub(super) struct Taker {
+    /// Null once the notification is there. Compared, never dereferenced.
+    queue: Cell<*const Queue>,
+    taken: Cell<Option<Notification>>,
+}
+
+impl Default for Taker {
+    fn default() -> Self {
+        Self { queue: Cell::new(ptr::null()), taken: Cell::new(None) }
+    }
+}
+
+impl Engine {
+    /// The segment with this key: the one that was notified last, or one of those exported. The engine
+    /// keeps it until another one is notified, even if it is revoked.
+    fn find(&self, key: RegionKey) -> Result<Ref<'_, Known>, Violation> {
+        let changes = self.shared.changes();
+        let is_current = |known: &Known| known.key == key && known.changes == changes;
+        if !self.known.borrow().as_ref().is_some_and(is_current) {
+            let Some((exported, longest)) = self.shared.exports.lock().find(key) else {
+                return Err(Violation(format!(
+                    "a notification of segment {key:?}, which was never exported"
+                )));
+            };
+            let known = Known { key, changes, exported, longest };
+            let _before = self.known.replace(Some(known));
+        }
+        Ref::filter_map(self.known.borrow(), Option::as_ref)
+            .map_err(|_| Violation("a segment that was lost".into()))
+    }
+
+    /// Polls; returns the next notification of `queue`, if the first that arrives for it meanwhile is
+    /// that: without entering the queue. For a thread without fibers, outside of callbacks.
+    #[inline]
+    pub(crate) fn poll_for(&self, queue: &Arc<Queue>) -> Option<Notification> {
+        /// Ends the taking, also if a poll panics.
+        struct Taking<'a>(&'a Taker);
+        impl Drop for Taking<'_> {
+            fn drop(&mut self) {
+                self.0.queue.set(ptr::null());
+            }
+        }
+        let taking = Taking(&self.taker);
+        taking.0.queue.set(Arc::as_ptr(queue));
+        self.poll();
+        if taking.0.queue.get().is_null() { taking.0.taken.take() } else { None }
+    }
+
+    /// Gives a notification to the caller of [`poll_for`](Self::poll_for), if it is the next of the
+    /// queue that the caller takes from; false otherwise. All notifications of a queue arrive at one
+    /// thread, so none that comes later can be first.
+    #[inline]
+    fn hand_over(&self, queue: &Arc<Queue>, notification: Notification) -> bool {
+        let is_taken = ptr::eq(self.taker.queue.get(), &**queue) && queue.is_bypassed();
+        if is_taken {
+            self.taker.queue.set(ptr::null());
+            self.taker.taken.set(Some(notification));
+        }
+        is_taken
+    }
+}
 
 impl Owner for Engine {
     fn bulk(&self, from: ThreadId, tag: Tag, payload: Vec<u8>) -> Result<(), Violation> {
@@ -19,11 +94,9 @@ impl Owner for Engine {
 
     fn notified(&self, arrived: Arrived) -> Result<(), Violation> {
         let Arrived { from, key, at, len, value } = arrived;
-        let Some((exported, longest)) = self.shared.exports.lock().find(key) else {
-            return Err(Violation(format!(
-                "a notification of segment {key:?}, which was never exported"
-            )));
-        };
+        let known = self.find(key)?;
+        let Known { exported, longest, .. } = &*known;
+        let longest = *longest;
         // A notification without data reports an earlier operation; its length is in `value`.
         let len = if len == 0 { u64::from(value) } else { len };
         let is_inside = |total: usize| len <= total as u64 && at <= total as u64 - len;
@@ -41,11 +114,17 @@ impl Owner for Engine {
                 && exported.notify != Notify::Never
                 && exported.access.of(from.host).allow(Rights::WRITE)
         };
-        if let Some(exported) = exported.filter(is_wanted) {
+        if let Some(exported) = exported.as_ref().filter(|exported| is_wanted(exported)) {
             let (offset, len) = (at as usize, len as usize);
             let notification = Notification { from: from.host, offset, len, missed: 0 };
-            if exported.queue.push(notification) == Turn::Next {
-                self.shared.arrange_turn(exported.queue.clone(), self.thread);
+            if self.hand_over(&exported.queue, notification) {
+                return Ok(());
+            }
+            let queue = exported.queue.clone();
+            // A callback may poll again.
+            drop(known);
+            if queue.push(notification) == Turn::Next {
+                self.shared.arrange_turn(queue, self.thread);
             }
         }
         Ok(())

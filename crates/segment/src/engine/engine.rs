@@ -16,6 +16,7 @@ use transport_api::{
 };
 
 use crate::clerk::requests::Requests;
+use crate::engine::arrivals::{Known, Taker};
 use crate::engine::windows::Windows;
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
@@ -44,6 +45,11 @@ pub(crate) struct Engine {
     /// The buffer of a write until it is flushed. Allocated by the first one: most threads never
     /// write to memory that is not mapped.
     pub(super) staging: OnceCell<SharedBytes>,
+    /// The data of a notification without data.
+    pub(super) nothing: SharedBytes,
+    /// The segment that was notified last.
+    pub(super) known: RefCell<Option<Known>>,
+    pub(super) taker: Taker,
     pub(crate) requests: Requests,
 }
 
@@ -62,6 +68,9 @@ impl Engine {
             progress,
             parker: parker.map(RefCell::new),
             staging: OnceCell::new(),
+            nothing: SharedBytes::heap(8).slice(0, 0),
+            known: RefCell::new(None),
+            taker: Taker::default(),
             requests: Requests::default(),
         });
         let owner: Rc<dyn Owner> = engine.clone();

@@ -110,8 +110,7 @@ impl Engine {
         for _ in 0..2 {
             // Then only the write below can be refused, of which the program must not hear.
             let is_clean = self.windows.is_clean(host);
-            let nothing = self.staging(0);
-            self.progress.start(host, |lane| lane.write(to, 0, &nothing))?;
+            self.progress.start(host, |lane| lane.write(to, 0, &self.nothing))?;
             let is_own = |error: &OpError| is_clean && is_revoked(error);
             refused = self.windows.peek_refusal(host, is_own, begin, |fence| self.wait(fence))?;
             if !refused.as_ref().is_some_and(is_revoked) {

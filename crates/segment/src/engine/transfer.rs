@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use primitive::SharedBytes;
 use progress::Operation;
-use transport_api::{HostId, OpError, RemoteRegion};
+use transport_api::{HostId, OpError, RemoteRegion, Window};
 
 use crate::engine::engine::Engine;
 use crate::engine::windows::{OVERHEAD, PIECE};
@@ -56,6 +56,36 @@ impl Engine {
         lane.flush()
     }
 
+    /// Writes at most [`PIECE`] bytes to memory that is mapped, and notifies `thread` of the owner.
+    /// `is_written`: the bytes are there, and only the notification is missing; they are not written
+    /// again, because others may have written to them since.
+    #[track_caller]
+    pub(crate) fn write_mapped(
+        &self,
+        (to, window): (&RemoteRegion, &Window),
+        at: usize,
+        bytes: &[u8],
+        thread: u32,
+        is_written: &mut bool,
+    ) -> Result<(), OpError> {
+        let host = to.owner();
+        self.reserve(to, bytes.len(), Some(thread))?;
+        let mut start = || {
+            if !*is_written {
+                window.write_from(at, bytes)?;
+                *is_written = true;
+            }
+            let mut lane = self.progress.lane(host).borrow_mut();
+            lane.write_notify(to, at, &self.nothing, thread, bytes.len() as u32)?;
+            lane.flush()
+        };
+        let started = start();
+        if started.is_err() {
+            self.windows.take_back(host, bytes.len());
+        }
+        started
+    }
+
     /// Writes any number of bytes.
     #[track_caller]
     pub(crate) fn write_block(
@@ -80,10 +110,9 @@ impl Engine {
         len: u32,
         thread: u32,
     ) -> Result<(), OpError> {
-        let nothing = self.staging(0);
         self.reserve(on, 0, Some(thread))?;
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
-        let started = lane.write_notify(on, at, &nothing, thread, len);
+        let started = lane.write_notify(on, at, &self.nothing, thread, len);
         if started.is_err() {
             self.windows.take_back(on.owner(), 0);
         }

@@ -327,7 +327,7 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         self.shared.clerk.remove(&self.label.name, self.generation);
-        self.shared.exports.lock().remove(self.key, &self.exported);
+        self.shared.remove(self.key, &self.exported);
         self.exported.queue.close();
         if *self.is_pinned.get_mut() {
             // Its memory may be used again, by the transport or the allocator. What fails stays pinned.

@@ -19,6 +19,9 @@
 //!    Thus the last change of a segment is always reported, and a gap is reported with the first
 //!    notification behind it.
 //!
+//! 6. A notification that arrives while its own thread polls to take it goes past an empty queue
+//!    (`Engine::poll_for`). All notifications of a segment arrive at one thread, so none is overtaken.
+//!
 //! `tests/loom_queue.rs` checks this file for lost wakes.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -72,6 +75,8 @@ pub(crate) struct Queue {
     /// Whether a notification or the end can be taken, so that polling an empty queue takes no lock.
     /// Written with the lock.
     has_any: AtomicBool,
+    /// Whether a callback was ever set. Written with the lock.
+    had_callback: AtomicBool,
     /// Readable while notifications are queued, or when no more will arrive.
     file: OnceLock<OwnedFd>,
 }
@@ -96,8 +101,8 @@ pub(crate) type Taken = Result<Option<Notification>, Closed>;
 /// The producer side.
 impl Queue {
     pub(crate) fn new() -> Self {
-        let (state, has_any) = (Mutex::new(State::default()), AtomicBool::new(false));
-        Self { state, has_any, file: OnceLock::new() }
+        let [has_any, had_callback] = [(); 2].map(|()| AtomicBool::new(false));
+        Self { state: Mutex::default(), has_any, had_callback, file: OnceLock::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -146,6 +151,9 @@ impl Queue {
         if let Some(file) = self.file.get() {
             // It fails only after 2^64 of them.
             let _ = rustix::io::write(file, &1u64.to_ne_bytes());
+        }
+        if state.waiters.is_empty() {
+            return;
         }
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
@@ -223,12 +231,25 @@ impl Queue {
         }
     }
 
+    /// Whether a notification or the end can be taken.
+    #[inline]
+    pub(crate) fn has_any(&self) -> bool {
+        self.has_any.load(Ordering::Acquire)
+    }
+
     /// Takes the next notification.
     pub(crate) fn take(&self) -> Taken {
-        if !self.has_any.load(Ordering::Acquire) {
+        if !self.has_any() {
             return Ok(None);
         }
         self.take_from(&mut self.lock())
+    }
+
+    /// Whether the next notification need not enter the queue if the thread that it arrives at is the
+    /// one that takes it: none is queued, more may arrive, and no callback is to be called.
+    #[inline]
+    pub(crate) fn is_bypassed(&self) -> bool {
+        !self.has_any() && !self.had_callback.load(Ordering::Acquire)
     }
 
     /// Whether a notification is queued, or no more will arrive.
@@ -246,6 +267,7 @@ impl Queue {
             callback::discard(Some(callback));
             return Turn::Over;
         }
+        self.had_callback.store(true, Ordering::Release);
         let before = state.callback.replace(callback);
         let turn = if state.is_calling || state.has_next_turn {
             drop(state);

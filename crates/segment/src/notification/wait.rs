@@ -43,13 +43,28 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// The next notification, if one is queued.
+    /// The next notification, if one is queued. The thread that it arrives at, attached without fibers,
+    /// polls first: repeating this is the fastest way to wait for one.
     ///
     /// # Errors
     /// [`SegmentError::Revoked`], once the segment is revoked or dropped and all notifications were
     /// taken; [`SegmentError::RackEnded`], on a thread that is not attached, once the rack has ended
     /// and all were taken.
     pub fn try_next(&self) -> Result<Option<Notification>, SegmentError> {
+        if !self.queue.has_any()
+            && let Some(engine) = attached(&self.shared)
+            && engine.thread == self.thread
+            && engine.has_no_fibers()
+            && !callback::is_running()
+        {
+            if let Some(notification) = engine.poll_for(&self.queue) {
+                return Ok(Some(notification));
+            }
+            // Without the copies of a result: this is where a program that polls spends its time.
+            if !self.queue.has_any() {
+                return Ok(None);
+            }
+        }
         self.result(self.queue.take())
     }
 

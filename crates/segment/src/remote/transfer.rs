@@ -103,8 +103,14 @@ impl RemoteSegment {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
         let thread = self.thread_to_notify(is_notify_requested);
+        let mut is_written = false;
         self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
-            engine.write(region, at, bytes, thread)
+            match (thread, region.window()) {
+                (Some(thread), Some(window)) => {
+                    engine.write_mapped((region, window), at, bytes, thread, &mut is_written)
+                }
+                _ => engine.write(region, at, bytes, thread),
+            }
         })
     }
 

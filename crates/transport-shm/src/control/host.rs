@@ -12,12 +12,15 @@ use transport_control::{Config, Control, CutOff, Goodbye, Reach};
 use crate::control::plane::{Plane, ShmMedium};
 use crate::control::waker::Waker;
 use crate::memory::host_memory::{HostMemory, HostSet, Layout};
+use crate::memory::polled::PolledSenders;
 
 /// What the lanes and the parker of one runtime thread share.
 #[derive(Default)]
 pub(crate) struct ThreadState {
     /// The hosts whose lanes the thread looks after: its parker does not sleep over them.
     pub(crate) attended: HostSet,
+    /// The senders whose notice slots its lanes poll.
+    pub(crate) polled: PolledSenders,
     /// How many lanes it has that may start operations.
     lanes: Mutex<u32>,
 }
@@ -112,7 +115,9 @@ impl Host {
 
     /// Whether a lane that `thread` attends to has something to report.
     pub(crate) fn has_events(&self, thread: u32) -> bool {
-        self.own().asked_any(thread, &self.thread_state(thread).attended)
+        let ThreadState { attended, polled, .. } = self.thread_state(thread);
+        let own = self.own();
+        own.asked_any(thread, attended) || polled.has_any(own.memory(), self.layout, thread)
     }
 
     /// How `host` has ended, if it has.
@@ -145,7 +150,7 @@ impl Host {
 impl Host {
     /// `thread` has a lane to `peer` from now on, over which it starts operations.
     pub(crate) fn open_lane(&self, thread: u32, peer: HostId) {
-        let ThreadState { attended, lanes } = self.thread_state(thread);
+        let ThreadState { attended, lanes, .. } = self.thread_state(thread);
         let mut lanes = lanes.lock();
         if *lanes == 0 {
             self.quiet_points.enter(thread);
@@ -161,7 +166,7 @@ impl Host {
 
     /// The lane of `thread` to `peer` starts no operation any more. Called once per lane.
     pub(crate) fn close_lane(self: &Arc<Self>, thread: u32, peer: HostId) {
-        let ThreadState { attended, lanes } = self.thread_state(thread);
+        let ThreadState { attended, lanes, .. } = self.thread_state(thread);
         let mut lanes = lanes.lock();
         attended.remove(peer);
         *lanes -= 1;

@@ -3,7 +3,16 @@
 //! Every operation on a region is done when the call returns; what is left for
 //! [`poll`](Lane::poll) are the completions of reads, atomics and fences, the rings that carry bulk
 //! payloads and notifications, and what the service thread has left. An idle poll is two loads: of
-//! this thread's attention word, and of the lane itself.
+//! this thread's attention word, and of the lane itself; and one for each sender whose notice slots
+//! the lane polls. Those are the threads of the peer that have notified this one, up to a limit:
+//!
+//! ```text
+//!   write_notify                                poll
+//!   the data, then the notice slot ----------> the slot: Event::Notified        (one cache line)
+//!   fence; is this slot polled? if not:
+//!     the attention bit         ----------> attention: take the bit, look at every ring and all
+//!   is the thread parked? if so, wake it           slots; poll the slots of this sender from now on
+//! ```
 
 use std::sync::Arc;
 
@@ -16,6 +25,16 @@ use transport_api::{
 use crate::control::host::Host;
 use crate::memory::host_memory::HostMemory;
 use crate::memory::ring::{Arrival, Frame, Notice, Place, Receiver, Sender};
+
+/// A thread of the peer whose notice slots each poll looks at.
+struct Polled {
+    thread: u32,
+    /// Its number in the rack, and its entry in the table of this thread.
+    sender: u32,
+    entry: usize,
+    /// Whether a notification has come since it was a candidate for replacement.
+    is_used: bool,
+}
 
 /// A lane over shared memory.
 pub(crate) struct ShmLane {
@@ -34,6 +53,10 @@ pub(crate) struct ShmLane {
     waiting: usize,
     /// From each thread of the peer.
     receivers: Vec<Receiver>,
+    /// The receivers whose notice slots each poll looks at.
+    polled: Vec<Polled>,
+    /// The one of them that is replaced next, if it was not used.
+    hand: usize,
     /// Whether it may start operations.
     is_open: bool,
 }
@@ -62,6 +85,8 @@ impl ShmLane {
             senders,
             waiting: 0,
             receivers,
+            polled: Vec::new(),
+            hand: 0,
             is_open: true,
             host,
         }
@@ -85,6 +110,21 @@ impl ShmLane {
 
     fn completed(&mut self, token: u64, value: u64) {
         self.done.push(Event::Completed { token, value });
+    }
+
+    /// Notifies `thread`, which exists: in a notice slot, or in the ring if none is free.
+    #[inline]
+    fn notify(&mut self, thread: u32, notice: Notice) {
+        let sender = &mut self.senders[thread as usize];
+        match sender.notify(notice) {
+            Ok(true) if sender.is_polled() => self.theirs.wake_behind_fence(thread),
+            Ok(true) => {
+                self.theirs.ask(thread, self.host.local);
+                self.theirs.wake(thread);
+            }
+            Ok(false) => self.send(thread, Frame::Notify(notice), Vec::new()),
+            Err(violation) => self.broken(violation),
+        }
     }
 
     /// Sends a frame to `thread`, which exists, as far as there is room.
@@ -129,8 +169,70 @@ impl ShmLane {
     /// It starts no operation any more, and keeps its thread awake for nothing.
     fn close(&mut self) {
         if std::mem::take(&mut self.is_open) {
+            self.poll_none();
             self.host.close_lane(self.thread, self.peer);
         }
+    }
+
+    /// Polls no notice slots any more.
+    #[cold]
+    fn poll_none(&mut self) {
+        let table = &self.host.thread_states[self.thread as usize].polled;
+        self.polled.drain(..).for_each(|polled| table.release(polled.entry));
+    }
+
+    /// Polls the notice slots of `thread` of the peer from now on, which has used them. If the table
+    /// of this thread is full, they take the place of a sender that has not used its own for a while.
+    #[cold]
+    fn admit(&mut self, thread: u32) {
+        if self.polled.iter().any(|polled| polled.thread == thread) {
+            return;
+        }
+        let table = &self.host.thread_states[self.thread as usize].polled;
+        let sender = self.host.layout.sender(self.peer, thread);
+        let next = self.receivers[thread as usize].next_in_slot();
+        let new = |entry| Polled { thread, sender, entry, is_used: true };
+        if let Some(entry) = table.claim(sender, next) {
+            self.polled.push(new(entry));
+        } else {
+            let Some(last) = self.polled.len().checked_sub(1) else { return };
+            let hand = self.hand.min(last);
+            self.hand = if hand == last { 0 } else { hand + 1 };
+            let old = &mut self.polled[hand];
+            if std::mem::take(&mut old.is_used) {
+                return;
+            }
+            self.receivers[old.thread as usize].set_polled(false);
+            table.set(old.entry, sender, next);
+            *old = new(old.entry);
+            // For the last look at the slots that are polled no more.
+            self.own.ask(self.thread, self.peer);
+        }
+        self.receivers[thread as usize].set_polled(true);
+    }
+
+    /// Takes the notifications out of the slots that are polled; true if there were any.
+    #[inline]
+    fn look_at_polled(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let (mut any, mut broken) = (false, None);
+        for polled in &mut self.polled {
+            let from = ThreadId { host: self.peer, thread: polled.thread };
+            let receiver = &mut self.receivers[polled.thread as usize];
+            match receiver.take_slots(&mut |arrival| sink(event(from, arrival))) {
+                Ok(0) => {}
+                Ok(_) => {
+                    (any, polled.is_used) = (true, true);
+                    let table = &self.host.thread_states[self.thread as usize].polled;
+                    table.set(polled.entry, polled.sender, receiver.next_in_slot());
+                }
+                Err(violation) => broken = Some(violation),
+            }
+        }
+        if let Some(violation) = broken {
+            self.poll_none();
+            self.broken(violation);
+        }
+        any
     }
 
     /// Looks at every ring from the peer, at what was left for this lane, and whether the peer has
@@ -144,18 +246,15 @@ impl ShmLane {
         // Before the rings, so that what a peer sent before it left is reported before that.
         let end = self.host.end_of(self.peer).cloned();
         let (mut moved, mut more, mut broken) = (self.event_queue.take(sink), false, None);
+        // A thread of the peer that uses notice slots.
+        let mut user = None;
         for (thread, receiver) in (0..).zip(&mut self.receivers) {
             let from = ThreadId { host: self.peer, thread };
-            let mut arrived = |arrival| {
-                sink(match arrival {
-                    Arrival::Bulk { tag, payload } => Event::Bulk { from, tag: Tag(tag), payload },
-                    Arrival::Notify(Notice { key, at, len, value }) => {
-                        Event::Notified { from, key, at, len, value }
-                    }
-                });
-            };
-            match receiver.advance(&mut arrived) {
+            match receiver.advance(&mut |arrival| sink(event(from, arrival))) {
                 Ok(progress) => {
+                    if progress.in_slots > 0 {
+                        user = Some(thread);
+                    }
                     moved |= progress.moved;
                     more |= progress.more;
                     if progress.wake_sender {
@@ -172,6 +271,11 @@ impl ShmLane {
         if let Some(violation) = broken {
             self.broken(violation);
         }
+        let table = &self.host.thread_states[self.thread as usize].polled;
+        for polled in &self.polled {
+            let next = self.receivers[polled.thread as usize].next_in_slot();
+            table.set(polled.entry, polled.sender, next);
+        }
         if more {
             self.own.ask(self.thread, self.peer);
         } else if let Some(end) = end {
@@ -182,7 +286,21 @@ impl ShmLane {
             self.event_queue.report(&end, sink);
             return true;
         }
+        if let Some(thread) = user {
+            self.admit(thread);
+        }
         moved
+    }
+}
+
+/// What a ring brought, as an event.
+#[inline]
+fn event(from: ThreadId, arrival: Arrival) -> Event {
+    match arrival {
+        Arrival::Bulk { tag, payload } => Event::Bulk { from, tag: Tag(tag), payload },
+        Arrival::Notify(Notice { key, at, len, value }) => {
+            Event::Notified { from, key, at, len, value }
+        }
     }
 }
 
@@ -253,13 +371,9 @@ impl Lane for ShmLane {
         value: u32,
     ) -> Result<(), OpError> {
         OpError::check_thread(thread, self.host.threads, self.peer)?;
-        if let Some(sender) = self.senders.get(thread as usize) {
-            sender.prefetch();
-        }
-        self.theirs.prefetch_ask(thread, self.host.local);
         self.write(to, at, from)?;
         let notice = Notice { key: to.key(), at: at as u64, len: from.len() as u64, value };
-        self.send(thread, Frame::Notify(notice), Vec::new());
+        self.notify(thread, notice);
         Ok(())
     }
 
@@ -306,13 +420,17 @@ impl Lane for ShmLane {
     #[inline]
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let asked = self.own.asked(self.thread, self.peer);
-        if !asked && self.waiting == 0 && self.done.is_empty() {
+        if !asked && self.waiting == 0 && self.done.is_empty() && self.polled.is_empty() {
             return false;
         }
         let mut any = !self.done.is_empty();
-        self.done.drain(..).for_each(&mut *sink);
+        if any {
+            self.done.drain(..).for_each(&mut *sink);
+        }
         if asked && !self.event_queue.is_over() {
             any |= self.look(sink);
+        } else {
+            any |= self.look_at_polled(sink);
         }
         if self.waiting > 0 {
             for thread in 0..self.host.threads {

@@ -3,11 +3,14 @@
 //!
 //! ```text
 //!   thread 0 | thread 1 | ...   | ring (0, host 0, 0) | ring (0, host 0, 1) | ...
-//!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
+//!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread), on a page
 //!
 //!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
 //!            +128  attention   one bit per host: "look at the rings from there, and whether it has ended"
 //! ```
+//!
+//! A thread polls the notice slots of a few senders by itself (`memory/polled.rs`); those need not set
+//! its attention bit.
 //!
 //! Rings are address space until they are used: a pair of threads that never exchanges a payload
 //! costs no memory.
@@ -28,8 +31,9 @@ use crate::wire::socket::timespec;
 const THREAD_BYTES: usize = 256;
 const ATTENTION: usize = 128;
 
-/// Bytes before a ring's data (`ring.rs` says what is in them).
-pub(crate) const RING_HEADER: usize = 512;
+/// Bytes before a ring's data (`ring.rs` says what is in them): a page, which a pair of threads that
+/// exchanges only notifications makes do with.
+pub(crate) const RING_HEADER: usize = 4096;
 
 /// Bytes of data of a ring, at most.
 const RING_BYTES: usize = 1 << 20;
@@ -69,14 +73,28 @@ impl Layout {
 
     /// Where the ring begins through which `from` of host `host` sends to thread `to`.
     pub(crate) fn ring(self, to: u32, host: HostId, from: u32) -> usize {
-        let index = (to as usize * self.hosts + host.0 as usize) * self.threads + from as usize;
-        self.threads * THREAD_BYTES + index * (RING_HEADER + self.ring_bytes)
+        self.ring_of_sender(to, self.sender(host, from))
+    }
+
+    /// The number of a sending thread among all of the rack.
+    pub(crate) fn sender(self, host: HostId, from: u32) -> u32 {
+        host.0 * self.threads as u32 + from
+    }
+
+    /// As [`ring`](Self::ring), by the number of the sending thread.
+    pub(crate) fn ring_of_sender(self, to: u32, sender: u32) -> usize {
+        let index = to as usize * self.hosts * self.threads + sender as usize;
+        self.first_ring() + index * (RING_HEADER + self.ring_bytes)
+    }
+
+    fn first_ring(self) -> usize {
+        (self.threads * THREAD_BYTES).next_multiple_of(RING_HEADER)
     }
 
     /// Bytes of the whole memory.
     pub(crate) fn bytes(self) -> usize {
         let rings = self.threads * self.hosts * self.threads;
-        self.threads * THREAD_BYTES + rings * (RING_HEADER + self.ring_bytes)
+        self.first_ring() + rings * (RING_HEADER + self.ring_bytes)
     }
 }
 
@@ -139,6 +157,15 @@ impl HostMemory {
         }
     }
 
+    /// As [`wake`](Self::wake), for a caller that has made its work visible and then passed a
+    /// sequentially consistent fence.
+    #[inline]
+    pub(crate) fn wake_behind_fence(&self, thread: u32) {
+        if self.park_word(thread).must_wake_behind_fence() {
+            self.wake_now(thread);
+        }
+    }
+
     /// Wakes `thread` whatever its parker says: a process that owed it a wake may have died.
     #[cold]
     pub(crate) fn wake_now(&self, thread: u32) {
@@ -176,14 +203,6 @@ impl HostMemory {
     pub(crate) fn ask(&self, thread: u32, host: HostId) {
         let (word, bit) = Self::attention(thread, host);
         self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
-    }
-
-    /// Fetches the word that [`ask`](Self::ask) writes, which the thread that is asked has in its
-    /// cache: while the caller does other work.
-    #[inline]
-    pub(crate) fn prefetch_ask(&self, thread: u32, host: HostId) {
-        let (word, _) = Self::attention(thread, host);
-        self.memory.prefetch_write(word, word + 8);
     }
 
     /// Whether `thread` has been asked to look after its lane to `host`.

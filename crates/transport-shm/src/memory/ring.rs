@@ -1,14 +1,17 @@
-//! The byte ring of one (sending thread, receiving thread) pair: bulk payloads and notifications.
+//! What one thread sends another: notifications in notice slots, and a byte ring of bulk payloads and
+//! of the notifications that found no free slot.
 //!
-//! It lies in the receiver's host memory; the sender writes it one-sidedly. A payload larger
+//! Both lie in the receiver's host memory; the sender writes them one-sidedly. A payload larger
 //! than the ring streams through it: both ends work in pieces, and neither ever waits for the
 //! other.
 //!
 //! ```text
-//!   +0    tail     bytes ever written;  written by the sender, after the bytes
-//!   +128  head     bytes ever consumed; written by the receiver, after it copied them out
-//!   +256  waiting  a park word (`transport_api::park_word`): the sender sleeps for room
-//!   +512  data     frames: four header words, then the payload padded to 8 bytes
+//!   +0     tail     bytes ever written;  written by the sender, after the bytes
+//!   +128   head     bytes ever consumed; written by the receiver, after it copied them out
+//!   +256   waiting  a park word (`transport_api::park_word`): the sender sleeps for room
+//!   +384   noticed  notifications ever taken out of the ring; written by the receiver
+//!   +512   slots    notice slots (`transport_api::NoticeSender`)
+//!   +4096  data     frames: four header words, then the payload padded to 8 bytes
 //! ```
 //!
 //! 1. The sender alone writes `tail` and believes its own copy of it; likewise the receiver and
@@ -18,7 +21,11 @@
 //!    no room behind the last one it saw. A sender that waits for room has filled all but a part of a
 //!    header of the ring, counted from the published `head`; when the receiver has consumed that, it
 //!    has consumed more than a quarter since, and publishes.
-//! 3. What the other side wrote is read once, then checked, then used. A counter or a header that
+//! 3. Notifications arrive in order. The sender uses a slot only while the receiver has taken all
+//!    notifications that went into the ring; so what is in a slot is older than what is in the ring.
+//!    The receiver loads `tail`, then takes what is in slots, and only then consumes the ring up to
+//!    that `tail`. Bulk payloads have no order with notifications.
+//! 4. What the other side wrote is read once, then checked, then used. A counter or a header that
 //!    no peer of this build writes is an error in words, never a panic and never a wild access:
 //!    positions are taken modulo the ring, which both sides know from the rack's size.
 
@@ -28,7 +35,10 @@ use primitive::SharedBytes;
 use primitive::limits::MESSAGE_BYTES;
 use primitive::sync::{AtomicU32, Ordering};
 use transport_api::park_word::ParkWord;
-use transport_api::{RegionKey, Tag, Waiting};
+use transport_api::{
+    NOTICE_SLOTS, NOTICE_SLOTS_BYTES, NoticeReceiver, NoticeSender, RegionKey, SlotMessage, Tag,
+    Waiting,
+};
 
 use crate::memory::host_memory::RING_HEADER;
 
@@ -38,6 +48,15 @@ mod tests;
 const TAIL: usize = 0;
 const HEAD: usize = 128;
 const WAITING: usize = 256;
+const NOTICED: usize = 384;
+
+/// Where the notice slots are, from the beginning of the header.
+pub(crate) const SLOTS: usize = 512;
+
+const _: () = assert!(SLOTS + NOTICE_SLOTS_BYTES <= RING_HEADER);
+
+/// The most notifications that [`Receiver::advance`] takes out of slots in a row.
+const SLOT_TURN: u32 = 4 * NOTICE_SLOTS;
 
 /// Bytes of a frame header.
 const HEADER: u64 = 32;
@@ -61,6 +80,10 @@ impl Place {
 
     fn waiting(&self) -> &AtomicU32 {
         self.memory.word32(WAITING)
+    }
+
+    fn slots(&self) -> SharedBytes {
+        self.memory.slice(SLOTS, NOTICE_SLOTS_BYTES)
     }
 
     fn at(&self, position: u64) -> usize {
@@ -92,12 +115,27 @@ pub(crate) struct Notice {
     pub(crate) value: u32,
 }
 
+impl Notice {
+    #[inline]
+    fn message(self) -> SlotMessage {
+        let Notice { key, at, len, value } = self;
+        SlotMessage { words: [2 | len << 8, key.0, at], value }
+    }
+
+    #[inline]
+    fn parse(SlotMessage { words: [kind, key, at], value }: SlotMessage) -> Option<Notice> {
+        let notice = Notice { key: RegionKey(key), at, len: kind >> 8, value };
+        (kind & 0xff == 2).then_some(notice)
+    }
+}
+
 impl Frame {
     fn words(self) -> [u64; 4] {
         match self {
             Frame::Bulk { tag, len } => [1, tag, len as u64, 0],
-            Frame::Notify(Notice { key, at, len, value }) => {
-                [2 | len << 8, key.0, at, value.into()]
+            Frame::Notify(notice) => {
+                let SlotMessage { words: [kind, key, at], value } = notice.message();
+                [kind, key, at, value.into()]
             }
         }
     }
@@ -107,11 +145,10 @@ impl Frame {
             [1, tag, len, 0] if len <= MESSAGE_BYTES as u64 => {
                 Some(Frame::Bulk { tag, len: len as usize })
             }
-            [kind, key, at, value] if kind & 0xff == 2 => {
+            [kind, key, at, value] => {
                 let value = u32::try_from(value).ok()?;
-                Some(Frame::Notify(Notice { key: RegionKey(key), at, len: kind >> 8, value }))
+                Notice::parse(SlotMessage { words: [kind, key, at], value }).map(Frame::Notify)
             }
-            _ => None,
         }
     }
 }
@@ -133,11 +170,53 @@ pub(crate) struct Sender {
     queue: VecDeque<Outgoing>,
     /// What is in the queue.
     waiting: Waiting,
+    slots: NoticeSender,
+    /// Notifications that were pushed into the ring, and those that the receiver had taken out of it
+    /// when that was last loaded.
+    notified: u64,
+    noticed: u64,
 }
 
 impl Sender {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, tail: 0, head: 0, queue: VecDeque::new(), waiting: Waiting::default() }
+        Self {
+            slots: NoticeSender::new(place.slots()),
+            place,
+            tail: 0,
+            head: 0,
+            queue: VecDeque::new(),
+            waiting: Waiting::default(),
+            notified: 0,
+            noticed: 0,
+        }
+    }
+
+    /// Puts a notification into a slot, if one is free and no earlier notification waits in the ring;
+    /// false otherwise. Then ask [`is_polled`](Self::is_polled). `Err` says how the receiver broke the
+    /// protocol.
+    #[inline]
+    pub(crate) fn notify(&mut self, notice: Notice) -> Result<bool, String> {
+        if self.notified != self.noticed && !self.reload_noticed()? {
+            return Ok(false);
+        }
+        self.slots.try_send(notice.message())
+    }
+
+    /// Whether the receiver looks at the slots by itself: then it need not be asked to.
+    #[inline]
+    pub(crate) fn is_polled(&self) -> bool {
+        self.slots.is_polled()
+    }
+
+    /// Loads what the receiver has taken out of the ring; whether that is all.
+    #[cold]
+    fn reload_noticed(&mut self) -> Result<bool, String> {
+        let noticed = self.place.memory.load(NOTICED, Ordering::Acquire);
+        if !(self.noticed..=self.notified).contains(&noticed) {
+            return Err(format!("{noticed} notifications taken of {} in a ring", self.notified));
+        }
+        self.noticed = noticed;
+        Ok(noticed == self.notified)
     }
 
     /// The frames that wait for room.
@@ -149,18 +228,12 @@ impl Sender {
     pub(crate) fn push(&mut self, frame: Frame, payload: Vec<u8>) {
         match frame {
             Frame::Bulk { tag, len } => self.waiting.add_bulk(Tag(tag), len),
-            Frame::Notify(_) => self.waiting.add_notification(),
+            Frame::Notify(_) => {
+                self.waiting.add_notification();
+                self.notified += 1;
+            }
         }
         self.queue.push_back(Outgoing { frame, payload, started: false, sent: 0 });
-    }
-
-    /// Fetches the lines that the next frame's header is written to, which the receiver has in its
-    /// cache: while the caller does other work.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        let (memory, next) = (&self.place.memory, self.place.at(self.tail));
-        memory.prefetch_write(TAIL, TAIL + 8);
-        memory.prefetch_write(next, next + 8);
     }
 
     /// Whether frames wait for room.
@@ -261,6 +334,8 @@ pub(crate) struct Progress {
     pub(crate) wake_sender: bool,
     /// There may be more: come again.
     pub(crate) more: bool,
+    /// Notifications that were in slots.
+    pub(crate) in_slots: u32,
 }
 
 /// The receiving end.
@@ -270,11 +345,43 @@ pub(crate) struct Receiver {
     /// The `head` that the sender can see.
     published: u64,
     partial: Option<Box<Partial>>,
+    slots: NoticeReceiver,
+    /// Notifications that were taken out of the ring.
+    noticed: u64,
 }
 
 impl Receiver {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, head: 0, published: 0, partial: None }
+        let slots = NoticeReceiver::new(place.slots());
+        Self { place, head: 0, published: 0, partial: None, slots, noticed: 0 }
+    }
+
+    /// The number of the next notification in a slot.
+    pub(crate) fn next_in_slot(&self) -> u32 {
+        self.slots.next()
+    }
+
+    /// Tells the sender whether the slots are looked at in each poll from now on. Look once more
+    /// afterwards, with [`take_slots`](Self::take_slots), before they are no longer.
+    pub(crate) fn set_polled(&self, is_polled: bool) {
+        self.slots.set_polled(is_polled);
+    }
+
+    /// Takes the notifications that are in slots, at most as many as there are slots; how many that
+    /// was. `Err` says how the sender broke the protocol.
+    #[inline]
+    pub(crate) fn take_slots(&mut self, sink: &mut dyn FnMut(Arrival)) -> Result<u32, String> {
+        let mut count = 0;
+        while count < NOTICE_SLOTS
+            && let Some(message) = self.slots.take()
+        {
+            let Some(notice) = Notice::parse(message) else {
+                return Err(format!("a notice {message:x?}"));
+            };
+            sink(Arrival::Notify(notice));
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// Consumes what is there, at most one ring of it, and hands what is whole to `sink`. `Err`
@@ -284,6 +391,16 @@ impl Receiver {
         let limit = self.head + self.place.bytes;
         while self.head < limit {
             let tail = self.place.memory.load(TAIL, Ordering::Acquire);
+            let in_slots = self.take_slots(sink)?;
+            progress.in_slots += in_slots;
+            progress.moved |= in_slots > 0;
+            if in_slots == NOTICE_SLOTS {
+                // There may be more, which are older than what is in the ring.
+                if progress.in_slots >= SLOT_TURN {
+                    break;
+                }
+                continue;
+            }
             let there = tail.wrapping_sub(self.head);
             if there > self.place.bytes || !tail.is_multiple_of(8) {
                 return Err(format!(
@@ -294,8 +411,12 @@ impl Receiver {
             if there == 0 {
                 return Ok(progress);
             }
+            let noticed = self.noticed;
             self.consume(self.head + there.min(STEP), there > STEP, sink)?;
             progress.moved = true;
+            if self.noticed != noticed {
+                self.place.memory.store(NOTICED, self.noticed, Ordering::Release);
+            }
             if self.head - self.published >= STEP.min(self.place.bytes / 4) {
                 self.place.memory.store(HEAD, self.head, Ordering::Release);
                 self.published = self.head;
@@ -332,7 +453,10 @@ impl Receiver {
                 }
                 match Frame::parse(words) {
                     None => return Err(format!("a frame header {words:x?}")),
-                    Some(Frame::Notify(notice)) => sink(Arrival::Notify(notice)),
+                    Some(Frame::Notify(notice)) => {
+                        self.noticed += 1;
+                        sink(Arrival::Notify(notice));
+                    }
                     Some(Frame::Bulk { tag, len }) => {
                         self.partial = Some(Box::new(Partial { tag, len, payload: Vec::new() }));
                     }

@@ -107,6 +107,17 @@ impl Board {
 
     /// Polls until `is_there`, or the other host stops this one; false then.
     pub(super) fn poll_until(&self, is_there: impl Fn() -> bool) -> Result<bool, HostError> {
+        self.look_until(|| {
+            let is_there = is_there();
+            if !is_there {
+                self.attached.poll();
+            }
+            is_there
+        })
+    }
+
+    /// Looks until `is_there`, which polls, or the other host stops this one; false then.
+    pub(super) fn look_until(&self, is_there: impl Fn() -> bool) -> Result<bool, HostError> {
         let mut start = None;
         let mut looks = 0u32;
         loop {
@@ -116,7 +127,6 @@ impl Board {
             if self.word(STOP) != 0 {
                 return Ok(false);
             }
-            self.attached.poll();
             spin_loop();
             looks += 1;
             if looks.is_multiple_of(LOOKS) {

@@ -105,7 +105,7 @@ pub(super) fn notified(board: &Board, wait: Wait) -> Result<bool, HostError> {
         Wait::Polls => {
             let notifications = board.own.notifications();
             // An error is found again when the next notification is waited for.
-            board.poll_until(|| matches!(notifications.try_next(), Ok(Some(_))))
+            board.look_until(|| matches!(notifications.try_next(), Ok(Some(_))))
         }
     }
 }

@@ -1,0 +1,128 @@
+//! Every interleaving of a sender and a receiver of notice slots: messages arrive whole and in order,
+//! and none is slept over, whether its slot is polled or not. Run by
+//! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
+#![cfg(loom)]
+
+use std::cell::Cell;
+
+use gossamer_transport_api::park_word::{AWAKE, ParkWord};
+use gossamer_transport_api::{NOTICE_SLOTS_BYTES, NoticeReceiver, NoticeSender, SlotMessage};
+use loom::sync::{Arc, Condvar, Mutex};
+use primitive::SharedBytes;
+use primitive::sync::{AtomicU32, Ordering};
+
+fn message(n: u64) -> SlotMessage {
+    SlotMessage { words: [n, n + 100, n + 200], value: n as u32 }
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+        let mut sender = NoticeSender::new(memory.clone());
+        let thread = loom::thread::spawn(move || {
+            for n in 0..3 {
+                while !sender.try_send(message(n)).unwrap() {
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        let mut receiver = NoticeReceiver::new(memory);
+        for n in 0..3 {
+            let taken = loop {
+                match receiver.take() {
+                    Some(taken) => break taken,
+                    None => loom::thread::yield_now(),
+                }
+            };
+            assert_eq!(taken, message(n));
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// The park word of a receiver, and what senders that are not polled tell it.
+struct Sleeper {
+    word: AtomicU32,
+    attention: AtomicU32,
+    wakes: Mutex<u32>,
+    woken: Condvar,
+}
+
+impl Sleeper {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let mut wakes = self.wakes.lock().unwrap();
+        if word.load(Ordering::Relaxed) != expected {
+            return;
+        }
+        let before = *wakes;
+        while *wakes == before {
+            wakes = self.woken.wait(wakes).unwrap();
+        }
+    }
+
+    fn wake(&self) {
+        *self.wakes.lock().unwrap() += 1;
+        self.woken.notify_all();
+    }
+}
+
+/// The receiver sleeps whenever it finds nothing, and changes once whether it polls. A message that
+/// it slept over would leave it asleep for ever, which loom reports.
+fn no_message_is_slept_over(is_polled_first: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+        let sleeper = Arc::new(Sleeper {
+            word: AtomicU32::new(AWAKE),
+            attention: AtomicU32::new(0),
+            wakes: Mutex::new(0),
+            woken: Condvar::new(),
+        });
+        let mut receiver = NoticeReceiver::new(memory.clone());
+        receiver.set_polled(is_polled_first);
+        let mut sender = NoticeSender::new(memory.clone());
+        let there = sleeper.clone();
+        let thread = loom::thread::spawn(move || {
+            assert!(sender.try_send(message(0)).unwrap());
+            if !sender.is_polled() {
+                there.attention.fetch_or(1, Ordering::AcqRel);
+            }
+            if ParkWord::new(&there.word).must_wake() {
+                there.wake();
+            }
+        });
+        let mut look_first = true;
+        receiver.set_polled(!is_polled_first);
+        let is_polled = Cell::new(!is_polled_first);
+        loop {
+            let is_asked = sleeper.attention.swap(0, Ordering::AcqRel) != 0;
+            // The look that a change calls for, or one of those that it begins.
+            let look = std::mem::take(&mut look_first) || is_polled.get() || is_asked;
+            if look && let Some(taken) = receiver.take() {
+                assert_eq!(taken, message(0));
+                break;
+            }
+            let next = receiver.next();
+            let ready = || {
+                sleeper.attention.load(Ordering::Relaxed) != 0
+                    || is_polled.get() && NoticeReceiver::is_there(&memory, 0, next)
+            };
+            ParkWord::new(&sleeper.word).park(ready, |word, expected| sleeper.wait(word, expected));
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_receiver_that_begins_to_poll_sleeps_over_nothing() {
+    no_message_is_slept_over(false);
+}
+
+#[test]
+fn a_receiver_that_ends_polling_sleeps_over_nothing() {
+    no_message_is_slept_over(true);
+}
