@@ -58,7 +58,10 @@ pub(crate) fn lookup(
     match host {
         Some(host) if host == engine.shared.local() => known(engine, name, host),
         Some(host) => {
-            let entry = Registry::begin(engine, host).search(engine, name, query.strategy)?;
+            let entry = match read_first(engine, name, host, query.strategy) {
+                Some(entry) => Some(entry),
+                None => search(engine, name, host, query.strategy)?,
+            };
             entry.map(|entry| Found { host, entry, region: None })
         }
         None => return lookup_everywhere(engine, name, query.strategy),
@@ -74,6 +77,28 @@ fn known(engine: &Engine, name: &Name, host: HostId) -> Option<Found> {
         return clerk.find(name).map(|entry| Found { host, entry, region: None });
     }
     clerk.cached(host, name).map(|Known { entry, region }| Found { host, entry, region })
+}
+
+/// What is in the first slot of a registry that is mapped, which has the name in most lookups.
+#[inline]
+fn read_first(engine: &Engine, name: &Name, host: HostId, strategy: Strategy) -> Option<Entry> {
+    let may_read = !matches!(strategy, Strategy::Ask | Strategy::ProbeThenAsk(0));
+    let read = || engine.shared.clerk.read_first(host, name, || engine.loss_of(host).is_some());
+    if may_read { read() } else { None }
+}
+
+/// Searches the registry of another host.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn search(
+    engine: &Engine,
+    name: &Name,
+    host: HostId,
+    strategy: Strategy,
+) -> Result<Option<Entry>, SegmentError> {
+    let search = Registry::begin(engine, host).begin_search(engine, name, strategy);
+    end_search(engine, name, host, search)
 }
 
 /// Finds a name at the one host that publishes it: reads all registries side by side.
@@ -205,17 +230,6 @@ impl Registry {
     ) -> Result<Option<Search>, SegmentError> {
         let region = self.finish(engine, name)?;
         Ok(region.map(|region| Search::begin(engine, name, region, strategy)))
-    }
-
-    #[track_caller]
-    fn search(
-        self,
-        engine: &Engine,
-        name: &Name,
-        strategy: Strategy,
-    ) -> Result<Option<Entry>, SegmentError> {
-        let host = self.host;
-        end_search(engine, name, host, self.begin_search(engine, name, strategy))
     }
 }
 

@@ -264,10 +264,7 @@ impl Entry {
     }
 
     fn decode(head: &Head, words: &EntryWords) -> Result<Self, Malformed> {
-        let generation = u32::try_from(words[1])
-            .map_err(|_| Malformed::Reserved { word: 1, value: words[1] })?;
-        let what = Published::decode(head, [words[2], words[3]])?;
-        only_zeroes(words, 4..NAME)?;
+        let (generation, what) = Self::decode_object(head, words)?;
         let mut bytes = [0; Name::MAX_LEN];
         for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(&words[NAME..CHECKSUM]) {
             *bytes = word.to_ne_bytes();
@@ -285,6 +282,34 @@ impl Entry {
             return Err(Malformed::Reserved { word, value: words[word] });
         }
         Ok(Self { name, generation, what })
+    }
+
+    /// The generation and the object: all of an entry but its name.
+    #[inline]
+    fn decode_object(head: &Head, words: &EntryWords) -> Result<(u32, Published), Malformed> {
+        let generation = u32::try_from(words[1])
+            .map_err(|_| Malformed::Reserved { word: 1, value: words[1] })?;
+        let what = Published::decode(head, [words[2], words[3]])?;
+        only_zeroes(words, 4..NAME)?;
+        Ok((generation, what))
+    }
+
+    /// The entry of `name`, if [`Slot::decode`] of these words would give it. Comparing with a valid
+    /// name is faster than validating the one that was read.
+    #[inline]
+    pub(crate) fn decode_of(name: &Name, words: &EntryWords) -> Option<Self> {
+        let padded = name.padded().as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+        let difference =
+            padded.zip(&words[NAME..CHECKSUM]).fold(0, |all, (own, word)| all | (own ^ word));
+        let head = Head::of(words[0]).ok()?;
+        let is_it = difference == 0
+            && usize::from(head.name_len) == name.as_bytes().len()
+            && checksum_of(CHECKSUM, |at| words[at]) == words[CHECKSUM];
+        if !is_it {
+            return None;
+        }
+        let (generation, what) = Self::decode_object(&head, words).ok()?;
+        Some(Self { name: *name, generation, what })
     }
 }
 
