@@ -10,7 +10,7 @@ use crate::clerk::{Known, REGISTRY};
 use crate::engine::{Engine, PEER_TIMEOUT};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
-use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Strategy};
+use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Published, Strategy};
 
 /// How a name is looked up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,10 +58,11 @@ pub(crate) fn lookup(
     match host {
         Some(host) if host == engine.shared.local() => known(engine, name, host),
         Some(host) => {
-            let entry = match read_first(engine, name, host, query.strategy) {
-                Some(entry) => Some(entry),
-                None => search(engine, name, host, query.strategy)?,
-            };
+            if let Some((generation, what)) = read_first(engine, name, host, query.strategy) {
+                let entry = Entry { name: *name, generation, what };
+                return Ok(Found { host, entry, region: None });
+            }
+            let entry = search(engine, name, host, query.strategy)?;
             entry.map(|entry| Found { host, entry, region: None })
         }
         None => return lookup_everywhere(engine, name, query.strategy),
@@ -79,11 +80,16 @@ fn known(engine: &Engine, name: &Name, host: HostId) -> Option<Found> {
     clerk.cached(host, name).map(|Known { entry, region }| Found { host, entry, region })
 }
 
-/// What is in the first slot of a registry that is mapped, which has the name in most lookups.
+/// Generation and object from the first slot of a registry that is mapped, which has the name in most lookups.
 #[inline]
-fn read_first(engine: &Engine, name: &Name, host: HostId, strategy: Strategy) -> Option<Entry> {
+fn read_first(
+    engine: &Engine,
+    name: &Name,
+    host: HostId,
+    strategy: Strategy,
+) -> Option<(u32, Published)> {
     let may_read = !matches!(strategy, Strategy::Ask | Strategy::ProbeThenAsk(0));
-    let read = || engine.shared.clerk.read_first(host, name, || engine.loss_of(host).is_some());
+    let read = || engine.shared.clerk.read_first(host, name, || engine.progress.is_lost(host));
     if may_read { read() } else { None }
 }
 
@@ -250,7 +256,7 @@ fn end_search(
     // notices that.
     let entry = engine.loss_of(host).map_or(entry, Err)?;
     match entry {
-        Some(entry) => engine.shared.clerk.learn(host, entry),
+        Some(entry) => engine.shared.clerk.learn(host, &entry),
         None => engine.shared.clerk.forget(host, name),
     }
     Ok(entry)

@@ -18,7 +18,7 @@ use transport_api::{HostId, Namespace, Region, RegionKey, RemoteRegion, Rights, 
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::table::{
-    ENTRY_BYTES, ENTRY_WORDS, Entry, REGISTRY_BYTES, SLOTS, Table, TableError, home_slot,
+    ENTRY_BYTES, ENTRY_WORDS, Entry, Published, REGISTRY_BYTES, SLOTS, Table, TableError, home_slot,
 };
 
 /// The key of every host's registry.
@@ -49,13 +49,19 @@ impl Cache {
         self.registries.get(host.0 as usize)?.as_ref()
     }
 
-    /// `host` publishes `entry` now.
+    /// `host` publishes this object under `name` now, with this generation.
     #[inline]
-    fn learn(&mut self, host: HostId, entry: Entry) {
-        let known = self.entries.entry((host, entry.name)).or_insert(Known { entry, region: None });
-        if known.entry != entry {
-            *known = Known { entry, region: None };
+    fn learn(&mut self, host: HostId, name: &Name, generation: u32, what: Published) {
+        match self.entries.get(&(host, *name)) {
+            Some(Known { entry, .. }) if entry.generation == generation && entry.what == what => {}
+            _ => self.insert(host, Entry { name: *name, generation, what }),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert(&mut self, host: HostId, entry: Entry) {
+        self.entries.insert((host, entry.name), Known { entry, region: None });
     }
 }
 
@@ -152,12 +158,12 @@ impl Clerk {
     }
 
     /// `host` publishes `entry` now.
-    pub(crate) fn learn(&self, host: HostId, entry: Entry) {
-        self.cache.lock().learn(host, entry);
+    pub(crate) fn learn(&self, host: HostId, Entry { name, generation, what }: &Entry) {
+        self.cache.lock().learn(host, name, *generation, *what);
     }
 
     /// Looks a name up in the registry of another host, if that is mapped, by one READ of the first
-    /// slot, and learns what it finds unless `is_lost`. `None` says nothing about the name: it may be
+    /// slot: the generation and object, which it learns unless `is_lost`. `None` says nothing about the name: it may be
     /// in another slot, or the slot may be torn.
     #[inline]
     pub(crate) fn read_first(
@@ -165,7 +171,7 @@ impl Clerk {
         host: HostId,
         name: &Name,
         is_lost: impl FnOnce() -> bool,
-    ) -> Option<Entry> {
+    ) -> Option<(u32, Published)> {
         let at = home_slot(name, SLOTS) * ENTRY_BYTES;
         let mut cache = self.cache.lock();
         let mut words = [0; ENTRY_WORDS];
@@ -173,12 +179,12 @@ impl Clerk {
         window.load_words(at, ENTRY_WORDS, |index, word| words[index] = word).ok()?;
         // As in `Probe::take`.
         fence(Ordering::Acquire);
-        let entry = Entry::decode_of(name, &words)?;
+        let (generation, what) = Entry::decode_of(name, &words)?;
         if is_lost() {
             return None;
         }
-        cache.learn(host, entry);
-        Some(entry)
+        cache.learn(host, name, generation, what);
+        Some((generation, what))
     }
 
     /// The region of `entry` was imported with this generation, and the entry was the same after it.

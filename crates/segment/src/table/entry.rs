@@ -294,10 +294,10 @@ impl Entry {
         Ok((generation, what))
     }
 
-    /// The entry of `name`, if [`Slot::decode`] of these words would give it. Comparing with a valid
-    /// name is faster than validating the one that was read.
+    /// The generation and object of the entry of `name`, if [`Slot::decode`] of these words gives that.
+    /// To compare with a valid name is faster than to validate the one that was read.
     #[inline]
-    pub(crate) fn decode_of(name: &Name, words: &EntryWords) -> Option<Self> {
+    pub(crate) fn decode_of(name: &Name, words: &EntryWords) -> Option<(u32, Published)> {
         let padded = name.padded().as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
         let difference =
             padded.zip(&words[NAME..CHECKSUM]).fold(0, |all, (own, word)| all | (own ^ word));
@@ -308,8 +308,7 @@ impl Entry {
         if !is_it {
             return None;
         }
-        let (generation, what) = Self::decode_object(&head, words).ok()?;
-        Some(Self { name: *name, generation, what })
+        Self::decode_object(&head, words).ok()
     }
 }
 
