@@ -256,7 +256,7 @@ fn end_search(
     // notices that.
     let entry = engine.loss_of(host).map_or(entry, Err)?;
     match entry {
-        Some(entry) => engine.shared.clerk.learn(host, &entry),
+        Some(entry) => engine.shared.clerk.learn(host, entry),
         None => engine.shared.clerk.forget(host, name),
     }
     Ok(entry)

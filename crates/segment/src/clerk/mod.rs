@@ -18,7 +18,8 @@ use transport_api::{HostId, Namespace, Region, RegionKey, RemoteRegion, Rights, 
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::table::{
-    ENTRY_BYTES, ENTRY_WORDS, Entry, Published, REGISTRY_BYTES, SLOTS, Table, TableError, home_slot,
+    ENTRY_BYTES, ENTRY_WORDS, Entry, Published, REGISTRY_BYTES, SLOTS, Table, TableError,
+    home_slot, is_intact,
 };
 
 /// The key of every host's registry.
@@ -49,19 +50,12 @@ impl Cache {
         self.registries.get(host.0 as usize)?.as_ref()
     }
 
-    /// `host` publishes this object under `name` now, with this generation.
+    /// Whether this object is known, with this generation.
     #[inline]
-    fn learn(&mut self, host: HostId, name: &Name, generation: u32, what: Published) {
-        match self.entries.get(&(host, *name)) {
-            Some(Known { entry, .. }) if entry.generation == generation && entry.what == what => {}
-            _ => self.insert(host, Entry { name: *name, generation, what }),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn insert(&mut self, host: HostId, entry: Entry) {
-        self.entries.insert((host, entry.name), Known { entry, region: None });
+    fn knows(&self, host: HostId, name: &Name, (generation, what): (u32, Published)) -> bool {
+        let known = self.entries.get(&(host, *name));
+        known
+            .is_some_and(|Known { entry, .. }| entry.generation == generation && entry.what == what)
     }
 }
 
@@ -158,8 +152,13 @@ impl Clerk {
     }
 
     /// `host` publishes `entry` now.
-    pub(crate) fn learn(&self, host: HostId, Entry { name, generation, what }: &Entry) {
-        self.cache.lock().learn(host, name, *generation, *what);
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn learn(&self, host: HostId, entry: Entry) {
+        let mut cache = self.cache.lock();
+        if !cache.knows(host, &entry.name, (entry.generation, entry.what)) {
+            cache.entries.insert((host, entry.name), Known { entry, region: None });
+        }
     }
 
     /// Looks a name up in the registry of another host, if that is mapped, by one READ of the first
@@ -173,18 +172,23 @@ impl Clerk {
         is_lost: impl FnOnce() -> bool,
     ) -> Option<(u32, Published)> {
         let at = home_slot(name, SLOTS) * ENTRY_BYTES;
-        let mut cache = self.cache.lock();
         let mut words = [0; ENTRY_WORDS];
+        let cache = self.cache.lock();
         let window = cache.registry(host)?.window()?;
         window.load_words(at, ENTRY_WORDS, |index, word| words[index] = word).ok()?;
         // As in `Probe::take`.
         fence(Ordering::Acquire);
-        let (generation, what) = Entry::decode_of(name, &words)?;
-        if is_lost() {
+        let found = Entry::decode_of(name, &words)?;
+        let is_known = cache.knows(host, name, found);
+        // The checksum takes longer than the rest, so the processor computes it while it goes on.
+        drop(cache);
+        if !is_intact(&words) || is_lost() {
             return None;
         }
-        cache.learn(host, name, generation, what);
-        Some((generation, what))
+        if !is_known {
+            self.learn(host, Entry { name: *name, generation: found.0, what: found.1 });
+        }
+        Some(found)
     }
 
     /// The region of `entry` was imported with this generation, and the entry was the same after it.

@@ -294,22 +294,23 @@ impl Entry {
         Ok((generation, what))
     }
 
-    /// The generation and object of the entry of `name`, if [`Slot::decode`] of these words gives that.
-    /// To compare with a valid name is faster than to validate the one that was read.
+    /// The generation and object of the entry of `name`, if these words are that entry and
+    /// [`is_intact`]. To compare with a valid name is faster than to validate the one that was read.
     #[inline]
     pub(crate) fn decode_of(name: &Name, words: &EntryWords) -> Option<(u32, Published)> {
         let padded = name.padded().as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
-        let difference =
+        let differ =
             padded.zip(&words[NAME..CHECKSUM]).fold(0, |all, (own, word)| all | (own ^ word));
         let head = Head::of(words[0]).ok()?;
-        let is_it = difference == 0
-            && usize::from(head.name_len) == name.as_bytes().len()
-            && checksum_of(CHECKSUM, |at| words[at]) == words[CHECKSUM];
-        if !is_it {
-            return None;
-        }
-        Self::decode_object(&head, words).ok()
+        let is_it = differ == 0 && usize::from(head.name_len) == name.as_bytes().len();
+        if is_it { Self::decode_object(&head, words).ok() } else { None }
     }
+}
+
+/// Whether the words of a slot that is not empty were read between two writes.
+#[inline]
+pub(crate) fn is_intact(words: &EntryWords) -> bool {
+    checksum_of(CHECKSUM, |at| words[at]) == words[CHECKSUM]
 }
 
 impl Slot {
@@ -335,7 +336,7 @@ impl Slot {
         if words.iter().all(|word| *word == 0) {
             return Ok(Self::Empty);
         }
-        if checksum_of(CHECKSUM, |at| words[at]) != words[CHECKSUM] {
+        if !is_intact(words) {
             return Err(SlotError::Torn);
         }
         Self::decode_intact(words).map_err(SlotError::Malformed)

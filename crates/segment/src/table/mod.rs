@@ -33,9 +33,9 @@ mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-#[cfg(not(loom))]
-pub(crate) use self::entry::ENTRY_WORDS;
 pub use self::entry::{ENTRY_BYTES, Entry, Malformed, Notify, Published, Slot};
+#[cfg(not(loom))]
+pub(crate) use self::entry::{ENTRY_WORDS, is_intact};
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub(crate) use self::entry::{EntryWords, sealed};
 pub use self::home::REGISTRY_BYTES;
