@@ -67,6 +67,22 @@ impl<'a> Words<'a> {
         return Words { memory };
     }
 
+    /// The `count` words from `start` on. If `count` is a constant, accesses to them need no
+    /// comparison.
+    ///
+    /// # Panics
+    /// If they are not inside.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn part(self, start: usize, count: usize) -> Words<'a> {
+        if count > self.count || start > self.count - count {
+            outside(start.saturating_mul(8), count.saturating_mul(8), self.count * 8)
+        }
+        // SAFETY: inside the run, or right behind its end.
+        let base = unsafe { self.base.cast::<u64>().add(start) }.cast();
+        Words { base, count, _memory: PhantomData }
+    }
+
     #[cfg(not(loom))]
     #[inline(always)]
     fn word(self, index: usize) -> &'a AtomicU64 {

@@ -247,6 +247,12 @@ impl Progress {
         self.gone.borrow().get(host.0 as usize)?.clone()
     }
 
+    /// Whether `host` is gone.
+    #[inline]
+    pub fn is_lost(&self, host: HostId) -> bool {
+        self.gone.borrow().get(host.0 as usize).is_some_and(Option::is_some)
+    }
+
     /// Gives up a host that has broken the protocol.
     #[cold]
     pub fn give_up(&self, host: HostId, violation: Violation) {

@@ -5,7 +5,8 @@
 
 use crate::Name;
 use crate::table::{
-    ENTRY_BYTES, ENTRY_WORDS, EntryWords, Lookup, Next, Probe, Slot, Strategy, TORN_READS, sealed,
+    ENTRY_BYTES, ENTRY_WORDS, Entry, EntryWords, Lookup, Next, Probe, Slot, Strategy, TORN_READS,
+    is_intact, sealed,
 };
 
 /// Slots of a table, at most.
@@ -38,9 +39,26 @@ pub fn registry(data: &[u8]) {
             }
         }
     }
+    for (name, words) in names.iter().flat_map(|name| table.iter().map(move |words| (name, words)))
+    {
+        check_decode_of(name, words);
+    }
     if !table.is_empty() {
         names.into_iter().for_each(|name| look_up(name, strategy, &table));
     }
+}
+
+/// A lookup that reads one slot of a mapped registry finds what [`Slot::decode`] gives.
+///
+/// # Panics
+/// If it does not.
+pub(crate) fn check_decode_of(name: &Name, words: &EntryWords) {
+    let expected = match Slot::decode(words) {
+        Ok(Slot::Entry(entry)) if entry.name == *name => Some((entry.generation, entry.what)),
+        _ => None,
+    };
+    let found = Entry::decode_of(name, words).filter(|_| is_intact(words));
+    assert_eq!(found, expected, "{name} in {words:x?}");
 }
 
 /// The words of a slot, behind whose bytes everything is zero.

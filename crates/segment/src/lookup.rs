@@ -10,7 +10,7 @@ use crate::clerk::{Known, REGISTRY};
 use crate::engine::{Engine, PEER_TIMEOUT};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
-use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Strategy};
+use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Published, Strategy};
 
 /// How a name is looked up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +58,11 @@ pub(crate) fn lookup(
     match host {
         Some(host) if host == engine.shared.local() => known(engine, name, host),
         Some(host) => {
-            let entry = Registry::begin(engine, host).search(engine, name, query.strategy)?;
+            if let Some((generation, what)) = read_first(engine, name, host, query.strategy) {
+                let entry = Entry { name: *name, generation, what };
+                return Ok(Found { host, entry, region: None });
+            }
+            let entry = search(engine, name, host, query.strategy)?;
             entry.map(|entry| Found { host, entry, region: None })
         }
         None => return lookup_everywhere(engine, name, query.strategy),
@@ -74,6 +78,33 @@ fn known(engine: &Engine, name: &Name, host: HostId) -> Option<Found> {
         return clerk.find(name).map(|entry| Found { host, entry, region: None });
     }
     clerk.cached(host, name).map(|Known { entry, region }| Found { host, entry, region })
+}
+
+/// Generation and object from the first slot of a registry that is mapped, which has the name in most lookups.
+#[inline]
+fn read_first(
+    engine: &Engine,
+    name: &Name,
+    host: HostId,
+    strategy: Strategy,
+) -> Option<(u32, Published)> {
+    let may_read = !matches!(strategy, Strategy::Ask | Strategy::ProbeThenAsk(0));
+    let read = || engine.shared.clerk.read_first(host, name, || engine.progress.is_lost(host));
+    if may_read { read() } else { None }
+}
+
+/// Searches the registry of another host.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn search(
+    engine: &Engine,
+    name: &Name,
+    host: HostId,
+    strategy: Strategy,
+) -> Result<Option<Entry>, SegmentError> {
+    let search = Registry::begin(engine, host).begin_search(engine, name, strategy);
+    end_search(engine, name, host, search)
 }
 
 /// Finds a name at the one host that publishes it: reads all registries side by side.
@@ -205,17 +236,6 @@ impl Registry {
     ) -> Result<Option<Search>, SegmentError> {
         let region = self.finish(engine, name)?;
         Ok(region.map(|region| Search::begin(engine, name, region, strategy)))
-    }
-
-    #[track_caller]
-    fn search(
-        self,
-        engine: &Engine,
-        name: &Name,
-        strategy: Strategy,
-    ) -> Result<Option<Entry>, SegmentError> {
-        let host = self.host;
-        end_search(engine, name, host, self.begin_search(engine, name, strategy))
     }
 }
 

@@ -4,6 +4,7 @@
 //! have no meaning to a shell or a terminal, so messages and tools print it unescaped.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use primitive::limits::NAME_BYTES;
@@ -25,7 +26,7 @@ use thiserror::Error;
 /// # Ok::<(), gossamer_segment::InvalidName>(())
 /// ```
 // Derived `Ord` is that of the strings: no valid byte is zero, so a prefix sorts first.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     /// Zero behind the name.
     bytes: [u8; Name::MAX_LEN],
@@ -73,6 +74,14 @@ impl Name {
     #[inline]
     pub(crate) fn padded(&self) -> &[u8; Self::MAX_LEN] {
         &self.bytes
+    }
+}
+
+// The bytes of the name alone, most of which are a quarter of all.
+impl Hash for Name {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 

@@ -200,9 +200,9 @@ impl Window {
         mut each: impl FnMut(usize, u64),
     ) -> Result<(), OpError> {
         self.check_words(at, count, Rights::READ)?;
-        let (words, start) = (self.memory.words(), at / 8);
+        let words = self.memory.words().part(at / 8, count);
         for index in 0..count {
-            each(index, words.load(start + index, Ordering::Relaxed));
+            each(index, words.load(index, Ordering::Relaxed));
         }
         Ok(())
     }
@@ -221,11 +221,11 @@ impl Window {
         mut word: impl FnMut(usize) -> u64,
     ) -> Result<(), OpError> {
         self.check_words(at, count, Rights::WRITE)?;
-        let (words, start) = (self.memory.words(), at / 8);
+        let words = self.memory.words().part(at / 8, count);
         for index in 0..count {
             let is_last = index + 1 == count;
             let order = if is_last { Ordering::Release } else { Ordering::Relaxed };
-            words.store(start + index, word(index), order);
+            words.store(index, word(index), order);
         }
         Ok(())
     }

@@ -96,6 +96,7 @@ const STRING_WORDS: usize = 64;
 
 /// A word at any address, which is one access where the processor has such; an array of bytes would
 /// be eight.
+#[cfg(not(target_arch = "x86_64"))]
 #[repr(C, packed)]
 #[derive(Clone, Copy)]
 struct Loose(u64);
@@ -133,6 +134,22 @@ unsafe fn copy_words(to: *mut u8, from: *const u8, len: usize, shared: usize) {
         unsafe { copy_one(to, from) };
         return;
     }
+    #[cfg(target_arch = "x86_64")]
+    if len >= STRING_WORDS * WORD && (to.addr() | from.addr() | len).is_multiple_of(WORD) {
+        // SAFETY: the caller vouches for both runs, which are aligned.
+        unsafe { copy_string(to, from, len / WORD) };
+        return;
+    }
+    // SAFETY: the caller vouches for both runs.
+    unsafe { copy_edged(to, from, len, shared) }
+}
+
+/// As [`copy_words`], of runs that may begin and end inside a word.
+///
+/// # Safety
+/// As [`copy_words_in`].
+#[inline(never)]
+unsafe fn copy_edged(to: *mut u8, from: *const u8, len: usize, shared: usize) {
     let head = (shared.wrapping_neg() % WORD).min(len);
     let (words, tail) = ((len - head) / WORD, (len - head) % WORD);
     // SAFETY: the three parts are inside the runs and follow each other; the words begin where the
@@ -151,10 +168,12 @@ unsafe fn copy_words(to: *mut u8, from: *const u8, len: usize, shared: usize) {
 /// Both runs are valid for a word.
 #[inline(always)]
 unsafe fn copy_one(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller vouches for both.
+    // SAFETY: the caller vouches for both. A move of a quadword is one access where that is aligned
+    // (Intel SDM volume 3, Guaranteed Atomic Operations).
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        to.cast::<Loose>().write_volatile(from.cast::<Loose>().read_volatile());
+        // Volatile accesses to unaligned words would pass through the stack.
+        std::arch::asm!("mov {word}, [{from}]", "mov [{to}], {word}", word = out(reg) _, from = in(reg) from, to = in(reg) to, options(nostack, preserves_flags));
     }
     // SAFETY: the caller vouches for both; only aligned runs are accessed as `u64`.
     #[cfg(not(target_arch = "x86_64"))]
@@ -189,19 +208,30 @@ unsafe fn copy_bytes(to: *mut u8, from: *const u8, len: usize) {
 unsafe fn copy_whole_words(to: *mut u8, from: *const u8, count: usize) {
     #[cfg(target_arch = "x86_64")]
     if count >= STRING_WORDS && to.addr().is_multiple_of(WORD) && from.addr().is_multiple_of(WORD) {
-        // SAFETY: the caller vouches for both runs; the direction flag is clear by the ABI. The
-        // instruction moves one quadword at a time (Intel SDM volume 2, MOVS), and an aligned quadword
-        // is one access (volume 3, Guaranteed Atomic Operations). As both runs are aligned, the larger
-        // blocks of a fast string have whole quadwords. If only one run were aligned, a block might
-        // begin or end inside a quadword of it: such runs are copied below.
-        unsafe {
-            std::arch::asm!("rep movsq", inout("rcx") count => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
-        }
+        // SAFETY: the caller vouches for both runs, which are aligned.
+        unsafe { copy_string(to, from, count) };
         return;
     }
     for at in 0..count {
         // SAFETY: inside both runs.
         unsafe { copy_one(to.add(at * WORD), from.add(at * WORD)) };
+    }
+}
+
+/// Copies words by a string instruction.
+///
+/// # Safety
+/// Both runs are valid for `count` words, and aligned for them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_string(to: *mut u8, from: *const u8, count: usize) {
+    // SAFETY: the caller vouches for both runs; the direction flag is clear by the ABI. The
+    // instruction moves one quadword at a time (Intel SDM volume 2, MOVS), and an aligned quadword
+    // is one access (volume 3, Guaranteed Atomic Operations). As both runs are aligned, the larger
+    // blocks of a fast string have whole quadwords. If only one run were aligned, a block might begin
+    // or end inside a quadword of it.
+    unsafe {
+        std::arch::asm!("rep movsq", inout("rcx") count => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
     }
 }
 

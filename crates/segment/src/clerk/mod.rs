@@ -12,11 +12,15 @@ pub(crate) mod requests;
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
+use primitive::sync::{Ordering, fence};
 use transport_api::{HostId, Namespace, Region, RegionKey, RemoteRegion, Rights, Transport};
 
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
-use crate::table::{Entry, REGISTRY_BYTES, Table, TableError};
+use crate::table::{
+    ENTRY_BYTES, ENTRY_WORDS, Entry, Published, REGISTRY_BYTES, SLOTS, Table, TableError,
+    home_slot, is_intact,
+};
 
 /// The key of every host's registry.
 pub(crate) const REGISTRY: RegionKey = RegionKey::new(Namespace::SEGMENTS, 0);
@@ -35,6 +39,24 @@ struct Cache {
     /// The host that alone published a name when all were asked. An entry of a lookup at one host
     /// says nothing about the others.
     only: HashMap<Name, HostId>,
+    /// By host: its registry, if it was imported.
+    registries: Vec<Option<RemoteRegion>>,
+}
+
+impl Cache {
+    /// The registry of a host.
+    #[inline]
+    fn registry(&self, host: HostId) -> Option<&RemoteRegion> {
+        self.registries.get(host.0 as usize)?.as_ref()
+    }
+
+    /// Whether this object is known, with this generation.
+    #[inline]
+    fn knows(&self, host: HostId, name: &Name, (generation, what): (u32, Published)) -> bool {
+        let known = self.entries.get(&(host, *name));
+        known
+            .is_some_and(|Known { entry, .. }| entry.generation == generation && entry.what == what)
+    }
 }
 
 /// A cached name of another host.
@@ -51,8 +73,6 @@ pub(crate) struct Clerk {
     /// `None` until the first name is published.
     registry: Mutex<Option<Registry>>,
     cache: Mutex<Cache>,
-    /// The registries of other hosts that were imported.
-    registries: Mutex<HashMap<HostId, RemoteRegion>>,
 }
 
 /// ADDNAME, DELETENAME, and LOOKUPNAME of this host's own names.
@@ -132,13 +152,43 @@ impl Clerk {
     }
 
     /// `host` publishes `entry` now.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn learn(&self, host: HostId, entry: Entry) {
         let mut cache = self.cache.lock();
-        let known =
-            cache.entries.entry((host, entry.name)).or_insert(Known { entry, region: None });
-        if known.entry != entry {
-            *known = Known { entry, region: None };
+        if !cache.knows(host, &entry.name, (entry.generation, entry.what)) {
+            cache.entries.insert((host, entry.name), Known { entry, region: None });
         }
+    }
+
+    /// Looks a name up in the registry of another host, if that is mapped, by one READ of the first
+    /// slot: the generation and object, which it learns unless `is_lost`. `None` says nothing about the name: it may be
+    /// in another slot, or the slot may be torn.
+    #[inline]
+    pub(crate) fn read_first(
+        &self,
+        host: HostId,
+        name: &Name,
+        is_lost: impl FnOnce() -> bool,
+    ) -> Option<(u32, Published)> {
+        let at = home_slot(name, SLOTS) * ENTRY_BYTES;
+        let mut words = [0; ENTRY_WORDS];
+        let cache = self.cache.lock();
+        let window = cache.registry(host)?.window()?;
+        window.load_words(at, ENTRY_WORDS, |index, word| words[index] = word).ok()?;
+        // As in `Probe::take`.
+        fence(Ordering::Acquire);
+        let found = Entry::decode_of(name, &words)?;
+        let is_known = cache.knows(host, name, found);
+        // The checksum takes longer than the rest, so the processor computes it while it goes on.
+        drop(cache);
+        if !is_intact(&words) || is_lost() {
+            return None;
+        }
+        if !is_known {
+            self.learn(host, Entry { name: *name, generation: found.0, what: found.1 });
+        }
+        Some(found)
     }
 
     /// The region of `entry` was imported with this generation, and the entry was the same after it.
@@ -160,15 +210,21 @@ impl Clerk {
         let mut cache = self.cache.lock();
         cache.entries.retain(|(of, _), _| *of != host);
         cache.only.retain(|_, of| *of != host);
+        let registry = cache.registries.get_mut(host.0 as usize).and_then(Option::take);
         drop(cache);
-        self.registries.lock().remove(&host);
+        // Unmapped without the lock.
+        drop(registry);
     }
 
     pub(crate) fn registry_of(&self, host: HostId) -> Option<RemoteRegion> {
-        self.registries.lock().get(&host).cloned()
+        self.cache.lock().registry(host).cloned()
     }
 
     pub(crate) fn learn_registry(&self, host: HostId, region: RemoteRegion) {
-        self.registries.lock().insert(host, region);
+        let (registries, at) = (&mut self.cache.lock().registries, host.0 as usize);
+        if registries.len() <= at {
+            registries.resize_with(at + 1, || None);
+        }
+        registries[at] = Some(region);
     }
 }

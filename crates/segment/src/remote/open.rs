@@ -124,8 +124,13 @@ impl OpenOptions {
         let (mut first_failure, mut pause) = (None, RETRY.0);
         let mut query = self.query;
         loop {
-            let options = self.clone();
-            let found = run(&self.shared, move |engine| attempt(&options, engine, query));
+            let found = match attached(&self.shared) {
+                Some(engine) => attempt(self, &engine, query),
+                None => {
+                    let options = self.clone();
+                    run(&self.shared, move |engine| attempt(&options, engine, query))
+                }
+            };
             let timeout = match &found {
                 // The cached entry may be stale.
                 Err(SegmentError::OtherKind { .. }) if !query.is_forced => PEER_TIMEOUT,

@@ -264,10 +264,7 @@ impl Entry {
     }
 
     fn decode(head: &Head, words: &EntryWords) -> Result<Self, Malformed> {
-        let generation = u32::try_from(words[1])
-            .map_err(|_| Malformed::Reserved { word: 1, value: words[1] })?;
-        let what = Published::decode(head, [words[2], words[3]])?;
-        only_zeroes(words, 4..NAME)?;
+        let (generation, what) = Self::decode_object(head, words)?;
         let mut bytes = [0; Name::MAX_LEN];
         for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(&words[NAME..CHECKSUM]) {
             *bytes = word.to_ne_bytes();
@@ -286,6 +283,34 @@ impl Entry {
         }
         Ok(Self { name, generation, what })
     }
+
+    /// The generation and the object: all of an entry but its name.
+    #[inline]
+    fn decode_object(head: &Head, words: &EntryWords) -> Result<(u32, Published), Malformed> {
+        let generation = u32::try_from(words[1])
+            .map_err(|_| Malformed::Reserved { word: 1, value: words[1] })?;
+        let what = Published::decode(head, [words[2], words[3]])?;
+        only_zeroes(words, 4..NAME)?;
+        Ok((generation, what))
+    }
+
+    /// The generation and object of the entry of `name`, if these words are that entry and
+    /// [`is_intact`]. To compare with a valid name is faster than to validate the one that was read.
+    #[inline]
+    pub(crate) fn decode_of(name: &Name, words: &EntryWords) -> Option<(u32, Published)> {
+        let padded = name.padded().as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+        let differ =
+            padded.zip(&words[NAME..CHECKSUM]).fold(0, |all, (own, word)| all | (own ^ word));
+        let head = Head::of(words[0]).ok()?;
+        let is_it = differ == 0 && usize::from(head.name_len) == name.as_bytes().len();
+        if is_it { Self::decode_object(&head, words).ok() } else { None }
+    }
+}
+
+/// Whether the words of a slot that is not empty were read between two writes.
+#[inline]
+pub(crate) fn is_intact(words: &EntryWords) -> bool {
+    checksum_of(CHECKSUM, |at| words[at]) == words[CHECKSUM]
 }
 
 impl Slot {
@@ -311,7 +336,7 @@ impl Slot {
         if words.iter().all(|word| *word == 0) {
             return Ok(Self::Empty);
         }
-        if checksum_of(CHECKSUM, |at| words[at]) != words[CHECKSUM] {
+        if !is_intact(words) {
             return Err(SlotError::Torn);
         }
         Self::decode_intact(words).map_err(SlotError::Malformed)

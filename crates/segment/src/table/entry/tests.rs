@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::fuzzing::check_decode_of;
 
 /// Any entry.
 pub(crate) fn entries() -> impl Strategy<Value = Entry> {
@@ -112,6 +113,28 @@ proptest! {
         prop_assert_eq!(Slot::decode(&words), Ok(slot));
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         prop_assert_eq!(Slot::decode_bytes(&bytes.try_into().expect("a slot")), Ok(slot));
+    }
+
+    /// A changed word is sealed again or not; or the name is another one, perhaps a prefix.
+    #[test]
+    fn an_entry_of_a_name_is_the_decoded_one(
+        (entry, other) in (entries(), entries()),
+        changed: bool,
+        (word, bit) in (0..ENTRY_WORDS, 0..64),
+        is_sealed: bool,
+    ) {
+        let mut words = entry.encode();
+        check_decode_of(&entry.name, &words);
+        prop_assert_eq!(Entry::decode_of(&entry.name, &words), Some((entry.generation, entry.what)));
+        if changed {
+            words[word] ^= 1u64 << bit;
+        }
+        if is_sealed {
+            words = sealed(words);
+        }
+        let text = entry.name.as_str();
+        let prefix = Name::new(&text[..text.len().div_ceil(2)]).expect("a name");
+        [entry.name, other.name, prefix].iter().for_each(|name| check_decode_of(name, &words));
     }
 
     #[test]
