@@ -306,12 +306,15 @@ fn a_callback_cannot_pile_up_notifications() {
                 peers.at::<u64>(0).write_notify(&7).expect("a write");
             }
             let (sender, refused) = std::sync::mpsc::channel();
-            segment.notifications().set_callback(move |_| {
-                let write = peers.at::<u64>(0).write_notify(&8);
-                let block = peers.write_block_notify(0, &[8; 8]);
-                let add = peers.fetch_add_notify(8, 1).map(drop);
-                sender.send([write, block, add]).expect("a receiver");
-            });
+            segment
+                .notifications()
+                .set_callback(move |_| {
+                    let write = peers.at::<u64>(0).write_notify(&8);
+                    let block = peers.write_block_notify(0, &[8; 8]);
+                    let add = peers.fetch_add_notify(8, 1).map(drop);
+                    sender.send([write, block, add]).expect("a receiver");
+                })
+                .expect("it takes notifications");
             step.store(2, Ordering::Release);
             let refused = loop {
                 match refused.try_recv() {

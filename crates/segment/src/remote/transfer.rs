@@ -52,10 +52,14 @@ impl RemoteSegment {
         self.write_over_lane(at, bytes, false)
     }
 
-    /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while
-    /// 1,024 notifications of this thread wait here for the same thread of the owner to take earlier
-    /// ones.
+    /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`. Waits
+    /// while 1,024 notifications of this thread wait here for the same thread of the owner to take
+    /// earlier ones.
+    ///
+    /// The owner decides which writes notify it. If it exported the segment with
+    /// [`Notify::Never`](crate::Notify::Never), this is [`write`](Self::write), and so is every other
+    /// `_notify` operation its plain form: no error, and no notification.
+    /// [`notify_mode`](Self::notify_mode) tells.
     ///
     /// # Errors
     /// As [`write`](Self::write).
