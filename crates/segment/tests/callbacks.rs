@@ -264,7 +264,7 @@ fn a_callback_that_would_wait_for_a_word_leaves_it_as_it_is() {
 
 /// A peer that keeps notifying does not keep the thread that sets the callback, and every notification
 /// reaches the callback: by the thread `serve` that takes part in the segments of the owner until it is
-/// told to end.
+/// asked to end.
 fn a_peer_keeps_notifying(hosts: &[Host], serve: fn(&Host, mpsc::Sender<Segment>, &AtomicBool)) {
     let (user, owner) = (&hosts[1], &hosts[0]);
     let (is_set, is_over) = (AtomicBool::new(false), AtomicBool::new(false));

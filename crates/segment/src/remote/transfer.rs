@@ -5,8 +5,8 @@ use transport_api::{OpError, RemoteRegion, Rights};
 
 use crate::engine::{Engine, attached, is_attached, run};
 use crate::error::SegmentError;
-use crate::place::Place;
 use crate::remote::segment::RemoteSegment;
+use crate::span::Span;
 
 /// Bytes of one operation, at most: [`RemoteSegment::read_block`] and
 /// [`RemoteSegment::write_block`] move more.
@@ -157,14 +157,14 @@ impl RemoteSegment {
         notify: Option<u32>,
         mut operation: impl FnMut(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
-        let place = Place { at, len: bytes.len(), needs: Rights::WRITE };
+        let span = Span { at, len: bytes.len(), needs: Rights::WRITE };
         if let Some(engine) = attached(&self.shared) {
             self.check_room(&engine, bytes.len(), notify)?;
-            return self.with_engine(place, |engine, region| operation(engine, region, bytes));
+            return self.with_engine(span, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
         run(&self.shared, move |_| {
-            segment.with_engine(place, |engine, region| operation(engine, region, &bytes))
+            segment.with_engine(span, |engine, region| operation(engine, region, &bytes))
         })
     }
 }
@@ -231,8 +231,8 @@ impl RemoteSegment {
     #[track_caller]
     fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if is_attached(&self.shared) {
-            let place = Place { at, len: out.len(), needs: Rights::READ };
-            return self.with_engine(place, |engine, region| match region.window() {
+            let span = Span { at, len: out.len(), needs: Rights::READ };
+            return self.with_engine(span, |engine, region| match region.window() {
                 Some(window) => window.read_into(at, out),
                 None => engine.read_block(region, at, out),
             });
