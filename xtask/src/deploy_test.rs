@@ -56,7 +56,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Runs a deployment with a bench on so many hosts; returns its throughput.
+/// Runs a deployment with a bench on `hosts` hosts; returns its throughput.
 fn bench(step: Step, hosts: usize) -> Result<f64> {
     let printed = step.within(TIMEOUT).read()?;
     // Only the first host reports.

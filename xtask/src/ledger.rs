@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     const MAP_TEXT: &str = "# Map\n| `no.rs` | not in the ledger |\n## Unsafe ledger\n\nWords.\n\n\
-        | File | Must uphold |\n|---|---|\n| `a.rs` | nobody else writes |\n\
+        | File | Must uphold |\n|---|---|\n| `a.rs` | no other code writes |\n\
         | `b.rs` | the stack is mapped |\n\n## Next\n| `c.rs` | not in the ledger |\n";
 
     fn unsafe_at(line: usize, justified: bool) -> Unsafe {
@@ -139,7 +139,7 @@ mod tests {
     fn the_ledger_is_the_table_under_its_heading() {
         let rows = rows(MAP_TEXT);
         assert_eq!(rows.len(), 2);
-        assert_eq!(rows[0], Row { file: "a.rs".into(), upholds: "nobody else writes".into() });
+        assert_eq!(rows[0], Row { file: "a.rs".into(), upholds: "no other code writes".into() });
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         assert!(wrong.contains("a.rs:1: this block needs a `// SAFETY:`"), "{wrong}");
         assert!(wrong.contains("d.rs:7: `unsafe` (1 times), but"), "{wrong}");
 
-        let twice = "## Unsafe ledger\n| `a.rs` | nobody else writes |\n| `a.rs` | |\n";
+        let twice = "## Unsafe ledger\n| `a.rs` | no other code writes |\n| `a.rs` | |\n";
         let wrong = complaints(&rows(twice), &found).join("\n");
         assert!(wrong.contains("lists a.rs twice"), "{wrong}");
         assert!(wrong.contains("does not say what a.rs must uphold"), "{wrong}");

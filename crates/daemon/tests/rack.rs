@@ -15,7 +15,7 @@ use common::{ENDLESS, Rack, Ran, eventually, finish, kv, send};
 
 const HOSTS: [&str; 3] = ["a", "b", "c"];
 
-/// Starts the bench on all hosts, with so many milliseconds of silence until one is lost, and waits
+/// Starts the bench on all hosts, with the time in milliseconds after which a silent one is lost, and waits
 /// until its processes have found each other.
 fn start(rack: &Rack, loss_bound_ms: u32, arguments: &[&str]) -> Child {
     let (kv, tag) = (kv(), format!("TEST_TAG={}", rack.tag));
@@ -26,7 +26,7 @@ fn start(rack: &Rack, loss_bound_ms: u32, arguments: &[&str]) -> Child {
     job
 }
 
-/// Waits until so many processes have found each other.
+/// Waits until this number of processes has found each other.
 fn wait_for(rack: &Rack, processes: u32) {
     eventually("every process has a runtime thread", || {
         (0..processes).all(|number| process(rack, number).is_some()).then_some(())

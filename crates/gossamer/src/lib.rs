@@ -129,7 +129,9 @@ pub use trust_core::{IsOwned, Listed, uncaptured};
 
 pub use self::barrier::Barrier;
 pub use self::error::{RackError, StartError};
-pub use self::placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees};
+pub use self::placement::{
+    entrust, local_host, spawn, spawn_on, spawn_on_with, threads, trustee, trustees,
+};
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use fiber::JoinHandle;
-use transport_api::ThreadId;
+use transport_api::{HostId, ThreadId};
 use trust_core::{Delegable, Portable, Trust, Trustee, local_trustee};
 
 use crate::shared::Shared;
@@ -95,6 +95,34 @@ where
     U: Portable + Send,
 {
     trustee.into().spawn_with(closure, arguments)
+}
+
+/// This process's host: where [`entrust`] and [`spawn`] put things, and where exported segments are.
+/// In the closure of [`spawn_on`] and in a delegated closure, it is the host that runs the closure.
+///
+/// ```
+/// use gossamer::{Access, Rack, Segment, local_host};
+///
+/// Rack::new().run(|| {
+///     // All hosts may read it, and fibers of this one may write it through a remote segment.
+///     let access = Access::read().write_for([local_host()]);
+///     let prices = Segment::builder("prices").len(4096).access(access).export().unwrap();
+///     let last = gossamer::threads().last().unwrap();
+///     let opened = gossamer::spawn_on(last, || {
+///         let prices = gossamer::RemoteSegment::open("prices")?;
+///         Ok::<_, gossamer::SegmentError>((prices.owner(), local_host()))
+///     });
+///     assert_eq!(opened.join().unwrap().unwrap(), (local_host(), last.thread().host));
+///     drop(prices);
+/// })?;
+/// # Ok::<(), gossamer::RackError>(())
+/// ```
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn local_host() -> HostId {
+    shared().transport.local()
 }
 
 /// Every thread of the rack, host by host.

@@ -5,12 +5,14 @@
 //! delegated call.
 
 use std::any::type_name;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use gossamer_segment::{
     Found, Name, OpenOptions, Published, PublishedName, SegmentError, Segments,
 };
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use transport_api::{HostId, ThreadId};
 use trust_core::{DelegateError, Node, Trust, Trustee};
@@ -28,8 +30,8 @@ pub struct Publication {
     shared: Weak<Shared>,
 }
 
-/// Why a lookup returned no trust.
-#[derive(Clone, Debug, Error)]
+/// Why a lookup returned no trust. A delegated closure may return it.
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
 pub enum LookupError {
     /// The name was not found, or is not that of a trust.
     #[error(transparent)]
@@ -44,7 +46,7 @@ pub enum LookupError {
         /// The type of the property.
         published: String,
         /// The type that was asked for.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
     /// The delegated call to the host that publishes it failed.
     #[error("cannot ask {host} for \"{name}\"")]
@@ -175,7 +177,7 @@ pub fn lookup_with<T: 'static>(options: &OpenOptions, name: &str) -> Result<Trus
 fn ask<T: 'static>(found: &Found) -> Result<Option<Trust<T>>, LookupError> {
     let (host, name) = (found.host, found.entry.name);
     let Published::Trust { thread, id } = found.entry.what else {
-        return Err(SegmentError::OtherKind { name, host, expected: "trust" }.into());
+        return Err(SegmentError::OtherKind { name, host, expected: "trust".into() }.into());
     };
     // No host of this build publishes a trust of a thread that it does not have.
     let Some(trustee) = Trustee::of(ThreadId { host, thread }) else { return Ok(None) };
@@ -183,7 +185,7 @@ fn ask<T: 'static>(found: &Found) -> Result<Option<Trust<T>>, LookupError> {
         Ok(Ok(trust)) => Ok(Some(trust)),
         Ok(Err(None)) | Err(DelegateError::PeerLost { .. }) => Ok(None),
         Ok(Err(Some(published))) => {
-            Err(LookupError::OtherType { name, host, published, expected: type_name::<T>() })
+            Err(LookupError::OtherType { name, host, published, expected: type_name::<T>().into() })
         }
         Err(source) => Err(LookupError::Delegate { name, host, source }),
     }

@@ -32,6 +32,58 @@ where
     Ok(value)
 }
 
+/// Every kind of error of the lower layers arrives with its message and those of its causes.
+#[test]
+fn errors_arrive_as_they_were() {
+    use std::io;
+    use std::sync::Arc;
+
+    use gossamer::segment::{Label, Name};
+    use gossamer::{LookupError, LossReason, RecordsError, Rights, SegmentError};
+    use transport_api::{LaneError, OpError, RegionError, RegionKey};
+
+    let (host, key) = (HostId(3), RegionKey(7));
+    let name = Name::new("prices").unwrap();
+    let segment = Label { name, host };
+    let no_memory = || io::Error::from_raw_os_error(12);
+    let lost = || LossReason::ProcessEnded { pid: 9, how: "signal 9".into() };
+    let region =
+        |source| SegmentError::Region { segment: segment.clone(), source: Arc::new(source) };
+    let refused = |source| SegmentError::Refused { segment: segment.clone(), source };
+    let errors = vec![
+        SegmentError::InvalidName(Name::new("no name").unwrap_err()),
+        SegmentError::NotAttached,
+        SegmentError::NotFound { name, hosts: vec![host, HostId(4)] },
+        SegmentError::OtherKind { name, host, expected: "segment".into() },
+        SegmentError::Rights { segment: segment.clone(), has: Rights::READ, needs: Rights::ALL },
+        SegmentError::Denied { segment: segment.clone(), host },
+        SegmentError::NeverNotified(segment.clone()),
+        SegmentError::OutOfBounds { segment: segment.clone(), at: 1, count: 2, len: 3 },
+        SegmentError::PeerLost(host, lost()),
+        region(RegionError::NoMemory { len: 5, source: no_memory() }),
+        region(RegionError::NoMemory { len: 5, source: io::Error::other("no page") }),
+        region(RegionError::NotQuiet { key, hosts: vec![host] }),
+        refused(OpError::Rights { key, has: Rights::NONE, needs: Rights::ATOMIC }),
+        refused(OpError::Foreign(key)),
+        SegmentError::Lane(Arc::new(LaneError::System(no_memory()))),
+        SegmentError::System { what: "cannot pin".into(), source: Arc::new(no_memory()) },
+    ];
+    let delegate = DelegateError::NoRack("the rack has ended".into());
+    let lookup = LookupError::Delegate { name, host, source: delegate.clone() };
+    let records = RecordsError::PeerLost { host, reason: lost() };
+    with_another_thread(move |there| {
+        let text = |error: &dyn std::error::Error| trust_core::Chain(error).to_string();
+        for error in errors {
+            let arrived = echoed(&there, error.clone()).expect("a result");
+            assert_eq!(text(&arrived), text(&error));
+            assert_eq!(format!("{arrived:?}"), format!("{error:?}"));
+        }
+        assert_eq!(text(&echoed(&there, delegate.clone()).unwrap()), text(&delegate));
+        assert_eq!(text(&echoed(&there, lookup.clone()).unwrap()), text(&lookup));
+        assert_eq!(text(&echoed(&there, records.clone()).unwrap()), text(&records));
+    });
+}
+
 /// Checks that `value` is refused before any closure runs, in words that contain `words`.
 #[track_caller]
 fn is_refused<V>(there: &Trust<u32>, value: V, words: &[&str])

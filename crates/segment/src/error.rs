@@ -1,16 +1,18 @@
 //! [`SegmentError`]: why an operation on a segment, or on a name, failed.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use transport_api::{HostId, LaneError, LossReason, OpError, RegionError, Rights};
+use transport_api::{HostId, LaneError, LossReason, OpError, RegionError, Rights, portable};
 
 use crate::name::{InvalidName, Name};
 use crate::table::Malformed;
 
 /// Which segment an error is about: its name, and the host that exports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
     /// The segment's name.
     pub name: Name,
@@ -25,7 +27,9 @@ impl fmt::Display for Label {
 }
 
 /// Why an operation on a segment, or on a name, failed.
-#[derive(Clone, Debug, Error)]
+///
+/// A delegated closure may return it: it travels with everything that its message and its causes say.
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SegmentError {
     /// The text is not a name.
@@ -71,7 +75,7 @@ pub enum SegmentError {
         /// The host that publishes it.
         host: HostId,
         /// The kind that the caller expects.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
     /// This host publishes the name already.
     #[error("this host already publishes \"{0}\"; drop that first or choose another name")]
@@ -92,8 +96,8 @@ pub enum SegmentError {
     },
     /// A host that is not lost does not answer a lookup.
     #[error(
-        "{host} did not answer the lookup of \"{name}\" in time: its thread 0 must be attached, and \
-         poll"
+        "{host} did not answer the lookup of \"{name}\" in time: thread 0 of {host} must be attached \
+         (`Segments::attach(0)`) and poll"
     )]
     Unanswered {
         /// The name.
@@ -129,6 +133,20 @@ pub enum SegmentError {
         /// What the operation needs.
         needs: Rights,
     },
+    /// The owner allows this host nothing, so the segment cannot be opened.
+    #[error(
+        "cannot open {segment}: its owner allows {host} no operation, opening it needs READ, WRITE \
+         or ATOMIC; let the owner export it with access for {host}"
+    )]
+    Denied {
+        /// The segment.
+        segment: Label,
+        /// The host that opens it: this one.
+        host: HostId,
+    },
+    /// The segment takes no notifications: it was exported with [`Notify::Never`](crate::Notify::Never).
+    #[error("{0} is never notified: export it with `Notify::Conditional` or `Notify::Always`")]
+    NeverNotified(Label),
     /// The offset is not a multiple of the alignment that the type or operation needs.
     #[error("misaligned offset {at} in {segment}: must be a multiple of {align}")]
     Misaligned {
@@ -193,6 +211,7 @@ pub enum SegmentError {
         /// The segment.
         segment: Label,
         /// Why.
+        #[serde(with = "portable::shared")]
         source: Arc<RegionError>,
     },
     /// The new access would allow a host more than the export did.
@@ -216,6 +235,7 @@ pub enum SegmentError {
         /// The segment.
         segment: Label,
         /// Why it could not be exported again.
+        #[serde(with = "portable::shared")]
         source: Arc<RegionError>,
     },
     /// The segment is revoked, but a host that had opened it is lost, or has left the rack, without its
@@ -240,13 +260,18 @@ pub enum SegmentError {
     AccessChanged(Label),
     /// A lane could not be opened.
     #[error("cannot attach this thread to the rack under this number")]
-    Lane(#[source] Arc<LaneError>),
+    Lane(
+        #[source]
+        #[serde(with = "portable::shared")]
+        Arc<LaneError>,
+    ),
     /// A system call failed.
     #[error("{what}")]
     System {
         /// The action that failed.
         what: String,
         /// The error of the system call.
+        #[serde(with = "portable::shared_io_error")]
         source: Arc<std::io::Error>,
     },
     /// The transport refused an operation for another reason, which indicates a bug.

@@ -29,10 +29,10 @@
 //! Roughly lowest first.
 //!
 //! 1. `name.rs`, `probing.rs` and `table/` (the registry's entries and table, pure), `error.rs`;
-//!    `record/` ([`Record`], pure as well), `place.rs`.
+//!    `record/` ([`Record`], pure as well), `span.rs`.
 //! 2. `clerk/` (the names of this process, and a cache of those of others), `notification/`
 //!    without its last two files (the queue of notifications, callbacks), `shared.rs`.
-//! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting; the thread that serves
+//! 3. `engine/` (the lanes of an attached thread: operations, flow control, waiting; the thread that serves
 //!    others); then `notification/wait.rs` and `next.rs` ([`Notifications`], [`Next`]).
 //! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of objects of other layers).
 //! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
@@ -52,13 +52,13 @@ mod lookup;
 mod map;
 mod name;
 mod notification;
-mod place;
 mod probing;
 mod published;
 mod record;
 mod remote;
 mod segments;
 mod shared;
+mod span;
 #[allow(unreachable_pub, reason = "reachable with the feature `testing`")]
 mod table;
 #[cfg(feature = "tokio")]

@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use primitive::limits::NAME_BYTES;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A valid name: 1 to 64 bytes of ASCII letters, digits, `.`, `-`, `_` and `/`.
@@ -26,7 +27,8 @@ use thiserror::Error;
 /// # Ok::<(), gossamer_segment::InvalidName>(())
 /// ```
 // Derived `Ord` is that of the strings: no valid byte is zero, so a prefix sorts first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Name {
     /// Zero behind the name.
     bytes: [u8; Name::MAX_LEN],
@@ -128,8 +130,22 @@ impl TryFrom<&str> for Name {
     }
 }
 
+impl TryFrom<String> for Name {
+    type Error = InvalidName;
+
+    fn try_from(name: String) -> Result<Self, InvalidName> {
+        Self::new(&name)
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.as_str().into()
+    }
+}
+
 /// Why a text is not a [`Name`].
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum InvalidName {
     /// It has no characters.
     #[error(

@@ -263,12 +263,15 @@ fn change_in_a_callback() {
     let segment = Arc::new(segments.builder("kept").len(64).export().expect("a segment"));
     let (said, results) = std::sync::mpsc::channel();
     let in_callback = Arc::downgrade(&segment);
-    segment.notifications().set_callback(move |_| {
-        let segment = in_callback.upgrade().expect("it is there");
-        let change = || segment.inhibit_writes();
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change)).is_err();
-        said.send((panicked, segment.access())).expect("the test waits");
-    });
+    segment
+        .notifications()
+        .set_callback(move |_| {
+            let segment = in_callback.upgrade().expect("it is there");
+            let change = || segment.inhibit_writes();
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change)).is_err();
+            said.send((panicked, segment.access())).expect("the test waits");
+        })
+        .expect("it takes notifications");
     let before = segment.access();
     segments.open("kept").expect("opened").at::<u64>(0).write_notify(&1).expect("a write");
     let (panicked, after) = loop {

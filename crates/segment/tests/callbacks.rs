@@ -45,19 +45,21 @@ fn callbacks_use_segments_and_drop_their_own() {
                     if me == 0 {
                         other.at::<u64>(0).write_notify(&1).expect("a write");
                     }
-                    notifications.set_callback(move |notification| {
-                        assert_eq!((notification.offset, notification.len), (0, 8));
-                        let mut own = own.lock().unwrap();
-                        let Some(segment) = &*own else { return };
-                        let word = segment.at::<u64>(0).read().expect("a word");
-                        if word < ROUNDS {
-                            other.at::<u64>(0).write_notify(&(word + 1)).expect("a write");
-                        } else {
-                            // The segment, and by that this callback.
-                            *own = None;
-                            sender.send(word).expect("a receiver");
-                        }
-                    });
+                    notifications
+                        .set_callback(move |notification| {
+                            assert_eq!((notification.offset, notification.len), (0, 8));
+                            let mut own = own.lock().unwrap();
+                            let Some(segment) = &*own else { return };
+                            let word = segment.at::<u64>(0).read().expect("a word");
+                            if word < ROUNDS {
+                                other.at::<u64>(0).write_notify(&(word + 1)).expect("a write");
+                            } else {
+                                // The segment, and by that this callback.
+                                *own = None;
+                                sender.send(word).expect("a receiver");
+                            }
+                        })
+                        .expect("it takes notifications");
                     while !is_over.load(Ordering::Relaxed) {
                         attached.park(Duration::from_millis(10));
                     }
@@ -94,10 +96,13 @@ fn a_callback_that_waits_panics_and_is_called_no_more() {
             let peers = hosts[0].segments.options().timeout(Duration::from_secs(30));
             let peers = peers.open("peers").expect("a segment");
             let (sender, received) = mpsc::channel();
-            segment.notifications().set_callback(move |notification| {
-                sender.send(notification).expect("a receiver");
-                let _ = peers.fence();
-            });
+            segment
+                .notifications()
+                .set_callback(move |notification| {
+                    sender.send(notification).expect("a receiver");
+                    let _ = peers.fence();
+                })
+                .expect("it takes notifications");
             ready.send(()).unwrap();
             let second = segment.notified().expect("a notification");
             assert_eq!((second.offset, second.missed), (0, 0));
@@ -130,11 +135,14 @@ fn a_callback_cannot_pile_up_writes() {
             let segment = export(owner, "notified");
             let peers = owner.segments.options().timeout(Duration::from_secs(30));
             let peers = peers.open("peers").expect("a segment");
-            segment.notifications().set_callback(move |_| {
-                let bytes = vec![7; 64 << 10];
-                let refused = (0..100).find_map(|_| peers.write(0, &bytes).err());
-                written.send(refused).expect("a receiver");
-            });
+            segment
+                .notifications()
+                .set_callback(move |_| {
+                    let bytes = vec![7; 64 << 10];
+                    let refused = (0..100).find_map(|_| peers.write(0, &bytes).err());
+                    written.send(refused).expect("a receiver");
+                })
+                .expect("it takes notifications");
             let refused = loop {
                 match is_written.try_recv() {
                     Ok(refused) => break refused,
@@ -180,10 +188,13 @@ fn in_callback<R: Send + 'static>(
         let peers = open(owner, "peers");
         let (sender, result) = mpsc::channel();
         let (there, mut callback) = (peers.clone(), Some(callback));
-        segment.notifications().set_callback(move |_| {
-            let callback = callback.take().expect("one notification");
-            sender.send(callback(there.clone())).expect("a receiver");
-        });
+        segment
+            .notifications()
+            .set_callback(move |_| {
+                let callback = callback.take().expect("one notification");
+                sender.send(callback(there.clone())).expect("a receiver");
+            })
+            .expect("it takes notifications");
         let result = loop {
             match result.try_recv() {
                 Ok(result) => break Some(result),
@@ -253,7 +264,7 @@ fn a_callback_that_would_wait_for_a_word_leaves_it_as_it_is() {
 
 /// A peer that keeps notifying does not keep the thread that sets the callback, and every notification
 /// reaches the callback: by the thread `serve` that takes part in the segments of the owner until it is
-/// told to end.
+/// asked to end.
 fn a_peer_keeps_notifying(hosts: &[Host], serve: fn(&Host, mpsc::Sender<Segment>, &AtomicBool)) {
     let (user, owner) = (&hosts[1], &hosts[0]);
     let (is_set, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -277,11 +288,14 @@ fn a_peer_keeps_notifying(hosts: &[Host], serve: fn(&Host, mpsc::Sender<Segment>
         let first = segment.notified().expect("a notification");
         // By then many wait.
         thread::sleep(Duration::from_millis(100));
-        segment.notifications().set_callback(move |notification| {
-            // Slower than the peer.
-            thread::sleep(Duration::from_micros(20));
-            taken.send(1 + notification.missed).expect("a receiver");
-        });
+        segment
+            .notifications()
+            .set_callback(move |notification| {
+                // Slower than the peer.
+                thread::sleep(Duration::from_micros(20));
+                taken.send(1 + notification.missed).expect("a receiver");
+            })
+            .expect("it takes notifications");
         is_set.store(true, Ordering::Relaxed);
         let sent: u64 = writer.join().expect("no panic");
         let mut all = 1 + first.missed;

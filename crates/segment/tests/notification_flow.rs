@@ -203,8 +203,8 @@ fn a_thread_that_sleeps_does_not_hold_up_notifications_of_another() {
                 scope.spawn(|| {
                     let attached = owner.segments.attach(0).expect("attached");
                     let awake = owner.segments.builder("awake").len(64).export().expect("one");
-                    let is_told = || awake.notifications().try_next().expect("open").is_some();
-                    poll_until(&attached, || is_over.load(Ordering::Acquire) || is_told());
+                    let is_notified = || awake.notifications().try_next().expect("open").is_some();
+                    poll_until(&attached, || is_over.load(Ordering::Acquire) || is_notified());
                     is_over.store(true, Ordering::Release);
                 });
                 let _ends = Ends(is_over.clone());
@@ -236,38 +236,39 @@ fn a_writer_that_waits_has_written_nothing_that_could_be_refused() {
             let (is_ready, is_full, over) = (&is_ready, &is_full, is_over.clone());
             scope.spawn(move || {
                 let attached = owner.segments.attach(0).expect("attached");
-                let told = owner.segments.builder("told").len(64).export().expect("a segment");
-                sender.send(told).expect("a receiver");
+                let notified =
+                    owner.segments.builder("notified").len(64).export().expect("a segment");
+                sender.send(notified).expect("a receiver");
                 // It takes nothing from then on.
                 poll_until(&attached, || is_ready.load(Ordering::Acquire));
             });
             scope.spawn(move || {
                 let attached = owner.segments.attach(1).expect("attached");
-                let told = segment.recv().expect("a segment");
+                let notified = segment.recv().expect("a segment");
                 let is_over = || over.load(Ordering::Acquire);
                 poll_until(&attached, || is_full.load(Ordering::Acquire) || is_over());
                 for _ in 0..2 {
-                    told.inhibit_writes().expect("quiet");
-                    told.allow_writes().expect("quiet");
+                    notified.inhibit_writes().expect("quiet");
+                    notified.allow_writes().expect("quiet");
                     let end = Instant::now() + Duration::from_millis(500);
                     poll_until(&attached, || Instant::now() >= end);
                 }
-                let bytes = told.at::<u64>(1).read().expect("inside");
-                drop(told);
+                let bytes = notified.at::<u64>(1).read().expect("inside");
+                drop(notified);
                 poll_until(&attached, is_over);
                 assert_eq!(bytes, 0, "it was written before the notification had room");
             });
             let ends = Ends(is_over);
             let _attached = user.segments.attach(0).expect("attached");
-            let told = open(&user, "told");
+            let notified = open(&user, "notified");
             is_ready.store(true, Ordering::Release);
             while most(&faults) < LIMIT {
-                told.at::<u64>(0).write_notify(&7).expect("a write");
+                notified.at::<u64>(0).write_notify(&7).expect("a write");
             }
-            told.fence().expect("all is there");
+            notified.fence().expect("all is there");
             is_full.store(true, Ordering::Release);
-            let ended = told.write_block_notify(0, &[8; 64]);
-            let fenced = told.fence();
+            let ended = notified.write_block_notify(0, &[8; 64]);
+            let fenced = notified.fence();
             drop(ends);
             assert!(matches!(ended, Err(SegmentError::Revoked(_))), "{ended:?}");
             fenced.expect("no write of the program was refused");
@@ -306,12 +307,15 @@ fn a_callback_cannot_pile_up_notifications() {
                 peers.at::<u64>(0).write_notify(&7).expect("a write");
             }
             let (sender, refused) = std::sync::mpsc::channel();
-            segment.notifications().set_callback(move |_| {
-                let write = peers.at::<u64>(0).write_notify(&8);
-                let block = peers.write_block_notify(0, &[8; 8]);
-                let add = peers.fetch_add_notify(8, 1).map(drop);
-                sender.send([write, block, add]).expect("a receiver");
-            });
+            segment
+                .notifications()
+                .set_callback(move |_| {
+                    let write = peers.at::<u64>(0).write_notify(&8);
+                    let block = peers.write_block_notify(0, &[8; 8]);
+                    let add = peers.fetch_add_notify(8, 1).map(drop);
+                    sender.send([write, block, add]).expect("a receiver");
+                })
+                .expect("it takes notifications");
             step.store(2, Ordering::Release);
             let refused = loop {
                 match refused.try_recv() {

@@ -134,7 +134,7 @@ fn a_callback_takes_notifications() {
         owner_takes(hosts, |_, segment| {
             let (sender, received) = mpsc::channel();
             let send = move |notification| sender.send(notification).expect("a receiver");
-            segment.notifications().set_callback(send);
+            segment.notifications().set_callback(send).expect("it takes notifications");
             for number in 1..=NOTES {
                 check(&segment, number, received.recv().expect("a notification"));
             }

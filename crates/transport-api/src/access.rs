@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::BitOr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::HostId;
 
 /// What a host may do to a region.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
 pub struct Rights(u8);
 
 impl Rights {
@@ -39,6 +42,21 @@ impl Rights {
     /// Rights from bits, `None` if a bit is set that stands for no right.
     pub fn from_bits(bits: u8) -> Option<Rights> {
         (bits <= Rights::ALL.0).then_some(Rights(bits))
+    }
+}
+
+impl From<Rights> for u8 {
+    fn from(rights: Rights) -> u8 {
+        rights.bits()
+    }
+}
+
+impl TryFrom<u8> for Rights {
+    type Error = String;
+
+    fn try_from(bits: u8) -> Result<Rights, String> {
+        let unknown = || format!("unknown rights {bits:#x}: expected at most {:#x}", Rights::ALL.0);
+        Rights::from_bits(bits).ok_or_else(unknown)
     }
 }
 

@@ -1,12 +1,13 @@
 //! What can go wrong with a transport: one enum per kind of call.
 
 use primitive::limits::MESSAGE_BYTES;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{Access, HostId, PeerEvent, RegionKey, Rights};
 
 /// Why a peer is gone.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum LossReason {
     /// Its process ended without saying goodbye.
     #[error("process {pid} exited ({how})")]
@@ -25,7 +26,7 @@ pub enum LossReason {
 }
 
 /// Why a region could not be exported, revoked or imported.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, Serialize, Deserialize)]
 pub enum RegionError {
     /// The key is exported already.
     #[error("region {0:?} is already exported by this host; revoke it first or choose another key")]
@@ -78,6 +79,7 @@ pub enum RegionError {
         /// Bytes asked for.
         len: usize,
         /// What the system said.
+        #[serde(with = "crate::portable::io_error")]
         source: std::io::Error,
     },
     /// The owner is gone.
@@ -131,7 +133,7 @@ impl RegionError {
 }
 
 /// Why a lane or a parker could not be opened.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, Serialize, Deserialize)]
 pub enum LaneError {
     /// There is no such thread on a host of this rack.
     #[error("no thread {0} in this rack: every host has {1} threads")]
@@ -144,7 +146,11 @@ pub enum LaneError {
     AlreadyOpen(u32, HostId),
     /// The system refused something that it needs.
     #[error("cannot open the lane")]
-    System(#[from] std::io::Error),
+    System(
+        #[from]
+        #[serde(with = "crate::portable::io_error")]
+        std::io::Error,
+    ),
 }
 
 impl LaneError {
@@ -158,7 +164,7 @@ impl LaneError {
 }
 
 /// Why an operation on a lane failed.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum OpError {
     /// The operation reaches beyond the region.
     #[error("bytes {at}..{} are outside region {key:?} of {len} bytes", at.saturating_add(*count))]

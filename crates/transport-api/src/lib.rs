@@ -17,7 +17,8 @@
 //!    [`PollTracker`]: which threads poll, so that the service thread does it for the others. For
 //!    backends in which one thread may read what is for another. [`Waiting`]: what a lane holds back.
 //! 7. [`Cell`]: memory that two threads hand back and forth, made from two regions.
-//! 8. `conformance`: the suite that every backend passes, instantiated by one macro.
+//! 8. [`portable`]: how errors travel, which delegated closures return.
+//! 9. `conformance`: the suite that every backend passes, instantiated by one macro.
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +33,7 @@ mod lane;
 mod namespace;
 mod notice_slots;
 pub mod park_word;
+pub mod portable;
 mod progress;
 mod quiet;
 mod region;

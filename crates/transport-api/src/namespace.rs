@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The name space of one layer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace(u8);
@@ -41,7 +43,7 @@ const NUMBER_BITS: u32 = 56;
 macro_rules! named {
     ($(#[$attribute:meta])* $name:ident) => {
         $(#[$attribute])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub struct $name(
             /// The name space in the uppermost byte, the number below. This is also how it travels.
             pub u64,

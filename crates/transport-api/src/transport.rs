@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use primitive::SharedBytes;
+use serde::{Deserialize, Serialize};
 
 use crate::{Access, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion};
 
@@ -18,7 +19,7 @@ pub fn deadline(now: Instant, timeout: Duration) -> Instant {
 }
 
 /// One host of a rack: one process of it on one machine. Hosts count from zero without gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostId(pub u32);
 
 impl fmt::Display for HostId {
@@ -28,7 +29,7 @@ impl fmt::Display for HostId {
 }
 
 /// One runtime thread of one host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadId {
     /// The host the thread runs on.
     pub host: HostId,

@@ -1,6 +1,7 @@
 //! Errors of delegated requests, and the panic reports that travel back for them.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use transport_api::{HostId, LossReason, ThreadId};
 
-/// Why a delegated request has no result.
-#[derive(Debug, Clone, Error)]
+/// Why a delegated request has no result. A closure that is delegated itself may return it.
+#[derive(Debug, Clone, Error, Serialize, Deserialize)]
 pub enum DelegateError {
     /// The closure panicked at the trustee. The trustee goes on, and so does the property, in
     /// whatever state the closure left it: there is no poisoning.
@@ -42,19 +43,19 @@ pub enum DelegateError {
     #[error("cannot {what}")]
     Codec {
         /// The step that failed: "encode the arguments", "decode the result", ...
-        what: &'static str,
+        what: Cow<'static, str>,
         /// The codec's error.
         source: CodecError,
     },
     /// The rack is shutting down, or the calling thread belongs to none.
     #[error("{0}")]
-    NoRack(&'static str),
+    NoRack(Cow<'static, str>),
 }
 
-pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(
+pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(Cow::Borrowed(
     "a trust can only be used by a fiber of its rack (inside the closure given to `Rack::run`, or \
      in what it spawns); from other threads use `apply_async`, with the feature `tokio`",
-);
+));
 /// [`OUTSIDE`], for a call.
 #[cold]
 #[inline(never)]
@@ -63,8 +64,9 @@ pub(crate) fn outside() -> Box<DelegateError> {
 }
 
 pub(crate) const NO_SUCH_THREAD: DelegateError =
-    DelegateError::NoRack("the trust's trustee is not a thread of this rack");
-pub(crate) const RACK_ENDED: DelegateError = DelegateError::NoRack("the rack has ended");
+    DelegateError::NoRack(Cow::Borrowed("the trust's trustee is not a thread of this rack"));
+pub(crate) const RACK_ENDED: DelegateError =
+    DelegateError::NoRack(Cow::Borrowed("the rack has ended"));
 
 /// How a call has ended. Its failure is boxed, so that a small result stays in registers.
 pub(crate) type CallResult<U> = Result<U, Box<DelegateError>>;
@@ -87,7 +89,7 @@ impl fmt::Display for Chain<'_> {
 }
 
 /// A value cannot be encoded or decoded.
-#[derive(Debug, Clone, Error)]
+#[derive(Debug, Clone, Error, Serialize, Deserialize)]
 #[error("{0}")]
 pub struct CodecError(pub(crate) String);
 
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn display_prints_one_level_and_chain_all() {
         let source = CodecError("too deep".to_owned());
-        let error = DelegateError::Codec { what: "encode the arguments", source };
+        let error = DelegateError::Codec { what: "encode the arguments".into(), source };
         assert_eq!(error.to_string(), "cannot encode the arguments");
         assert_eq!(Chain(&error).to_string(), "cannot encode the arguments: too deep");
     }

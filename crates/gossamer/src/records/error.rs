@@ -1,12 +1,14 @@
 //! [`RecordsError`]: why an operation on sharded records failed.
 
 use gossamer_segment::SegmentError;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use transport_api::{HostId, LossReason, ThreadId};
 use trust_core::DelegateError;
 
-/// Why an operation on [`ShardedRecords`](crate::ShardedRecords) failed.
-#[derive(Clone, Debug, Error)]
+/// Why an operation on [`ShardedRecords`](crate::ShardedRecords) failed. A delegated closure may return
+/// it.
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
 pub enum RecordsError {
     /// The shard that the key belongs to is full.
     #[error(

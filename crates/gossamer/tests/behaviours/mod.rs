@@ -51,6 +51,7 @@ macro_rules! behaviours {
             panics: values_that_cannot_be_encoded_or_decoded;
             segments: fibers_of_every_thread_share_a_segment;
             segments: access_is_by_host_and_notifications_park_the_fiber;
+            segments: errors_and_hosts_travel_with_a_question_mark;
             segments: threads_outside_the_rack_use_segments_in_order;
             segments: every_thread_finds_a_trust_by_its_name;
             segments: a_publication_that_was_dropped_is_not_found;

@@ -6,7 +6,7 @@ use std::thread;
 
 use gossamer::{
     Access, HostId, LookupError, Notify, Publication, RemoteSegment, Rights, Segment, SegmentError,
-    Trust, lookup, publish, spawn_on,
+    Trust, lookup, publish, spawn_on, spawn_on_with,
 };
 
 use crate::common::wait_until;
@@ -57,6 +57,30 @@ pub(crate) fn fibers_of_every_thread_share_a_segment() {
     owner.revoke().unwrap();
     let gone = RemoteSegment::open("sums");
     assert!(matches!(gone, Err(SegmentError::NotFound { .. })), "{gone:?}");
+}
+
+pub(crate) fn errors_and_hosts_travel_with_a_question_mark() {
+    let _private = Segment::builder("private").len(64).access(Access::none()).export().unwrap();
+    let try_open = |name: String| -> Result<HostId, SegmentError> {
+        RemoteSegment::open(&name)?;
+        Ok(gossamer::local_host())
+    };
+    for thread in gossamer::threads() {
+        let host = thread.thread().host;
+        assert_eq!(spawn_on(thread, gossamer::local_host).join().unwrap(), host);
+        let run = |name: &str| spawn_on_with(thread, try_open, name.to_owned()).join().unwrap();
+        let missing = run("missing").unwrap_err();
+        assert!(matches!(missing, SegmentError::NotFound { .. }), "{missing}");
+        let denied = run("private").unwrap_err();
+        assert_eq!(
+            denied.to_string(),
+            format!(
+                "cannot open segment \"private\" of host 0: its owner allows {host} no operation, \
+                 opening it needs READ, WRITE or ATOMIC; let the owner export it with access for \
+                 {host}"
+            )
+        );
+    }
 }
 
 pub(crate) fn access_is_by_host_and_notifications_park_the_fiber() {

@@ -89,7 +89,7 @@ macro_rules! conformance {
             }
             names {
                 a_name_that_is_not_published_is_not_found, an_open_waits_for_a_later_export,
-                a_host_has_room_for_so_many_names,
+                a_host_has_room_for_a_limited_number_of_names,
             }
             life {
                 threads_that_are_not_attached_use_segments, an_open_that_waits_keeps_nobody_waiting,

@@ -31,15 +31,15 @@ pub fn a_name_that_is_not_published_is_not_found(make: Make) {
     let user = script(|user| {
         let look = || {
             for host in (0..user.segments.hosts()).map(HostId) {
-                let result = user.segments.options().host(host).open("nobody").map(drop);
+                let result = user.segments.options().host(host).open("unknown").map(drop);
                 let Err(SegmentError::NotFound { hosts, .. }) = &result else {
                     panic!("{result:?}");
                 };
                 assert_eq!(hosts[..], [host]);
             }
-            let result = user.segments.open("nobody").map(drop);
+            let result = user.segments.open("unknown").map(drop);
             assert!(is_not_found(&result), "{result:?}");
-            assert_eq!(result.unwrap_err().to_string(), "\"nobody\" is not published by any host");
+            assert_eq!(result.unwrap_err().to_string(), "\"unknown\" is not published by any host");
         };
         user.meet();
         look();
@@ -309,7 +309,7 @@ pub fn an_open_waits_for_a_later_export(make: Make) {
 }
 
 /// The registry holds `SLOTS` names; a further export fails, until a name is withdrawn.
-pub fn a_host_has_room_for_so_many_names(make: Make) {
+pub fn a_host_has_room_for_a_limited_number_of_names(make: Make) {
     let owner = script(|owner| {
         let first = owner.export("first", 8);
         let (clerk, transport) = (&owner.segments.0.clerk, &owner.segments.0.transport);

@@ -1,7 +1,9 @@
 //! Notifications: sent only on request, after their data, in order, once.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use transport_api::conformance::Make;
 
@@ -106,6 +108,20 @@ pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
         });
         let each = [(8, 8), (16, 4), (24, 40), (64, 8), (72, 8)];
         assert_eq!(notified, [vec![], [each, each].concat(), each.to_vec()]);
+        // Nothing will ever arrive at the first, so a wait for it is an error at once.
+        let [never, others @ ..] = &segments;
+        let is_never = |error: &SegmentError| matches!(error, SegmentError::NeverNotified(_));
+        let wait = never.notified().expect_err("it takes none");
+        assert!(is_never(&wait), "{wait}");
+        let wait = never.notified_timeout(Duration::ZERO).expect_err("it takes none");
+        assert!(is_never(&wait), "{wait}");
+        let callback = never.notifications().set_callback(drop).expect_err("it takes none");
+        assert!(is_never(&callback), "{callback}");
+        let descriptor = never.notifications().descriptor().map(drop).expect_err("it takes none");
+        assert_eq!(descriptor.kind(), io::ErrorKind::InvalidInput);
+        for segment in others {
+            assert_eq!(segment.notified_timeout(Duration::ZERO).expect("a segment"), None);
+        }
         for segment in &segments {
             assert_eq!(segment.at::<u64>(9).read().expect("a word"), 2);
             assert_eq!(segment.at::<u64>(8).read().expect("a word"), 1);
@@ -257,13 +273,16 @@ pub fn a_callback_may_notify_again(make: Make) {
         let (asked, counter) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (count, memory) = (counter.clone(), question.memory().clone());
         let last = asked.clone();
-        question.notifications().set_callback(move |notification| {
-            assert_eq!((notification.offset, notification.len), (0, 8));
-            let word = memory.load(0, primitive::sync::Ordering::Acquire);
-            last.store(word, Ordering::Relaxed);
-            count.fetch_add(1, Ordering::Relaxed);
-            answer.at::<u64>(0).write_notify(&(word + 1)).expect("a write");
-        });
+        question
+            .notifications()
+            .set_callback(move |notification| {
+                assert_eq!((notification.offset, notification.len), (0, 8));
+                let word = memory.load(0, primitive::sync::Ordering::Acquire);
+                last.store(word, Ordering::Relaxed);
+                count.fetch_add(1, Ordering::Relaxed);
+                answer.at::<u64>(0).write_notify(&(word + 1)).expect("a write");
+            })
+            .expect("it takes notifications");
         owner.meet();
         owner.meet();
         assert_eq!(counter.load(Ordering::Relaxed), ROUNDS);

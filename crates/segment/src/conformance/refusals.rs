@@ -1,6 +1,5 @@
 //! Operations that are refused before anything is sent, and their errors.
 
-use transport_api::RegionError;
 use transport_api::conformance::Make;
 
 use crate::conformance::{Player, bytes, play, script};
@@ -255,6 +254,15 @@ pub fn access_is_per_host(make: Make) {
         if stranger.host() != HostId(1) {
             let denied = stranger.segments.open("private").map(drop);
             assert!(is_denied(&denied), "{denied:?}");
+            let host = stranger.host();
+            assert_eq!(
+                denied.expect_err("denied").to_string(),
+                format!(
+                    "cannot open segment \"private\" of host 0: its owner allows {host} no \
+                     operation, opening it needs READ, WRITE or ATOMIC; let the owner export it with \
+                     access for {host}"
+                )
+            );
             let public = stranger.open("public");
             let result = public.at::<u64>(0).write(&6);
             assert!(matches!(result, Err(SegmentError::Rights { .. })), "{result:?}");
@@ -266,10 +274,7 @@ pub fn access_is_per_host(make: Make) {
 }
 
 fn is_denied(result: &Result<(), SegmentError>) -> bool {
-    matches!(
-        result,
-        Err(SegmentError::Region { source, .. }) if matches!(**source, RegionError::Denied { .. })
-    )
+    matches!(result, Err(SegmentError::Denied { .. }))
 }
 
 /// Invalid and taken names, empty segments, and hosts that do not exist.

@@ -17,7 +17,7 @@ use transport_api::{
 
 use crate::clerk::requests::Requests;
 use crate::engine::arrivals::{Known, Taker};
-use crate::engine::windows::Windows;
+use crate::engine::flow_control::FlowControl;
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
@@ -41,7 +41,7 @@ pub(crate) struct Engine {
     pub(crate) progress: Rc<Progress>,
     /// Where a thread without fibers sleeps.
     parker: Option<RefCell<Box<dyn Parker>>>,
-    pub(super) windows: Windows,
+    pub(super) flow: FlowControl,
     /// The buffer of a write until it is flushed. Allocated by the first one: most threads never
     /// write to memory that is not mapped.
     pub(super) staging: OnceCell<SharedBytes>,
@@ -64,7 +64,7 @@ impl Engine {
         let engine = Rc::new(Engine {
             shared,
             thread,
-            windows: Windows::new(progress.hosts()),
+            flow: FlowControl::new(progress.hosts()),
             progress,
             parker: parker.map(RefCell::new),
             staging: OnceCell::new(),

@@ -6,14 +6,14 @@ mod attach;
 // The engine of this folder.
 #[allow(clippy::module_inception)]
 mod engine;
+mod flow_control;
 mod notifying;
 mod server;
 mod transfer;
-mod windows;
 
 pub use self::attach::Attached;
 pub(crate) use self::attach::{attached, current, is_attached, open_lanes, run};
 pub(crate) use self::engine::{Engine, LONGEST_SLEEP, PEER_TIMEOUT};
+pub(crate) use self::flow_control::PIECE;
 pub use self::server::Server;
 pub(crate) use self::transfer::Atomic;
-pub(crate) use self::windows::PIECE;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use transport_api::{HostId, OpError, RemoteRegion};
 
 use crate::engine::engine::Engine;
-use crate::engine::windows::OVERHEAD;
+use crate::engine::flow_control::OVERHEAD;
 
 /// The most notifications that a lane holds back for one thread of the owner.
 const HIGH_WATER: usize = 1024;
@@ -41,9 +41,9 @@ impl Engine {
     /// Whether a write of `bytes` to a segment of `host` need not wait, nor its notification of the
     /// thread `notify`.
     pub(crate) fn has_room(&self, host: HostId, bytes: usize, notify: Option<u32>) -> bool {
-        let Some(thread) = notify else { return self.windows.has_room(host, bytes) };
+        let Some(thread) = notify else { return self.flow.has_room(host, bytes) };
         // The notification may be an operation of its own.
-        let has_room = self.windows.has_room(host, bytes.saturating_add(OVERHEAD));
+        let has_room = self.flow.has_room(host, bytes.saturating_add(OVERHEAD));
         has_room && self.may_notify(host, thread)
     }
 
@@ -63,12 +63,12 @@ impl Engine {
                 self.wait_to_notify(to, thread)?;
             }
             let begin = || self.begin_fence(host);
-            self.windows.reserve(host, bytes, begin, |fence| self.wait(fence))?;
+            self.flow.reserve(host, bytes, begin, |fence| self.wait(fence))?;
             // While this fiber waited for the window, others may have notified.
             if may_notify() {
                 return Ok(());
             }
-            self.windows.take_back(host, bytes);
+            self.flow.take_back(host, bytes);
         }
     }
 
@@ -103,16 +103,16 @@ impl Engine {
         let is_revoked =
             |error: &OpError| matches!(error, OpError::Revoked(key) if *key == to.key());
         let begin = || self.begin_fence(host);
-        if !self.windows.is_clean(host) {
+        if !self.flow.is_clean(host) {
             // A refusal of the program's own writes is for its next fence.
-            self.windows.peek_refusal(host, |_| false, begin, |fence| self.wait(fence))?;
+            self.flow.peek_refusal(host, |_| false, begin, |fence| self.wait(fence))?;
         }
         for _ in 0..2 {
             // Then only the write below can be refused, of which the program must not hear.
-            let is_clean = self.windows.is_clean(host);
+            let is_clean = self.flow.is_clean(host);
             self.progress.start(host, |lane| lane.write(to, 0, &self.nothing))?;
             let is_own = |error: &OpError| is_clean && is_revoked(error);
-            refused = self.windows.peek_refusal(host, is_own, begin, |fence| self.wait(fence))?;
+            refused = self.flow.peek_refusal(host, is_own, begin, |fence| self.wait(fence))?;
             if !refused.as_ref().is_some_and(is_revoked) {
                 return Ok(());
             }

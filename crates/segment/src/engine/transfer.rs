@@ -8,7 +8,7 @@ use progress::Operation;
 use transport_api::{HostId, OpError, RemoteRegion, Window};
 
 use crate::engine::engine::Engine;
-use crate::engine::windows::{OVERHEAD, PIECE};
+use crate::engine::flow_control::{OVERHEAD, PIECE};
 
 /// The most reads of one block in flight.
 const READS: usize = 8;
@@ -49,7 +49,7 @@ impl Engine {
             Some(thread) => lane.write_notify(to, at, &staging, thread, 0),
         };
         if started.is_err() {
-            self.windows.take_back(host, bytes.len());
+            self.flow.take_back(host, bytes.len());
         }
         started?;
         // The staging memory may change once this has returned.
@@ -81,7 +81,7 @@ impl Engine {
         };
         let started = start();
         if started.is_err() {
-            self.windows.take_back(host, bytes.len());
+            self.flow.take_back(host, bytes.len());
         }
         started
     }
@@ -114,7 +114,7 @@ impl Engine {
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         let started = lane.write_notify(on, at, &self.nothing, thread, len);
         if started.is_err() {
-            self.windows.take_back(on.owner(), 0);
+            self.flow.take_back(on.owner(), 0);
         }
         started?;
         lane.flush()
@@ -134,7 +134,7 @@ impl Engine {
     ) -> Result<(), OpError> {
         let bytes = bytes.min(PIECE) + OVERHEAD;
         self.reserve(on, bytes, Some(thread))?;
-        self.windows.take_back(on.owner(), bytes);
+        self.flow.take_back(on.owner(), bytes);
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl Engine {
     /// returns the first that was refused.
     #[track_caller]
     pub(crate) fn fence(&self, host: HostId) -> Result<(), OpError> {
-        self.windows.fence(host, || self.begin_fence(host), |fence| self.wait(fence))
+        self.flow.fence(host, || self.begin_fence(host), |fence| self.wait(fence))
     }
 
     /// A region of `host` was imported again, because the owner had refused an operation that is
@@ -154,7 +154,7 @@ impl Engine {
     /// have been refused as well, this consumes that report.
     #[track_caller]
     pub(crate) fn forget_refusals(&self, host: HostId) {
-        if self.windows.is_clean(host) {
+        if self.flow.is_clean(host) {
             // Only refusals, and the loss of the host, which every operation reports.
             let _ = self.fence(host);
         }

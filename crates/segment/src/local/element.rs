@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::SegmentError;
 use crate::local::segment::Segment;
-use crate::place::offset_of;
+use crate::span::offset_of;
 
 /// A `T` at an offset in a [`Segment`], for its owner; importers have
 /// [`RemoteElement`](crate::RemoteElement), with the same methods. `T` is plain data: every pattern of

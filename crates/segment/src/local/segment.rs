@@ -178,12 +178,14 @@ impl Segment {
             queue: self.exported.queue.clone(),
             label: self.label.clone(),
             thread: self.thread,
+            notify: self.exported.notify,
         }
     }
 
     /// Waits for the next notification: parks the fiber, or blocks the thread.
     ///
     /// # Errors
+    /// [`SegmentError::NeverNotified`] if it is exported with [`Notify::Never`];
     /// [`SegmentError::RackEnded`].
     #[track_caller]
     pub fn notified(&self) -> Result<Notification, SegmentError> {

@@ -49,7 +49,7 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
                 .is_some_and(|(_, header)| header == expected);
         if !is_map {
             let (name, host) = (*segment.name(), segment.owner());
-            let expected = "map with keys and values of these sizes";
+            let expected = "map with keys and values of these sizes".into();
             return Err(SegmentError::OtherKind { name, host, expected });
         }
         Ok(Self { segment, slots, _entry: PhantomData })

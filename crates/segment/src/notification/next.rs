@@ -31,6 +31,7 @@ impl Future for Next {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { notifications, waiter } = self.get_mut();
+        notifications.check_notified()?;
         let taken = waiter.take_or_wait(context.waker());
         match notifications.result(taken) {
             Ok(Some(notification)) => Poll::Ready(Ok(notification)),

@@ -16,6 +16,7 @@ use crate::error::{Label, SegmentError};
 use crate::notification::queue::{Queue, Taken, Turn, Waiter};
 use crate::notification::{Next, Notification, callback};
 use crate::shared::Shared;
+use crate::table::Notify;
 
 /// The notifications of a segment that this process exports, oldest first. Clones take from the same
 /// queue; each notification goes to one of them.
@@ -40,6 +41,8 @@ pub struct Notifications {
     pub(crate) label: Label,
     /// The thread at which they arrive.
     pub(crate) thread: u32,
+    /// Which writes notify the owner.
+    pub(crate) notify: Notify,
 }
 
 impl Notifications {
@@ -72,7 +75,8 @@ impl Notifications {
     /// without fibers makes progress meanwhile.
     ///
     /// # Errors
-    /// As [`try_next`](Self::try_next).
+    /// As [`try_next`](Self::try_next); [`SegmentError::NeverNotified`] at once if the segment is
+    /// exported with [`Notify::Never`].
     ///
     /// # Panics
     /// Inside a callback of [`set_callback`](Self::set_callback), if no notification is queued.
@@ -84,7 +88,7 @@ impl Notifications {
     /// As [`wait`](Self::wait), for up to `timeout`: `None` if no notification has come by then.
     ///
     /// # Errors
-    /// As [`try_next`](Self::try_next).
+    /// As [`wait`](Self::wait).
     ///
     /// # Panics
     /// As [`wait`](Self::wait).
@@ -97,7 +101,7 @@ impl Notifications {
     /// The next notification as a future, for tasks of any async runtime.
     ///
     /// # Errors
-    /// The future ends as [`try_next`](Self::try_next) does.
+    /// The future ends as [`wait`](Self::wait) does.
     pub fn next(&self) -> Next {
         Next::new(self.clone())
     }
@@ -115,10 +119,18 @@ impl Notifications {
     /// [`SegmentError::WouldWait`]. A callback that
     /// panics is not called again; notifications are queued then, as if there were no callback.
     /// Once the segment is revoked or dropped, no new call begins, but one may still be running.
-    pub fn set_callback(&self, callback: impl FnMut(Notification) + Send + 'static) {
+    ///
+    /// # Errors
+    /// [`SegmentError::NeverNotified`] if the segment is exported with [`Notify::Never`].
+    pub fn set_callback(
+        &self,
+        callback: impl FnMut(Notification) + Send + 'static,
+    ) -> Result<(), SegmentError> {
+        self.check_notified()?;
         if self.queue.set_callback(Box::new(callback)) == Turn::Next {
             self.shared.arrange_turn(self.queue.clone(), self.thread);
         }
+        Ok(())
     }
 
     /// A descriptor that is readable while a notification is queued, or when no more will arrive, for
@@ -126,9 +138,23 @@ impl Notifications {
     /// [`try_next`](Self::try_next) until it returns `None`; do not read the descriptor.
     ///
     /// # Errors
-    /// If the system has no descriptor left.
+    /// If the system has no descriptor left; [`InvalidInput`](io::ErrorKind::InvalidInput) if the segment
+    /// is exported with [`Notify::Never`]: the descriptor would never be readable.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        self.check_notified()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         self.queue.file()
+    }
+
+    /// Whether the segment takes notifications, so that waiting for one makes sense.
+    ///
+    /// # Errors
+    /// [`SegmentError::NeverNotified`].
+    pub(super) fn check_notified(&self) -> Result<(), SegmentError> {
+        match self.notify {
+            Notify::Never => Err(SegmentError::NeverNotified(self.label.clone())),
+            Notify::Always | Notify::Conditional => Ok(()),
+        }
     }
 
     /// Converts what the queue returned to the result for the calling thread.
@@ -149,6 +175,7 @@ impl Notifications {
         deadline: Option<Instant>,
         place: &'static Location<'static>,
     ) -> Result<Option<Notification>, SegmentError> {
+        self.check_notified()?;
         if let Some(notification) = self.try_next()? {
             return Ok(Some(notification));
         }
@@ -227,7 +254,7 @@ impl Wake for Sleeper {
 }
 
 /// # Panics
-/// If the system has no descriptor left; [`Notifications::descriptor`] does not.
+/// Where [`Notifications::descriptor`] returns an error.
 impl AsFd for Notifications {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor().expect("a descriptor for the notifications of a segment")

@@ -1,4 +1,4 @@
-//! What holds of a record's bytes, whoever wrote them, and of its two sides on one thread. Threads
+//! What holds of a record's bytes, whichever host wrote them, and of its two sides on one thread. Threads
 //! are in `tests/record_shm.rs`, interleavings in `tests/loom_record.rs`.
 
 use primitive::SharedBytes;

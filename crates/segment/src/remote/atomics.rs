@@ -4,8 +4,8 @@ use transport_api::{OpError, Rights};
 
 use crate::engine::{Atomic, run};
 use crate::error::SegmentError;
-use crate::place::Place;
 use crate::remote::segment::RemoteSegment;
+use crate::span::Span;
 
 impl RemoteSegment {
     /// If the word at byte `at` is `expected`, makes it `new`, atomically. Returns the old value,
@@ -76,7 +76,7 @@ impl RemoteSegment {
     ) -> Result<u64, SegmentError> {
         let thread = self.thread_to_notify(is_notify_requested);
         let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
-        let place = Place { at, len: size_of::<u64>(), needs };
+        let span = Span { at, len: size_of::<u64>(), needs };
         let segment = self.clone();
         run(&self.shared, move |engine| {
             if thread.is_some() {
@@ -84,12 +84,12 @@ impl RemoteSegment {
             }
             // If only the notification is refused, the operation is not repeated.
             let mut done = None;
-            let result = segment.with_engine(place, |engine, region| {
+            let result = segment.with_engine(span, |engine, region| {
                 if !at.is_multiple_of(8) {
                     return Err(OpError::Misaligned(at));
                 }
                 // Checked first: a notification must not be refused after the word was changed.
-                region.check(place.at, place.len, needs)?;
+                region.check(span.at, span.len, needs)?;
                 let old = match done {
                     Some(old) => old,
                     None => {

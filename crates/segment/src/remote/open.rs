@@ -84,8 +84,8 @@ impl OpenOptions {
     ///
     /// # Errors
     /// [`SegmentError::InvalidName`], [`SegmentError::NotFound`], [`SegmentError::Ambiguous`],
-    /// [`SegmentError::OtherKind`], [`SegmentError::PeerLost`], [`SegmentError::Region`] if the owner
-    /// gives this host no rights, [`SegmentError::NoSuchHost`], [`SegmentError::Malformed`],
+    /// [`SegmentError::OtherKind`], [`SegmentError::PeerLost`], [`SegmentError::Denied`] if the owner
+    /// allows this host nothing, [`SegmentError::NoSuchHost`], [`SegmentError::Malformed`],
     /// [`SegmentError::Unanswered`], [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].
     #[track_caller]
     pub fn open(&self, name: &str) -> Result<RemoteSegment, SegmentError> {
@@ -176,12 +176,15 @@ impl OpenOptions {
         let found = lookup::lookup(engine, name, self.host, query)?;
         let Found { host, entry, region: opened } = found;
         let Published::Segment { key, len, notify, thread } = entry.what else {
-            return Err(SegmentError::OtherKind { name: *name, host, expected: "segment" });
+            return Err(SegmentError::OtherKind { name: *name, host, expected: "segment".into() });
         };
         let label = Label { name: *name, host };
-        let region = engine
-            .import(host, key, Duration::ZERO)
-            .map_err(|error| SegmentError::region(label.clone(), error))?;
+        let region = engine.import(host, key, Duration::ZERO).map_err(|error| match error {
+            RegionError::Denied { .. } => {
+                SegmentError::Denied { segment: label.clone(), host: self.shared.local() }
+            }
+            error => SegmentError::region(label.clone(), error),
+        })?;
         // The name may have been exported anew since the entry was written, and the region is then
         // that of a later one.
         if opened != Some(region.generation()) {

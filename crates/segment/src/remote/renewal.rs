@@ -27,9 +27,9 @@ use crate::engine::{Engine, PEER_TIMEOUT, attached};
 use crate::error::{Label, SegmentError};
 use crate::lookup;
 use crate::notification::callback;
-use crate::place::Place;
 use crate::remote::segment::RemoteSegment;
 use crate::shared::{RefusalCount, Shared};
+use crate::span::Span;
 use crate::table::{Entry, Notify};
 
 /// How long an import waits for the export before the name is looked up again: the first and the
@@ -108,7 +108,7 @@ impl RemoteSegment {
     #[track_caller]
     pub(super) fn with_engine<R>(
         &self,
-        Place { at, len, needs }: Place,
+        Span { at, len, needs }: Span,
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
     ) -> Result<R, SegmentError> {
         let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;

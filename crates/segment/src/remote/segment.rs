@@ -19,10 +19,10 @@ use crate::engine::{Engine, is_attached, run};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
-use crate::place::offset_of;
 use crate::remote::element::RemoteElement;
 use crate::remote::renewal::{Info, Origin};
 use crate::shared::Shared;
+use crate::span::offset_of;
 use crate::table::Notify;
 
 /// A segment that was opened. Clones share one state. Any thread may use it; an attached thread, such

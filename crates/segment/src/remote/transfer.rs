@@ -5,8 +5,8 @@ use transport_api::{OpError, RemoteRegion, Rights};
 
 use crate::engine::{Engine, attached, is_attached, run};
 use crate::error::SegmentError;
-use crate::place::Place;
 use crate::remote::segment::RemoteSegment;
+use crate::span::Span;
 
 /// Bytes of one operation, at most: [`RemoteSegment::read_block`] and
 /// [`RemoteSegment::write_block`] move more.
@@ -52,10 +52,14 @@ impl RemoteSegment {
         self.write_over_lane(at, bytes, false)
     }
 
-    /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
-    /// the segment takes no notifications ([`Notify::Never`](crate::Notify::Never)). Waits while
-    /// 1,024 notifications of this thread wait here for the same thread of the owner to take earlier
-    /// ones.
+    /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`. Waits
+    /// while 1,024 notifications of this thread wait here for the same thread of the owner to take
+    /// earlier ones.
+    ///
+    /// The owner decides which writes notify it. If it exported the segment with
+    /// [`Notify::Never`](crate::Notify::Never), this is [`write`](Self::write), and so is every other
+    /// `_notify` operation its plain form: no error, and no notification.
+    /// [`notify_mode`](Self::notify_mode) tells.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -159,14 +163,14 @@ impl RemoteSegment {
         notify: Option<u32>,
         mut operation: impl FnMut(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
-        let place = Place { at, len: bytes.len(), needs: Rights::WRITE };
+        let span = Span { at, len: bytes.len(), needs: Rights::WRITE };
         if let Some(engine) = attached(&self.shared) {
             self.check_room(&engine, bytes.len(), notify)?;
-            return self.with_engine(place, |engine, region| operation(engine, region, bytes));
+            return self.with_engine(span, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
         run(&self.shared, move |_| {
-            segment.with_engine(place, |engine, region| operation(engine, region, &bytes))
+            segment.with_engine(span, |engine, region| operation(engine, region, &bytes))
         })
     }
 }
@@ -233,8 +237,8 @@ impl RemoteSegment {
     #[track_caller]
     fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if is_attached(&self.shared) {
-            let place = Place { at, len: out.len(), needs: Rights::READ };
-            return self.with_engine(place, |engine, region| match region.window() {
+            let span = Span { at, len: out.len(), needs: Rights::READ };
+            return self.with_engine(span, |engine, region| match region.window() {
                 Some(window) => window.read_into(at, out),
                 None => engine.read_block(region, at, out),
             });

@@ -24,6 +24,7 @@ pub(crate) mod tests;
 use std::fmt;
 
 use primitive::limits::THREADS_PER_HOST;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use transport_api::integrity::checksum_of;
 use transport_api::{Namespace, RegionKey};
@@ -88,9 +89,10 @@ pub enum Published {
 pub enum Notify {
     /// All that write.
     Always,
-    /// None.
+    /// None: those that request a notification are carried out without it, and the owner cannot wait
+    /// for one.
     Never,
-    /// Those that ask for it.
+    /// Those that request it.
     Conditional,
 }
 
@@ -117,7 +119,7 @@ pub enum SlotError {
 }
 
 /// What is wrong with an entry whose checksum is right.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum Malformed {
     /// There is no such kind.
     #[error("unknown kind {0}: expected 1 to 3")]

@@ -24,9 +24,12 @@ pub enum Strategy {
     /// Reads slots until it finds the name or an empty slot.
     #[default]
     Probe,
-    /// Asks the owner at once.
+    /// Asks the owner at once: thread 0 of its host answers. That thread must be attached
+    /// ([`Segments::attach(0)`](crate::Segments::attach)) and poll, as thread 0 of a rack of fibers
+    /// does; otherwise the lookup fails with
+    /// [`SegmentError::Unanswered`](crate::SegmentError::Unanswered).
     Ask,
-    /// Reads up to this number of slots, then asks the owner.
+    /// Reads up to this number of slots, then asks the owner as [`Ask`](Self::Ask) does.
     ProbeThenAsk(u32),
 }
 

@@ -35,14 +35,14 @@ use crate::table::home::{SLOTS, home_slot};
 /// ```
 pub struct Table {
     memory: SharedBytes,
-    live: HashMap<Name, Place>,
+    live: HashMap<Name, LiveEntry>,
     places: Places,
     #[cfg(test)]
     after_store: Option<Box<dyn FnMut() + Send>>,
 }
 
 /// Where an entry is.
-struct Place {
+struct LiveEntry {
     home: usize,
     slot: usize,
     entry: Entry,
@@ -117,14 +117,14 @@ impl Table {
         let slots = self.places.len();
         let home = home_slot(&name, slots);
         let slot = self.places.take(home).ok_or(TableError::Full { name, slots })?;
-        self.live.insert(name, Place { home, slot, entry });
+        self.live.insert(name, LiveEntry { home, slot, entry });
         self.write(slot, self.places.vacant(slot).into(), Slot::Entry(entry));
         Ok(())
     }
 
     /// Removes a name; its entry, if it was published.
     pub fn remove(&mut self, name: &Name) -> Option<Entry> {
-        let Place { home, slot, entry } = self.live.remove(name)?;
+        let LiveEntry { home, slot, entry } = self.live.remove(name)?;
         for (at, vacant) in self.places.remove(home, slot) {
             let old = if at == slot { Slot::Entry(entry) } else { Slot::Deleted };
             self.write(at, old, vacant.into());

@@ -225,7 +225,7 @@ impl Host {
         self.unpark_service();
     }
 
-    /// Registered memory for so many queue pairs, which peers cannot access: the bytes of each, and all
+    /// Registered memory for a number of queue pairs, which peers cannot access: the bytes of each, and all
     /// of it.
     pub(crate) fn memory_for(&self, connections: usize) -> io::Result<(usize, Mr)> {
         let each = Connection::bytes(&self.config)?;
@@ -240,7 +240,7 @@ impl Host {
         Some(mr.memory().slice(thread as usize * each, each))
     }
 
-    /// What `peer` is told of the blocks from which it reads payloads.
+    /// The description of the blocks from which `peer` reads payloads.
     pub(crate) fn describe_blocks(&self, peer: HostId) -> Option<MemoryDescriptor> {
         self.blocks[peer.0 as usize].as_ref().map(|mr| MemoryDescriptor::of(mr, Rights::READ))
     }

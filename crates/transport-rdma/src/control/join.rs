@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Where a host of so many threads says which of them sleep.
+    /// Where a host with `threads` threads publishes which of them sleep.
     fn sleep_flags(threads: u32) -> MemoryDescriptor {
         use transport_api::Rights;
         let (rights, len) = (Rights::READ | Rights::WRITE, u64::from(threads) * 8);
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Where a host of so many threads has payloads fetched from, in blocks of so many bytes.
+    /// Where peers fetch payloads from a host with `threads` threads, in blocks of `each` bytes.
     fn blocks(threads: usize, each: usize) -> Option<MemoryDescriptor> {
         let len = (threads * BLOCKS * each) as u64;
         let rights = transport_api::Rights::READ;

@@ -41,7 +41,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Of host `local` of a rack of so many hosts, all connected.
+    /// Of host `local` of a rack of `hosts` hosts, all connected.
     pub(crate) fn new(local: HostId, hosts: u32) -> Self {
         let now = Instant::now();
         let config = Config {

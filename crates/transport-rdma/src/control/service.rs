@@ -100,7 +100,7 @@ impl Service {
         }
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is stopped.
     pub(crate) fn run(mut self) {
         for (from, message) in std::mem::take(&mut self.early) {
             self.handle(Instant::now(), from, message);

@@ -49,7 +49,7 @@ pub(crate) struct SleepFlags {
 }
 
 impl SleepFlags {
-    /// For so many hosts with so many threads each, all of which are awake.
+    /// For `hosts` hosts with `threads` threads each, all of which are awake.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         memory: &Memory,
@@ -75,7 +75,7 @@ impl SleepFlags {
         let _ = self.own[peer.0 as usize].set(Arc::new(remote));
     }
 
-    /// What is wrong with the memory that a peer offers for the flags of so many threads, in words.
+    /// What is wrong with the memory that a peer offers for the flags of `threads` threads, in words.
     pub(crate) fn invalid(flags: &MemoryDescriptor, threads: usize) -> Option<String> {
         let fits =
             flags.len == (threads * FLAG) as u64 && flags.address.is_multiple_of(FLAG as u64);

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!((memory.len(), pages, free()), (2 * HUGE, Pages::Pool, before - 2));
         is_zeroed_and_keeps(&memory);
         let (more, pages) = map((before - 1) * HUGE).unwrap();
-        assert_ne!(pages, Pages::Pool, "it has not got so many left");
+        assert_ne!(pages, Pages::Pool, "fewer pages are left in the pool");
         assert_eq!(free(), before - 2);
         is_zeroed_and_keeps(&more);
         drop((memory, more));

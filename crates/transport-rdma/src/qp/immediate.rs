@@ -95,7 +95,7 @@ pub(crate) enum Immediate {
     Wake(u32),
     /// Some notifications have been taken: more may be sent.
     NotificationCredits,
-    /// So many pieces of payloads have been read.
+    /// This number of pieces of payloads has been read.
     Fetched(u32),
     /// `thread` has taken payloads that were charged `cost`.
     PayloadCredits { thread: u32, cost: u32 },
@@ -119,7 +119,7 @@ pub(crate) struct Notifications {
 }
 
 impl Notifications {
-    /// For a queue pair to `peer`, of a host with so many threads.
+    /// For a queue pair to `peer`, of a host with `threads` threads.
     pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
         let (waiting, waiting_for) = (VecDeque::new(), BTreeMap::new());
         Self { peer, threads, out: 0, waiting, waiting_for, untaken: 0, owed: 0 }

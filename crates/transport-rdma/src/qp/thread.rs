@@ -116,7 +116,7 @@ impl ThreadState {
     }
 }
 
-/// A completion queue for a thread of a rack of so many hosts, with room for the completions of all
+/// A completion queue for a thread of a rack of `hosts` hosts, with room for the completions of all
 /// its queue pairs even when all of them fail.
 pub(crate) fn completion_queue(
     pd: &Pd,

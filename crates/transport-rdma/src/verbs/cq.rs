@@ -29,7 +29,7 @@ pub(crate) struct Completion {
 pub(crate) enum Done {
     /// A request of this side, and with it all that were posted to its queue pair before.
     Sent,
-    /// A message of so many bytes has arrived in a receive of this side.
+    /// A message of this number of bytes has arrived in a receive of this side.
     Message(usize),
     /// A peer's write with this immediate data has arrived.
     Immediate(u32),

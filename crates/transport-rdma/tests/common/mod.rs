@@ -54,7 +54,7 @@ pub(crate) fn join_all(
     joins.into_iter().map(|join| join.join().expect("no panic")).collect()
 }
 
-/// A rack of so many hosts with so many threads.
+/// A rack of `hosts` hosts with `threads` threads each.
 pub(crate) fn hosts(hosts: u32, threads: u32) -> Vec<Arc<RdmaTransport>> {
     let joined = join_all(carriers(hosts, threads), config).into_iter();
     joined.map(|host| host.unwrap_or_else(|error| panic!("{error}"))).collect()

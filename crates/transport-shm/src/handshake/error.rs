@@ -117,7 +117,7 @@ impl From<rustix::io::Errno> for JoinError {
     }
 }
 
-/// Whether a rack can have so many hosts of so many threads.
+/// Whether a rack can have this number of hosts and of threads on each.
 ///
 /// # Errors
 /// [`JoinError::Size`], if it cannot.

@@ -137,7 +137,8 @@ impl End {
         }
     }
 
-    /// The ends to so many `others` that the leader hands over, and this one, to the leader itself.
+    /// The ends to `others` further hosts, which the leader hands over; then this one, to the leader
+    /// itself.
     pub(crate) fn expect_peers(self, others: usize) -> Result<Vec<End>, JoinError> {
         let mut ends = Vec::new();
         while ends.len() < others {

@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn every_thread_has_an_alarm_of_its_own_that_neighbours_ring() {
-        // So many that they do not come in one packet.
+        // Too many for one packet.
         let many = |host| Neighbours { threads: 130, ..neighbours(host, &[0, 4], 13) };
         let waking =
             thread::spawn(move || ShmTransport::join_neighbours(&many(0)).expect("to join").0);

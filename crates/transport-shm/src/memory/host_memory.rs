@@ -239,7 +239,7 @@ impl HostSet {
         self.0[host.0 as usize / 64].fetch_or(bit, Ordering::AcqRel);
     }
 
-    /// The hosts in the set, of so many.
+    /// The hosts in the set, of a rack of `hosts`.
     pub(crate) fn iter(&self, hosts: u32) -> impl Iterator<Item = HostId> {
         let is_in = |host: &HostId| {
             self.0[host.0 as usize / 64].load(Ordering::Acquire) & (1 << (host.0 % 64)) != 0

@@ -67,7 +67,7 @@ impl Authority {
     }
 }
 
-/// Listeners for so many hosts, and where they listen.
+/// Listeners for `hosts` hosts, and their addresses.
 pub(crate) fn listeners(hosts: u32) -> (Vec<TcpListener>, Vec<SocketAddr>) {
     let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a listener");
     let listeners: Vec<_> = (0..hosts).map(listen).collect();

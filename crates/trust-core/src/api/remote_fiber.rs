@@ -73,6 +73,6 @@ impl Completion for Started {
 impl Drop for Started {
     fn drop(&mut self) {
         let source = CodecError("its own code for that panicked".to_owned());
-        self.fail(&DelegateError::Codec { what: "encode the arguments", source });
+        self.fail(&DelegateError::Codec { what: "encode the arguments".into(), source });
     }
 }

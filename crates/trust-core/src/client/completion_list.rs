@@ -377,7 +377,7 @@ mod tests {
         to.push(room, at, request_words, completion);
     }
 
-    const ERROR: DelegateError = DelegateError::NoRack("a test");
+    const ERROR: DelegateError = DelegateError::NoRack(std::borrow::Cow::Borrowed("a test"));
 
     #[test]
     fn completions_of_all_shapes_run_in_order_and_once() {

@@ -83,7 +83,7 @@ fn malformed(trustee: ThreadId) -> DelegateError {
 
 #[cold]
 pub(crate) fn undecodable(source: crate::CodecError) -> DelegateError {
-    DelegateError::Codec { what: "decode the result", source }
+    DelegateError::Codec { what: "decode the result".into(), source }
 }
 
 /// What a reply's payload means.
@@ -111,7 +111,7 @@ fn failure(trustee: ThreadId, status: Status, payload: &[u8]) -> DelegateError {
             .map(|reason| DelegateError::Refused { trustee, reason }),
     };
     decoded.unwrap_or_else(|source| DelegateError::Codec {
-        what: "decode the trustee's report",
+        what: "decode the trustee's report".into(),
         source,
     })
 }

@@ -191,6 +191,6 @@ impl<U> Wake<U> {
 impl<U> Drop for Wake<U> {
     fn drop(&mut self) {
         let source = CodecError("its own code for that panicked".to_owned());
-        self.end(Err(DelegateError::Codec { what: "encode or decode a value", source }));
+        self.end(Err(DelegateError::Codec { what: "encode or decode a value".into(), source }));
     }
 }

@@ -97,7 +97,7 @@ impl Node {
             encode()
         };
         if let Err(source) = encodable {
-            let error = DelegateError::Codec { what: "encode the arguments", source };
+            let error = DelegateError::Codec { what: "encode the arguments".into(), source };
             return completion.complete(Outcome::Failed(&error));
         }
         let arguments = Arguments::Encoded(encoded.bytes());

@@ -188,7 +188,8 @@ impl Node {
         }
         let mut encoded = codec::Encoded::<{ STACK_BYTES }>::new();
         if let Err(source) = encoded.encode(&arguments) {
-            return self.report(DelegateError::Codec { what: "encode the arguments", source });
+            return self
+                .report(DelegateError::Codec { what: "encode the arguments".into(), source });
         }
         let request = Request {
             property: RUNTIME,

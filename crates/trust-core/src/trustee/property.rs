@@ -23,13 +23,13 @@ use crate::trustee::count::IdSet;
 
 /// The address of a property, and the tag of its type.
 #[derive(Clone, Copy)]
-struct Place {
+struct TypedAddress {
     value: *mut u8,
     /// Zero, which is no type's tag, where there is no property.
     tag: Tag,
 }
 
-const NOWHERE: Place = Place { value: std::ptr::null_mut(), tag: 0 };
+const NOWHERE: TypedAddress = TypedAddress { value: std::ptr::null_mut(), tag: 0 };
 
 struct Owned {
     trusts: IdSet,
@@ -40,7 +40,7 @@ struct Owned {
 /// A value that is not in the table yet. Dropping this drops the value.
 struct Pending {
     /// Where the value is, in a box.
-    place: Place,
+    place: TypedAddress,
     owned: Option<Owned>,
 }
 
@@ -58,7 +58,7 @@ impl Pending {
             free: free::<T>,
             type_name: std::any::type_name::<T>(),
         };
-        Pending { place: Place { value, tag: registry().tag_of::<T>() }, owned: Some(owned) }
+        Pending { place: TypedAddress { value, tag: registry().tag_of::<T>() }, owned: Some(owned) }
     }
 }
 
@@ -136,7 +136,7 @@ unsafe fn free<T>(value: *mut u8) {
 /// The properties of one trustee thread.
 #[derive(Default)]
 pub(crate) struct Properties {
-    places: UnsafeCell<Vec<Place>>,
+    places: UnsafeCell<Vec<TypedAddress>>,
     owned: RefCell<Vec<Option<Owned>>>,
     handoff: Arc<Handoff>,
 }

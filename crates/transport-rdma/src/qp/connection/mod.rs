@@ -209,7 +209,7 @@ impl<P: Pair> Connection<P> {
         }
     }
 
-    /// A thread of this host has taken so many of the peer's notifications: returns credits.
+    /// A thread of this host has taken `count` of the peer's notifications: returns credits.
     pub(crate) fn notifications_taken(&mut self, count: u32) {
         if let Some(word) = self.notifications.taken(count) {
             self.send_immediate(word);

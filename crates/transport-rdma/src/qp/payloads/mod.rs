@@ -49,7 +49,7 @@ const AHEAD: usize = 1 << 20;
 /// The last bytes of the record of a piece; those of a notification differ.
 pub(crate) const PIECE: [u8; 4] = 1u32.to_le_bytes();
 
-/// The charge of a payload of so many bytes: one unit, and its bytes.
+/// The charge of a payload of this length: one unit, and its bytes.
 pub(crate) fn cost_of(bytes: usize) -> u32 {
     let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
     units.min(WINDOW) + 1
@@ -306,7 +306,7 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// From `peer`, for a host with so many threads.
+    /// From `peer`, for a host with `threads` threads.
     pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
         Self {
             peer,
@@ -320,7 +320,7 @@ impl Fetches {
         }
     }
 
-    /// The blocks of the peer have so many bytes.
+    /// The size of the peer's blocks in bytes.
     pub(crate) fn blocks_of(&mut self, bytes: usize) {
         self.block = bytes;
     }

@@ -154,7 +154,7 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// A queue for a device that holds `depth` requests, with so many bytes of staging memory.
+    /// A queue for a device that holds `depth` requests, with this number of bytes of staging memory.
     pub(crate) fn new(depth: usize, staging: usize) -> Self {
         Self {
             depth: depth.max(MIN_DEPTH),

@@ -1,10 +1,10 @@
-//! Places in a segment: where an element begins, and what an operation accesses.
+//! Spans of a segment: where an element begins, and what an operation accesses.
 
 use transport_api::Rights;
 
 /// What an operation accesses, and the rights that it needs.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Span {
     /// The first byte.
     pub(crate) at: usize,
     /// How many bytes.

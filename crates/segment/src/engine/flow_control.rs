@@ -1,4 +1,4 @@
-//! [`Windows`]: flow control of writes: the bytes that each lane of a thread may have in flight.
+//! [`FlowControl`]: the bytes of writes that each lane of a thread may have in flight.
 //!
 //! A write is not acknowledged, and a lane queues what its peer does not take. So a thread begins a
 //! fence after every [`WINDOW`] bytes, and never has more than [`LIMIT`] bytes in flight that no
@@ -35,7 +35,7 @@ const WINDOW: u64 = 256 << 10;
 const LIMIT: u64 = 2 * WINDOW;
 
 #[derive(Default)]
-struct Window {
+struct LaneFlow {
     /// Bytes of all writes.
     begun: Cell<u64>,
     /// Those before the last fence that has begun.
@@ -52,7 +52,7 @@ struct Window {
 }
 
 /// Held by the fiber that waits for the oldest fence; its drop wakes the others.
-struct Turn<'a>(&'a Window);
+struct Turn<'a>(&'a LaneFlow);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
@@ -61,7 +61,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Window {
+impl LaneFlow {
     fn has_room(&self, cost: u64) -> bool {
         self.begun.get() + cost <= self.done.get() + LIMIT
     }
@@ -107,14 +107,14 @@ fn cost(bytes: usize) -> u64 {
 }
 
 /// By host.
-pub(super) struct Windows(Box<[Window]>);
+pub(super) struct FlowControl(Box<[LaneFlow]>);
 
-impl Windows {
+impl FlowControl {
     pub(super) fn new(hosts: u32) -> Self {
-        Self((0..hosts).map(|_| Window::default()).collect())
+        Self((0..hosts).map(|_| LaneFlow::default()).collect())
     }
 
-    fn of(&self, host: HostId) -> &Window {
+    fn of(&self, host: HostId) -> &LaneFlow {
         &self.0[host.0 as usize]
     }
 
@@ -128,42 +128,42 @@ impl Windows {
         begin: impl Fn() -> Result<Operation, OpError>,
         wait: impl Fn(Operation) -> Result<u64, OpError>,
     ) -> Result<(), OpError> {
-        let (window, place) = (self.of(host), Location::caller());
+        let (lane, place) = (self.of(host), Location::caller());
         loop {
-            while let Some((mark, ended)) = window.take_fence(Operation::has_ended) {
-                window.note(mark, wait(ended))?;
+            while let Some((mark, ended)) = lane.take_fence(Operation::has_ended) {
+                lane.note(mark, wait(ended))?;
             }
-            if window.has_room(cost(bytes)) {
+            if lane.has_room(cost(bytes)) {
                 break;
             }
-            if window.is_waited.get() {
-                Self::wait_for_turn(window, host, place)?;
+            if lane.is_waited.get() {
+                Self::wait_for_turn(lane, host, place)?;
                 continue;
             }
-            let oldest = window.take_fence(|_| true);
-            let (mark, fence) = oldest.map_or_else(|| window.begin(&begin), Ok)?;
-            window.is_waited.set(true);
-            let _turn = Turn(window);
-            window.note(mark, wait(fence))?;
+            let oldest = lane.take_fence(|_| true);
+            let (mark, fence) = oldest.map_or_else(|| lane.begin(&begin), Ok)?;
+            lane.is_waited.set(true);
+            let _turn = Turn(lane);
+            lane.note(mark, wait(fence))?;
         }
-        if window.begun.get() - window.fenced.get() >= WINDOW {
-            let fence = window.begin(&begin)?;
-            window.fences.borrow_mut().push_back(fence);
+        if lane.begun.get() - lane.fenced.get() >= WINDOW {
+            let fence = lane.begin(&begin)?;
+            lane.fences.borrow_mut().push_back(fence);
         }
-        window.begun.set(window.begun.get() + cost(bytes));
+        lane.begun.set(lane.begun.get() + cost(bytes));
         Ok(())
     }
 
     /// Parks the fiber until the one that waits for a fence has ended its wait.
     fn wait_for_turn(
-        window: &Window,
+        lane: &LaneFlow,
         host: HostId,
         place: &'static Location<'static>,
     ) -> Result<(), OpError> {
         fiber::check_may_wait("a write", place);
         // A thread without fibers has one operation at a time, so no other one of its own waits.
-        window.waiters.borrow_mut().extend(fiber::current());
-        if fiber::park_or_give_up() || !window.is_waited.get() {
+        lane.waiters.borrow_mut().extend(fiber::current());
+        if fiber::park_or_give_up() || !lane.is_waited.get() {
             return Ok(());
         }
         Err(OpError::PeerLost(host, LossReason::Connection("the rack has ended".into())))
@@ -177,19 +177,19 @@ impl Windows {
 
     /// Whether no write to `host` is in flight, and no refusal waits to be reported.
     pub(super) fn is_clean(&self, host: HostId) -> bool {
-        let window = self.of(host);
-        window.begun.get() == window.done.get() && window.refused.borrow().is_none()
+        let lane = self.of(host);
+        lane.begun.get() == lane.done.get() && lane.refused.borrow().is_none()
     }
 
     /// Whether [`reserve`](Self::reserve) would not wait for `bytes`, in writes of [`PIECE`] bytes.
     pub(super) fn has_room(&self, host: HostId, bytes: usize) -> bool {
         let overhead = OVERHEAD.saturating_mul(bytes / PIECE + 1);
         let cost = cost(bytes.saturating_add(overhead).min(isize::MAX as usize));
-        let window = self.of(host);
-        let ended = window.fences.borrow();
+        let lane = self.of(host);
+        let ended = lane.fences.borrow();
         let ended = ended.iter().rev().find(|(_, fence)| fence.has_ended());
-        let done = ended.map_or(0, |(mark, _)| *mark).max(window.done.get());
-        window.begun.get() + cost <= done + LIMIT
+        let done = ended.map_or(0, |(mark, _)| *mark).max(lane.done.get());
+        lane.begun.get() + cost <= done + LIMIT
     }
 
     /// Waits as [`fence`](Self::fence) does. A refusal is returned; unless it `is_own`, an operation's
@@ -201,14 +201,14 @@ impl Windows {
         begin: impl Fn() -> Result<Operation, OpError>,
         wait: impl Fn(Operation) -> Result<u64, OpError>,
     ) -> Result<Option<OpError>, OpError> {
-        let window = self.of(host);
-        let (mark, fence) = window.begin(begin)?;
+        let lane = self.of(host);
+        let (mark, fence) = lane.begin(begin)?;
         let ended = wait(fence);
         let refused = ended.as_ref().err().cloned();
         if refused.as_ref().is_some_and(is_own) {
-            window.note_done(mark);
+            lane.note_done(mark);
         } else {
-            window.note(mark, ended)?;
+            lane.note(mark, ended)?;
         }
         Ok(refused)
     }
@@ -221,15 +221,15 @@ impl Windows {
         begin: impl Fn() -> Result<Operation, OpError>,
         wait: impl Fn(Operation) -> Result<u64, OpError>,
     ) -> Result<(), OpError> {
-        let window = self.of(host);
-        let (last, fence) = window.begin(begin)?;
+        let lane = self.of(host);
+        let (last, fence) = lane.begin(begin)?;
         // They end before this one. Another fiber that waits for one of them has noted it by then.
-        while let Some((mark, before)) = window.take_fence(|_| true) {
-            window.note(mark, wait(before))?;
+        while let Some((mark, before)) = lane.take_fence(|_| true) {
+            lane.note(mark, wait(before))?;
         }
         let ended = wait(fence);
-        window.note_done(last);
-        let refused = window.refused.take().map_or(Ok(()), Err);
+        lane.note_done(last);
+        let refused = lane.refused.take().map_or(Ok(()), Err);
         refused.and(ended.map(drop))
     }
 }
