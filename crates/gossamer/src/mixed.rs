@@ -52,14 +52,14 @@ impl Mixed {
     fn both(&self, near: Region, far: Region, first: Access) -> Region {
         let (key, access, memory) = (near.key(), near.access().clone(), near.memory().clone());
         let (generation, of) = (far.generation(), Arc::downgrade(&self.near));
-        Region::new(key, access, generation, memory, Arc::new(Both { _far: far, near, first, of }))
+        Region::new(key, access, generation, memory, Arc::new(Both { far, near, first, of }))
     }
 }
 
 /// A region of both transports, which the last clone revokes on both: on TCP first, so that the key is
 /// free there by the time that it is free on the other, with which exports begin.
 struct Both {
-    _far: Region,
+    far: Region,
     near: Region,
     /// What the first export of the memory allowed.
     first: Access,
@@ -111,7 +111,7 @@ impl Transport for Mixed {
         // Over TCP first: if the other fails, dropping this leaves no operation under way. The other
         // way round, hosts that map the memory could have started operations that no revocation
         // waits for.
-        let far = self.far.export_memory(key, region.memory().clone(), access.clone())?;
+        let far = self.far.reexport(&both.far, access.clone())?;
         let near = self.near.reexport(&both.near, access)?;
         Ok(self.both(near, far, both.first.clone()))
     }

@@ -70,6 +70,16 @@ impl Lane for FakeLane {
     ) -> Result<(), OpError> {
         Ok(())
     }
+    fn notify(
+        &mut self,
+        _: &RemoteRegion,
+        _: usize,
+        _: usize,
+        _: u32,
+        _: u32,
+    ) -> Result<(), OpError> {
+        Ok(())
+    }
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
         let mut wire = self.wire();
         if wire.refuses {

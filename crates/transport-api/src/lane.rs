@@ -35,9 +35,10 @@ pub enum Event {
         /// The region, or why the import failed.
         result: Result<RemoteRegion, RegionError>,
     },
-    /// A peer's [`write_notify`](Lane::write_notify) to this thread has arrived, data first. A host
-    /// that maps this one's memory writes what this says there itself, so that no transport can
-    /// check it: compare `key`, `at` and `len` with the region before using them.
+    /// A peer's [`write_notify`](Lane::write_notify) or [`notify`](Lane::notify) to this thread has
+    /// arrived, data first. The region may have been revoked after the data arrived. A host that maps
+    /// this one's memory writes what this says there itself, so that no transport can check it:
+    /// compare `key`, `at` and `len` with the region before using them.
     Notified {
         /// The thread that wrote.
         from: ThreadId,
@@ -179,7 +180,9 @@ pub trait Lane: Send {
     /// does so only because the writer asks for it.
     ///
     /// The data needs no thread of the peer. The notification waits until one takes it: see
-    /// [`waiting_notifications`](Self::waiting_notifications).
+    /// [`waiting_notifications`](Self::waiting_notifications). It arrives if, and only if, the data
+    /// does, also if the owner revokes the region between the two; unless other memory is exported
+    /// under its key by then.
     ///
     /// # Errors
     /// See above; also [`OpError::NoSuchThread`].
@@ -188,6 +191,23 @@ pub trait Lane: Send {
         to: &RemoteRegion,
         at: usize,
         from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError>;
+
+    /// Tells runtime thread `thread` of the peer, as [`write_notify`](Self::write_notify) does, that
+    /// earlier operations of this lane have changed `len` bytes at byte `at`. It is no access to the
+    /// memory: it arrives also if the owner has revoked the region since it was imported, as long as
+    /// no other memory was exported under its key since. So the caller of an atomic can notify the
+    /// owner of it once its old value is there, however the access has changed meanwhile.
+    ///
+    /// # Errors
+    /// See above, but for [`OpError::Revoked`]; also [`OpError::NoSuchThread`].
+    fn notify(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
         thread: u32,
         value: u32,
     ) -> Result<(), OpError>;

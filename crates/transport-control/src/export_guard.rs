@@ -15,21 +15,29 @@ pub trait Revoker: Send + Sync + 'static {
     fn revoke_generation(self: &Arc<Self>, key: RegionKey, generation: u32);
 }
 
+/// The first export of a region's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstExport {
+    /// Its generation.
+    pub generation: u32,
+    /// What it allowed.
+    pub access: Access,
+}
+
 /// Revokes a region of `host` when its last [`Region`] is dropped. `memory` is the transport's own
 /// part of the memory, which lives as long, revoked or not.
 pub struct ExportGuard<H: Revoker, M> {
     host: Weak<H>,
     key: RegionKey,
     generation: u32,
-    /// What the first export of the memory allowed.
-    first: Access,
+    first: FirstExport,
     memory: M,
 }
 
 impl<H: Revoker, M: Send + Sync + 'static> ExportGuard<H, M> {
-    /// For a region that `host` exports under this key and generation, whose memory it first
-    /// exported with access `first`.
-    pub fn new(host: &Arc<H>, name: (RegionKey, u32), first: Access, memory: M) -> Self {
+    /// For a region that `host` exports under this key and generation, whose memory it exported
+    /// first as `first`.
+    pub fn new(host: &Arc<H>, name: (RegionKey, u32), first: FirstExport, memory: M) -> Self {
         let (key, generation) = name;
         Self { host: Arc::downgrade(host), key, generation, first, memory }
     }
@@ -46,12 +54,12 @@ impl<H: Revoker, M: Send + Sync + 'static> ExportGuard<H, M> {
         let key = region.key();
         let guard = region.keep::<Self>().filter(|guard| guard.host.as_ptr() == Arc::as_ptr(host));
         let guard = guard.ok_or(RegionError::Foreign(key))?;
-        RegionError::check_reexport(key, (&guard.first, access), host.hosts())?;
+        RegionError::check_reexport(key, (&guard.first.access, access), host.hosts())?;
         Ok(guard)
     }
 
-    /// What the first export of the memory allowed.
-    pub fn first(&self) -> &Access {
+    /// The first export of the memory.
+    pub fn first(&self) -> &FirstExport {
         &self.first
     }
 
@@ -94,12 +102,13 @@ mod tests {
     fn a_region_is_revoked_by_the_last_clone_and_exported_again_by_its_host_only() {
         let (host, other) = (Arc::new(Host::default()), Arc::new(Host::default()));
         let (key, access) = (RegionKey(3), Access::all(Rights::READ));
-        let guard = ExportGuard::new(&host, (key, 7), access.clone(), "memory");
+        let first = FirstExport { generation: 5, access: access.clone() };
+        let guard = ExportGuard::new(&host, (key, 7), first.clone(), "memory");
         let region = Region::new(key, access, 7, SharedBytes::heap(8), Arc::new(guard));
         type Guard = ExportGuard<Host, &'static str>;
         let check = |host, access: &Access| Guard::check_reexport(host, &region, access);
         let guard = check(&host, &Access::none()).expect("less than before");
-        assert_eq!((guard.memory(), guard.first()), (&"memory", &Access::all(Rights::READ)));
+        assert_eq!((guard.memory(), guard.first()), (&"memory", &first));
         let broader = Access::all(Rights::READ).with(HostId(1), Rights::ATOMIC);
         let refused = check(&host, &broader).map(drop);
         assert!(matches!(refused, Err(RegionError::Broader { host: HostId(1), .. })));

@@ -65,7 +65,7 @@ pub use config::{
     HEARTBEATS_PER_BOUND, LEAVE_GRACE, Medium, Reach, STOP_GRACE,
 };
 pub use control::{Control, ImportId};
-pub use export_guard::{ExportGuard, Revoker};
+pub use export_guard::{ExportGuard, FirstExport, Revoker};
 pub use message::{Descriptor, MESSAGE_BYTES, Message, Opaque, Refusal};
 pub use output::{ImportError, Output};
 pub use requester::{Importer, Requester};

@@ -241,10 +241,11 @@ mod tests {
             Kind::Goodbye,
             Kind::Fence,
         ];
-        let with_body =
-            [Kind::Write, Kind::Swap, Kind::Data, Kind::Notify, Kind::BulkData, Kind::Control];
+        let with_body = [Kind::Write, Kind::Swap, Kind::Data, Kind::BulkData, Kind::Control];
         let plain = plain.map(|kind| (on(kind), Vec::new()));
-        plain.into_iter().chain(with_body.map(|kind| (on(kind), vec![7; 8]))).collect()
+        let notify = (on(Kind::Notify), vec![7; 16]);
+        let with_body = with_body.map(|kind| (on(kind), vec![7; 8]));
+        plain.into_iter().chain(with_body).chain([notify]).collect()
     }
 
     /// Frames as the scripts of [`machine`] have them arrive.

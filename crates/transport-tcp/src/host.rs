@@ -22,7 +22,7 @@ use transport_control::Config;
 
 use crate::conn::Conn;
 use crate::export::Exported;
-use crate::machine::{Port, bulk};
+use crate::machine::{Name, Port, bulk};
 use crate::plane::SharedPlane;
 use crate::service_queue::{ServiceQueue, Task, eventfd, notify};
 use crate::wire::WireError;
@@ -309,6 +309,10 @@ pub(crate) struct Arrivals<'a> {
 impl Port for Arrivals<'_> {
     fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>> {
         self.host.plane.lock().control.exported(key).map(|(exported, _)| exported.clone())
+    }
+
+    fn was_exported(&mut self, Name { key, generation }: Name) -> bool {
+        self.host.plane.lock().control.was_exported(key, generation)
     }
 
     fn event(&mut self, thread: u32, event: Event) {

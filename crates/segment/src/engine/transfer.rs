@@ -120,6 +120,20 @@ impl Engine {
         lane.flush()
     }
 
+    /// Notifies `thread` of the owner that an atomic has changed `len` bytes at `at`, also if the region
+    /// has been revoked since. It does not wait: the caller has made room for it before the atomic.
+    pub(crate) fn notify(
+        &self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+    ) -> Result<(), OpError> {
+        let mut lane = self.progress.lane(on.owner()).borrow_mut();
+        lane.notify(on, at, len, thread, 0)?;
+        lane.flush()
+    }
+
     /// Waits until an operation on `bytes`, of which only the first [`PIECE`] count, and then a
     /// notification of `thread` of the owner of `on` need not wait.
     ///

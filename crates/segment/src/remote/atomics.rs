@@ -25,7 +25,8 @@ impl RemoteSegment {
     }
 
     /// As [`compare_swap`](Self::compare_swap), and notifies the owner of the word, whether or not
-    /// it was swapped. The segment must allow [`Rights::WRITE`], too.
+    /// it was swapped. The segment must allow [`Rights::WRITE`], too. An operation that has taken effect
+    /// notifies once, also if the owner changes the access meanwhile; unless it revokes the segment.
     ///
     /// # Errors
     /// As [`compare_swap`](Self::compare_swap); inside a callback [`SegmentError::WouldWait`], before
@@ -82,31 +83,22 @@ impl RemoteSegment {
             if thread.is_some() {
                 segment.check_room(engine, 0, thread)?;
             }
-            // If only the notification is refused, the operation is not repeated.
-            let mut done = None;
-            let result = segment.with_engine(span, |engine, region| {
+            segment.with_engine(span, |engine, region| {
                 if !at.is_multiple_of(8) {
                     return Err(OpError::Misaligned(at));
                 }
                 // Checked first: a notification must not be refused after the word was changed.
                 region.check(span.at, span.len, needs)?;
-                let old = match done {
-                    Some(old) => old,
-                    None => {
-                        if let Some(thread) = thread {
-                            engine.make_room(region, 0, thread)?;
-                        }
-                        *done.insert(engine.atomic(region, at, atomic)?)
-                    }
-                };
                 if let Some(thread) = thread {
-                    engine.announce(region, at, size_of::<u64>() as u32, thread)?;
+                    engine.make_room(region, 0, thread)?;
+                }
+                let old = engine.atomic(region, at, atomic)?;
+                if let Some(thread) = thread {
+                    // The operation has taken effect: only an owner that is gone gets no notification.
+                    let _ = engine.notify(region, span.at, span.len, thread);
                 }
                 Ok(old)
-            });
-            // The operation has taken effect. An owner that has revoked the segment since, or is
-            // gone, gets no notification.
-            done.map_or(result, Ok)
+            })
         })
     }
 }

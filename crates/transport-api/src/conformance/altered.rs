@@ -144,6 +144,7 @@ enum Started {
     Write(RemoteRegion, usize, SharedBytes),
     Signal(RemoteRegion, usize, u64),
     Notify(RemoteRegion, usize, SharedBytes, u32, u32),
+    Announce(RemoteRegion, usize, usize, u32, u32),
     Fence(u64),
     Wake(u32),
 }
@@ -182,6 +183,9 @@ impl AlteredLane {
                 Started::Signal(to, at, word) => self.inner.signal(&to, at, word),
                 Started::Notify(to, at, from, thread, value) => {
                     self.inner.write_notify(&to, at, &from, thread, value)
+                }
+                Started::Announce(on, at, len, thread, value) => {
+                    self.inner.notify(&on, at, len, thread, value)
                 }
                 Started::Fence(token) => match self.refused.take() {
                     Some(error) => {
@@ -311,6 +315,25 @@ impl Lane for AlteredLane {
         OpError::check_thread(thread, self.threads, self.peer())?;
         to.check(at, from.len(), Rights::WRITE)?;
         self.start(Started::Notify(to.clone(), at, from.clone(), thread, value))
+    }
+    fn notify(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        let on = self.inner_region(on)?;
+        if self.is_mapped {
+            let started = self.inner.notify(on, at, len, thread, value);
+            let waiting = self.inner.waiting_notifications(thread);
+            self.faults.most_waiting.fetch_max(waiting, Ordering::Relaxed);
+            return started;
+        }
+        OpError::check_thread(thread, self.threads, self.peer())?;
+        on.check(at, len, Rights::WRITE)?;
+        self.start(Started::Announce(on.clone(), at, len, thread, value))
     }
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
         if self.is_mapped {

@@ -37,6 +37,9 @@ use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Right
 /// How long a test may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
+/// How long a test waits for anything else once it has been told that its peer has ended.
+const AFTER_END: Duration = Duration::from_secs(10);
+
 /// A rack under test, made by the tests of a backend.
 pub struct Rack {
     /// The hosts, by number.
@@ -87,7 +90,7 @@ macro_rules! conformance {
                 reexported_memory_keeps_its_bytes, a_stale_import_of_reexported_memory_is_refused,
                 rights_are_withdrawn_and_given_back, broader_access_is_refused,
                 a_live_region_is_not_reexported, a_region_of_another_transport_is_not_reexported,
-                a_writer_is_inhibited_under_fire,
+                a_writer_is_inhibited_under_fire, a_notification_outlives_a_change_of_access,
             }
             bulk {
                 payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
@@ -210,7 +213,8 @@ impl Port {
         self.lane.poll(&mut |event| events.push(event))
     }
 
-    /// Polls until `done` finds something among the events that no caller has taken yet.
+    /// Polls until `done` finds something among the events that no caller has taken yet. Fails soon if
+    /// that leaves the end of the peer there, behind which its lane reports nothing.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Vec<Event>) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -218,7 +222,9 @@ impl Port {
             if let Some(found) = done(&mut self.events) {
                 return found;
             }
-            assert!(start.elapsed() < DEADLINE / 2, "waited in vain for {what}");
+            let ended = self.events.iter().find(|event| matches!(event, Event::Peer(_)));
+            let most = if ended.is_some() { AFTER_END } else { DEADLINE / 2 };
+            assert!(start.elapsed() < most, "waited in vain for {what}; its peer: {ended:?}");
             thread::yield_now();
         }
     }

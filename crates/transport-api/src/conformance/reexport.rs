@@ -9,7 +9,10 @@ use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
 use crate::conformance::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
-use crate::{Access, Event, HostId, Lane, OpError, Region, RegionError, RegionKey, Rights};
+use crate::{
+    Access, Event, HostId, Lane, OpError, Region, RegionError, RegionKey, RemoteRegion, Rights,
+    ThreadId,
+};
 
 const KEY: RegionKey = RegionKey(1);
 
@@ -132,6 +135,49 @@ pub fn a_stale_import_of_reexported_memory_is_refused(make: Make) {
             assert_eq!(fresh.generation(), region.generation());
             assert_eq!(a.outcome(|lane| lane.fetch_add(&fresh, 0, 1, 4)), Ok(()));
         }
+    });
+}
+
+/// A notification that accesses nothing arrives whatever has become of the region meanwhile: the owner
+/// is told of an operation that has taken effect.
+pub fn a_notification_outlives_a_change_of_access(make: Make) {
+    const ROUNDS: u32 = 3;
+    bounded(move || {
+        let (mut a, mut b, _) = sides(&make(2, 2));
+        let mut region = b.export(64, Rights::ALL);
+        let first = a.import(KEY.0);
+        let check = |a: &mut Port, b: &mut Owner, on: &RemoteRegion, value| {
+            a.lane.notify(on, 8, 16, 1, value).expect("it accesses nothing");
+            a.lane.flush().expect("a flush");
+            let event = b.port.until("a notification", |events| {
+                a.poll();
+                let is_it = |event: &Event| matches!(event, Event::Notified { .. });
+                Some(events.remove(events.iter().position(is_it)?))
+            });
+            let from = ThreadId { host: a.transport.local(), thread: 0 };
+            let Event::Notified { from: who, key, at, len, value: seen } = event else {
+                panic!("{event:?} is no notification")
+            };
+            assert_eq!((who, key, at, len, seen), (from, KEY, 8, 16, value));
+        };
+        for round in 0..ROUNDS {
+            let remote = a.import(KEY.0);
+            check(&mut a, &mut b, &remote, 4 * round);
+            b.revoke(&mut [&mut a]);
+            check(&mut a, &mut b, &remote, 4 * round + 1);
+            region = b.reexport(&region, Rights::READ | Rights::WRITE);
+            check(&mut a, &mut b, &remote, 4 * round + 2);
+            check(&mut a, &mut b, &first, 4 * round + 3);
+        }
+        let remote = a.import(KEY.0);
+        let outside = a.lane.notify(&remote, 60, 8, 1, 0);
+        assert!(matches!(outside, Err(OpError::OutOfBounds { .. })), "{outside:?}");
+        b.revoke(&mut [&mut a]);
+        let _readable = b.reexport(&region, Rights::READ);
+        let remote = a.import(KEY.0);
+        let refused = a.lane.notify(&remote, 0, 8, 1, 0);
+        let rights = OpError::Rights { key: KEY, has: Rights::READ, needs: Rights::WRITE };
+        assert_eq!(refused, Err(rights));
     });
 }
 

@@ -19,17 +19,26 @@ pub(super) struct Exported<M: Medium> {
     pub(super) users: BTreeSet<HostId>,
 }
 
+/// The generations of a key.
+#[derive(Clone, Copy, Default)]
+struct Generations {
+    /// That of the next export.
+    next: u32,
+    /// The first of the memory that was exported last: later ones are of the same memory.
+    first: u32,
+}
+
 pub(super) struct Exports<M: Medium> {
     pub(super) current: BTreeMap<RegionKey, Exported<M>>,
-    /// How often each key has been exported so far.
-    times: BTreeMap<RegionKey, u32>,
+    /// Of each key that was ever exported.
+    generations: BTreeMap<RegionKey, Generations>,
     /// Imports that wait for a key: the importer, and the number of the request.
     pub(super) waiting: BTreeMap<RegionKey, BTreeSet<(HostId, u64)>>,
 }
 
 impl<M: Medium> Default for Exports<M> {
     fn default() -> Self {
-        Self { current: BTreeMap::new(), times: BTreeMap::new(), waiting: BTreeMap::new() }
+        Self { current: BTreeMap::new(), generations: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 }
 
@@ -57,12 +66,36 @@ impl<M: Medium> Control<M> {
         key: RegionKey,
         part: impl FnOnce(u32) -> M::Export,
     ) -> Result<u32, RegionError> {
+        self.export_as(key, None, part)
+    }
+
+    /// As [`export`](Self::export), for memory that was exported before under the same key, with
+    /// generation `first` at first.
+    ///
+    /// # Errors
+    /// As [`export`](Self::export).
+    pub fn reexport(
+        &mut self,
+        key: RegionKey,
+        first: u32,
+        part: impl FnOnce(u32) -> M::Export,
+    ) -> Result<u32, RegionError> {
+        self.export_as(key, Some(first), part)
+    }
+
+    fn export_as(
+        &mut self,
+        key: RegionKey,
+        first: Option<u32>,
+        part: impl FnOnce(u32) -> M::Export,
+    ) -> Result<u32, RegionError> {
         if self.is_exported(key, None) {
             return Err(RegionError::KeyTaken(key));
         }
-        let times = self.exports.times.entry(key).or_default();
-        let generation = *times;
-        *times = times.wrapping_add(1);
+        let generations = self.exports.generations.entry(key).or_default();
+        let generation = generations.next;
+        let next = generation.wrapping_add(1);
+        *generations = Generations { next, first: first.unwrap_or(generation) };
         let exported = Exported { generation, part: part(generation), users: BTreeSet::new() };
         self.exports.current.insert(key, exported);
         for (from, number) in self.exports.waiting.remove(&key).unwrap_or_default() {
@@ -75,6 +108,15 @@ impl<M: Medium> Control<M> {
     pub fn is_exported(&self, key: RegionKey, generation: Option<u32>) -> bool {
         let exported = self.exports.current.get(&key);
         exported.is_some_and(|exported| generation.is_none_or(|g| g == exported.generation))
+    }
+
+    /// Whether `generation` of `key` is or was an export of the memory that this host exports, or
+    /// exported last, under `key`.
+    pub fn was_exported(&self, key: RegionKey, generation: u32) -> bool {
+        let Some(Generations { next, first }) = self.exports.generations.get(&key) else {
+            return false;
+        };
+        generation.wrapping_sub(*first) < next.wrapping_sub(*first)
     }
 
     /// The transport's part of the region that this host exports under `key`, and its generation.

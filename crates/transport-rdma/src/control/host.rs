@@ -189,14 +189,18 @@ impl Host {
         match incident {
             Incident::Event(event) => self.deliver(thread, peer, event),
             Incident::Notified { thread: to, key, generation, event } => {
-                let checked = self.control(|control| {
-                    let (exported, current) = control.exported(key)?;
-                    (current == generation).then(|| exported.check_notification(peer, &event))
+                // A record follows its write, which the device has not refused. If the region was
+                // revoked between the two, there is nothing to check any more.
+                let checked = self.control(|control| match control.exported(key) {
+                    Some((exported, current)) if current == generation => {
+                        Some(exported.check_notification(peer, &event))
+                    }
+                    _ => control.was_exported(key, generation).then_some(Ok(())),
                 });
                 let connection = &mut connections.by_host[index];
                 match (checked, connection) {
                     (Some(Ok(())), _) => self.deliver(to, peer, event),
-                    // The region was revoked since: its notification is dropped.
+                    // Other memory was exported under the key since: the notification is dropped.
                     (None, Some(connection)) => {
                         connection.notifications_taken(1);
                         connection

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use primitive::SharedBytes;
 use transport_api::{Access, Event, HostId, Region, RegionError, RegionKey};
-use transport_control::{ExportGuard, Importer, Revoker};
+use transport_control::{ExportGuard, FirstExport, Importer, Revoker};
 
 use crate::control::exports::{Exported, Registered};
 use crate::control::host::Host;
@@ -31,7 +31,7 @@ impl Host {
         }
         let no_memory = |source| RegionError::NoMemory { len, source };
         let memory = self.memory.take(len).map_err(no_memory)?;
-        self.export_within((key, memory), access.clone(), access)
+        self.export_within((key, memory), None, access)
     }
 
     /// Exports the memory of a region that was revoked again, with `access`.
@@ -48,14 +48,15 @@ impl Host {
         if self.control(|control| control.is_exported(key, None)) {
             return Err(RegionError::KeyTaken(key));
         }
-        self.export_within((key, region.memory().clone()), guard.first().clone(), access)
+        self.export_within((key, region.memory().clone()), Some(guard.first().clone()), access)
     }
 
-    /// Exports memory with `access`, at the carrier and to peers; its first export had access `first`.
+    /// Exports memory with `access`, at the carrier and to peers; `first` is its first export, unless
+    /// that is this one.
     fn export_within(
         self: &Arc<Self>,
         (key, memory): (RegionKey, SharedBytes),
-        first: Access,
+        first: Option<FirstExport>,
         access: Access,
     ) -> Result<Region, RegionError> {
         let registered = Registered::new(&self.pd, &memory, &access)?;
@@ -66,11 +67,16 @@ impl Host {
             }
             let region = self.carrier.export_memory(key, memory.clone(), access.clone())?;
             let exported = registered.exported(region);
-            let generation = control.export(key, |_| exported.clone())?;
+            let part = |_| exported.clone();
+            let generation = match &first {
+                None => control.export(key, part)?,
+                Some(first) => control.reexport(key, first.generation, part)?,
+            };
             Ok((generation, exported))
         })?;
         // A peer may be waiting for it.
         self.unpark_service();
+        let first = first.unwrap_or_else(|| FirstExport { generation, access: access.clone() });
         let guard = Guard::new(self, (key, generation), first, exported);
         Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }

@@ -187,6 +187,18 @@ impl Lane for LocalLane {
         self.carrier.write_notify(to, at, from, thread, value)
     }
 
+    fn notify(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        self.carrier.notify(on, at, len, thread, value)
+    }
+
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         self.carrier.bulk(thread, tag, payload)

@@ -179,6 +179,23 @@ impl Lane for RdmaLane {
         })
     }
 
+    fn notify(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        self.remote(on)?;
+        on.check(at, len, Rights::WRITE)?;
+        // It reaches no memory, so it is sent for a revoked region as well.
+        let name = (on.key(), on.generation());
+        self.with(|connection, _| connection.notify(name, (at, len), thread, value));
+        Ok(())
+    }
+
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
         self.event_queue.check_peer()?;
         if let Some((flags, at)) = self.host.sleep_flags.own(self.peer, self.thread) {

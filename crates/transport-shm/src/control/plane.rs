@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use transport_api::{Access, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion};
 use transport_control::{
-    Control, ExportGuard, ImportId, Importer, LEAVE_GRACE, Medium, Requester, Revoker,
+    Control, ExportGuard, FirstExport, ImportId, Importer, LEAVE_GRACE, Medium, Requester, Revoker,
 };
 
 use crate::control::exported::{Exported, window};
@@ -61,7 +61,7 @@ impl Host {
         }
         let exported = Exported::allocate(len, access.clone(), self.waker.is_some())
             .map_err(|source| RegionError::NoMemory { len, source })?;
-        self.export_within((key, exported), access.clone(), access)
+        self.export_within((key, exported), None, access)
     }
 
     /// Exports the memory of a region that was revoked again, with `access`.
@@ -78,14 +78,15 @@ impl Host {
             let len = region.memory().len();
             RegionError::NoMemory { len, source }
         })?;
-        self.export_within((region.key(), exported), guard.first().clone(), access)
+        self.export_within((region.key(), exported), Some(guard.first().clone()), access)
     }
 
-    /// Exports a region with `access`; the first export of its memory had access `first`.
+    /// Exports a region with `access`; `first` is the first export of its memory, unless that is this
+    /// one.
     fn export_within(
         self: &Arc<Self>,
         (key, exported): (RegionKey, Exported),
-        first: Access,
+        first: Option<FirstExport>,
         access: Access,
     ) -> Result<Region, RegionError> {
         let exported = Arc::new(exported);
@@ -93,10 +94,14 @@ impl Host {
             exported.publish(generation);
             exported.clone()
         };
-        let generation = self.plane.lock().control.export(key, publish)?;
+        let generation = match &first {
+            None => self.plane.lock().control.export(key, publish)?,
+            Some(first) => self.plane.lock().control.reexport(key, first.generation, publish)?,
+        };
         // A peer or a thread may be waiting for it.
         self.poll_control();
         let memory = exported.memory();
+        let first = first.unwrap_or_else(|| FirstExport { generation, access: access.clone() });
         let guard = Guard::new(self, (key, generation), first, exported);
         Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RemoteRegion, Tag,
-    ThreadId, Window,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RemoteRegion,
+    Rights, Tag, ThreadId, Window,
 };
 
 use crate::control::host::Host;
@@ -374,6 +374,23 @@ impl Lane for ShmLane {
         self.write(to, at, from)?;
         let notice = Notice { key: to.key(), at: at as u64, len: from.len() as u64, value };
         self.notify(thread, notice);
+        Ok(())
+    }
+
+    fn notify(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        OpError::check_thread(thread, self.host.threads, self.peer)?;
+        // Whether the region is revoked does not matter.
+        self.window(on)?;
+        on.check(at, len, Rights::WRITE)?;
+        let notice = Notice { key: on.key(), at: at as u64, len: len as u64, value };
+        self.send(thread, Frame::Notify(notice), Vec::new());
         Ok(())
     }
 

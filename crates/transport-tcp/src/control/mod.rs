@@ -15,7 +15,9 @@ use primitive::SharedBytes;
 use transport_api::{
     Access, Event, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion,
 };
-use transport_control::{Descriptor, ExportGuard, ImportId, Importer, Output, Requester, Revoker};
+use transport_control::{
+    Descriptor, ExportGuard, FirstExport, ImportId, Importer, Output, Requester, Revoker,
+};
 
 use crate::export::Exported;
 use crate::host::Host;
@@ -58,7 +60,7 @@ impl Host {
         access: Access,
         memory: SharedBytes,
     ) -> Result<Region, RegionError> {
-        self.export_within((key, memory), access.clone(), access)
+        self.export_within((key, memory), None, access)
     }
 
     /// Exports the memory of a region that was revoked again, with `access`.
@@ -69,21 +71,25 @@ impl Host {
     ) -> Result<Region, RegionError> {
         let guard = Guard::check_reexport(self, region, &access)?;
         let memory = region.memory().clone();
-        self.export_within((region.key(), memory), guard.first().clone(), access)
+        self.export_within((region.key(), memory), Some(guard.first().clone()), access)
     }
 
-    /// Exports memory with `access`; its first export had access `first`.
+    /// Exports memory with `access`; `first` is its first export, unless that is this one.
     fn export_within(
         self: &Arc<Self>,
         (key, memory): (RegionKey, SharedBytes),
-        first: Access,
+        first: Option<FirstExport>,
         access: Access,
     ) -> Result<Region, RegionError> {
         let part =
             |generation| Arc::new(Exported::new((key, generation), access.clone(), memory.clone()));
-        let generation = self.plane.lock().control.export(key, part)?;
+        let generation = match &first {
+            None => self.plane.lock().control.export(key, part)?,
+            Some(first) => self.plane.lock().control.reexport(key, first.generation, part)?,
+        };
         // A peer may be waiting for it.
         self.poll_control();
+        let first = first.unwrap_or_else(|| FirstExport { generation, access: access.clone() });
         let guard = Guard::new(self, (key, generation), first, ());
         Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, Namespace, OpError, RemoteRegion, Tag, ThreadId, Window,
+    Event, EventQueue, HostId, Lane, Namespace, OpError, RemoteRegion, Rights, Tag, ThreadId,
+    Window,
 };
 
 use crate::host::Host;
@@ -33,6 +34,12 @@ impl LocalLane {
     fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
         let ours = |window: &&Window| window.issuer() == self.host.id;
         region.window().filter(ours).ok_or(OpError::Foreign(region.key()))
+    }
+
+    /// Delivers a notification to `thread` of this host.
+    fn announce(&self, thread: u32, event: Event) {
+        self.host.untaken(self.event_queue.thread())[thread as usize].add_notification();
+        self.host.deliver(thread, self.host.local, event);
     }
 
     fn me(&self) -> ThreadId {
@@ -109,9 +116,23 @@ impl Lane for LocalLane {
         self.event_queue.check_thread(thread)?;
         self.write(to, at, from)?;
         let (key, at, len) = (to.key(), at as u64, from.len() as u64);
-        self.host.untaken(self.event_queue.thread())[thread as usize].add_notification();
-        let event = Event::Notified { from: self.me(), key, at, len, value };
-        self.host.deliver(thread, self.host.local, event);
+        self.announce(thread, Event::Notified { from: self.me(), key, at, len, value });
+        Ok(())
+    }
+
+    fn notify(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        self.window(on)?;
+        on.check(at, len, Rights::WRITE)?;
+        let (key, at, len) = (on.key(), at as u64, len as u64);
+        self.announce(thread, Event::Notified { from: self.me(), key, at, len, value });
         Ok(())
     }
 

@@ -133,6 +133,21 @@ impl Lane for TcpLane {
         Ok(())
     }
 
+    fn notify(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        let name = self.name(on)?;
+        on.check(at, len, Rights::WRITE)?;
+        self.start(|machine| machine.announce(name, at, len, thread, value));
+        Ok(())
+    }
+
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
         self.event_queue.check_peer()?;
         self.start(|machine| machine.fence(token));

@@ -1,6 +1,7 @@
 //! What arrives at a [`Machine`]: operations of the peer, which are carried out here, and answers
 //! to this side's own.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use primitive::sync::Ordering;
@@ -13,6 +14,29 @@ use crate::wire::frame::{BODY_BYTES, Header, Kind, violation};
 
 /// Regions that a connection remembers, so that most operations look nothing up.
 const RECENT: usize = 8;
+
+/// Revoked regions of which a connection remembers since when it has refused writes.
+const REFUSED: usize = 64;
+
+/// Which writes of the peer were refused: to a region that was revoked, all from the first one on. Of
+/// the regions that were revoked long ago this is forgotten.
+#[derive(Default)]
+pub(super) struct RefusedWrites(VecDeque<(Name, u64)>);
+
+impl RefusedWrites {
+    /// Write number `write`, to the region `to`, is refused.
+    fn add(&mut self, to: Name, write: u64) {
+        if self.0.iter().all(|(name, _)| *name != to) {
+            self.0.truncate(REFUSED - 1);
+            self.0.push_front((to, write));
+        }
+    }
+
+    /// Whether write number `write`, to the region `to`, was refused.
+    fn contain(&self, to: Name, write: u64) -> bool {
+        self.0.iter().any(|(name, first)| *name == to && write >= *first)
+    }
+}
 
 impl Machine {
     /// Takes the next bytes of the connection.
@@ -58,16 +82,22 @@ impl Machine {
             Kind::Notify => {
                 let to = self.own(thread)?;
                 self.inbound.notified(thread)?;
-                // If it is revoked, the write in front of this has been refused and reported.
-                let Some(region) = self.region(&header, port) else {
+                let value = u32::try_from(word).map_err(|_| violation!("the value {word}"))?;
+                let numbers = |part: &[u8]| part.try_into().map(u64::from_le_bytes);
+                let (len, write) = body.split_at(8.min(body.len()));
+                let [len, write] = [len, write].map(|part| numbers(part).unwrap_or_default());
+                let (from, key) = (self.peer, RegionKey(key));
+                let name = Name { key, generation: header.generation };
+                if let Some(region) = self.region(&header, port) {
+                    let count = usize::try_from(len).unwrap_or(usize::MAX);
+                    Permit::check(&header, count, &region, self.peer.host)?;
+                } else if write > 0 && self.refused_writes.contain(name, write)
+                    || !port.was_exported(name)
+                {
+                    // A refused write has been reported.
                     self.inbound.dropped_notification(thread);
                     return Ok(());
-                };
-                let value = u32::try_from(word).map_err(|_| violation!("the value {word}"))?;
-                let len = body.try_into().map(u64::from_le_bytes).unwrap_or_default();
-                let count = usize::try_from(len).unwrap_or(usize::MAX);
-                Permit::check(&header, count, &region, self.peer.host)?;
-                let (from, key) = (self.peer, RegionKey(key));
+                }
                 port.event(to, Event::Notified { from, key, at, len, value });
                 Ok(())
             }
@@ -142,6 +172,7 @@ impl Machine {
         port: &mut impl Port,
     ) -> Result<(), Violation> {
         let waits = matches!(header.kind, Kind::Read | Kind::Swap | Kind::Add);
+        self.writes_arrived += u64::from(header.kind == Kind::Write && header.word == 1);
         if waits {
             self.check_answers()?;
         }
@@ -150,6 +181,12 @@ impl Machine {
             // Failures of operations without a token are not all reported: a fence reports that there
             // were any.
             let is_end = header.kind != Kind::Write || header.word == 1;
+            if header.kind == Kind::Write {
+                // Its end has been counted.
+                let write = self.writes_arrived + u64::from(!is_end);
+                let Header { key, generation, .. } = header;
+                self.refused_writes.add(Name { key: RegionKey(key), generation }, write);
+            }
             if waits || is_end && self.answers.len() < ANSWER_WINDOW {
                 let revoked = Header { word: waits.into(), ..header };
                 Header { kind: Kind::Revoked, ..revoked }.encode(0, &mut self.answers);

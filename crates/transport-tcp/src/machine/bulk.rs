@@ -36,8 +36,8 @@ enum Item {
         tag: u64,
         bytes: Vec<u8>,
     },
-    /// Its header, and the length of what was written.
-    Notify(Header, u64),
+    /// Its header, and its body: the length of what was written, and the number of the write.
+    Notify(Header, [u64; 2]),
 }
 
 /// What is to be sent to one thread of the peer.
@@ -72,9 +72,9 @@ impl Stream {
                     (end < bytes.len()).then_some(end)
                 }
             },
-            Some(Item::Notify(header, len)) if may_start => {
+            Some(Item::Notify(header, body)) if may_start => {
                 self.charged += OVERHEAD;
-                header.encode_with(&len.to_le_bytes(), out);
+                header.encode_with(&body.map(u64::to_le_bytes).concat(), out);
                 None
             }
             _ => return false,
@@ -117,10 +117,10 @@ impl Outbound {
         stream.queue.push_back(Item::Payload { tag, bytes });
     }
 
-    pub(crate) fn notify(&mut self, header: Header, len: u64) {
+    pub(crate) fn notify(&mut self, header: Header, body: [u64; 2]) {
         let stream = self.stream(header.thread);
         stream.waiting.add_notification();
-        stream.queue.push_back(Item::Notify(header, len));
+        stream.queue.push_back(Item::Notify(header, body));
     }
 
     /// The peer's `thread` has taken what was charged `cost`.

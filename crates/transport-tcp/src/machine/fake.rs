@@ -32,6 +32,9 @@ impl Port for Fake {
     fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>> {
         self.regions.iter().find(|region| region.key == key).cloned()
     }
+    fn was_exported(&mut self, Name { key, generation }: Name) -> bool {
+        self.regions.iter().any(|region| region.key == key && generation <= region.generation)
+    }
     fn event(&mut self, thread: u32, event: Event) {
         self.events.push((thread, event));
     }

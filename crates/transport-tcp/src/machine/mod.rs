@@ -31,6 +31,7 @@ use primitive::SharedBytes;
 use transport_api::{Event, Namespace, RegionKey, ThreadId};
 
 use crate::export::Exported;
+use crate::machine::arrive::RefusedWrites;
 use crate::machine::bulk::{Inbound, Outbound};
 use crate::wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind};
 
@@ -44,6 +45,9 @@ const FRONT_BYTES: usize = 256 << 10;
 pub(crate) trait Port {
     /// The region that is exported under `key`, of whatever generation.
     fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>>;
+    /// Whether this is or was an export of the memory that is exported, or was exported last, under
+    /// its key.
+    fn was_exported(&mut self, name: Name) -> bool;
     /// Something for `thread` of this host.
     fn event(&mut self, thread: u32, event: Event);
     /// `thread` of this host must not sleep.
@@ -53,7 +57,7 @@ pub(crate) trait Port {
 }
 
 /// Names one export: its key, and which under that key.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) key: RegionKey,
     pub(crate) generation: u32,
@@ -112,6 +116,10 @@ pub(crate) struct Machine {
     refused: bool,
     /// The first region that refused an operation of the peer since its last fence.
     refused_peer: Option<RegionKey>,
+    /// Writes of this side, and writes of the peer that have arrived as a whole.
+    writes: u64,
+    writes_arrived: u64,
+    refused_writes: RefusedWrites,
     /// Frames that wait until less is owed, and what their answers will be.
     held: VecDeque<(Vec<u8>, Option<Asked>)>,
     requests: Vec<u8>,
@@ -138,6 +146,9 @@ impl Machine {
             owed: 0,
             refused: false,
             refused_peer: None,
+            writes: 0,
+            writes_arrived: 0,
+            refused_writes: RefusedWrites::default(),
             held: VecDeque::new(),
             requests: Vec::new(),
             answers: Vec::new(),
@@ -162,6 +173,7 @@ impl Machine {
             self.start(header, None, len, |body| from.read_words(done, body));
             done += len;
             if last {
+                self.writes += 1;
                 return;
             }
         }
@@ -203,11 +215,17 @@ impl Machine {
         self.start(Header::new(Kind::Fence), Some(Asked::Fence { token }), 0, |_| ());
     }
 
-    /// Tells `thread` of the peer that `len` bytes were written to `at`, behind every write so far.
+    /// Tells `thread` of the peer that the last write has written `len` bytes to `at`, unless the peer
+    /// refuses that write.
     pub(crate) fn notify(&mut self, name: Name, at: usize, len: usize, thread: u32, value: u32) {
-        let (thread, word) = (thread as u16, value.into());
-        let header = Header { thread, word, ..on(Kind::Notify, name, at) };
-        self.outbound.notify(header, len as u64);
+        let header = notification(name, at, (thread, value));
+        self.outbound.notify(header, [len as u64, self.writes]);
+    }
+
+    /// Tells `thread` of the peer that `len` bytes at `at` were changed, behind everything so far.
+    pub(crate) fn announce(&mut self, name: Name, at: usize, len: usize, thread: u32, value: u32) {
+        let header = notification(name, at, (thread, value));
+        self.outbound.notify(header, [len as u64, 0]);
     }
 
     pub(crate) fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
@@ -334,6 +352,11 @@ impl Machine {
 /// no word is carried out in two parts.
 fn whole_words(at: usize) -> usize {
     BODY_BYTES - at % 8
+}
+
+/// The header of a notification of `thread` with `value`.
+fn notification(name: Name, at: usize, (thread, value): (u32, u32)) -> Header {
+    Header { thread: thread as u16, word: value.into(), ..on(Kind::Notify, name, at) }
 }
 
 /// The header of an operation on byte `at` of a region.

@@ -309,7 +309,7 @@ fn a_notification_is_refused_where_the_write_before_it_would_be() {
     let notify = |name: Name, at: u64, len: u64| {
         let (mut end, mut bytes) = (End::new(0), Vec::new());
         let header = Header { word: 7, at, ..on(Kind::Notify, name, 0) };
-        header.encode_with(&len.to_le_bytes(), &mut bytes);
+        header.encode_with(&[len, 0].map(u64::to_le_bytes).concat(), &mut bytes);
         let fed = end.feed(&bytes);
         (fed.is_ok(), end.fake.events.len())
     };
@@ -319,7 +319,44 @@ fn a_notification_is_refused_where_the_write_before_it_would_be() {
         assert_eq!(notify(ALL, at, len), (false, 0), "{len} bytes at {at}");
     }
     assert_eq!(notify(READABLE, 0, 8), (false, 0), "it may not write there");
-    assert_eq!(notify(REVOKED, 0, u64::MAX), (true, 0), "as its write, it is dropped");
+    let later = Name { generation: ALL.generation + 1, ..ALL };
+    assert_eq!(notify(later, 0, 8), (true, 0), "there never was such a region");
+}
+
+/// Whatever happens to the region between the two.
+#[test]
+fn a_notification_arrives_if_and_only_if_its_write_does() {
+    let values = |end: &mut End| -> Vec<u32> {
+        let value = |(_, event)| match event {
+            Event::Notified { value, .. } => value,
+            other => panic!("{other:?} is no notification"),
+        };
+        end.fake.events.drain(..).map(value).collect()
+    };
+    let (mut a, mut b) = (End::new(1), End::new(0));
+    let word = SharedBytes::heap(8);
+    let write = |end: &mut End, name, value| {
+        end.machine.write(name, 0, &word);
+        end.machine.notify(name, 0, 8, 0, value);
+    };
+    write(&mut a, ALL, 1);
+    // The notification is behind the write, and arrives after the revocation.
+    let frame = a.machine.outgoing().len();
+    a.send(&mut b, frame - 8).expect("no violation");
+    assert!(values(&mut b).is_empty());
+    b.fake.regions[0].revoke();
+    b.machine.forget(ALL.key);
+    write(&mut a, ALL, 2);
+    a.machine.announce(ALL, 0, 8, 0, 3);
+    write(&mut a, REVOKED, 4);
+    write(&mut a, ALL, 5);
+    a.machine.announce(REVOKED, 0, 8, 0, 6);
+    exchange(&mut a, &mut b, &[usize::MAX]);
+    assert_eq!(values(&mut b), [1, 3, 6]);
+    // Those that were dropped cost the stream nothing.
+    (0..3).for_each(|_| b.machine.taken(0, bulk::cost_of(0)));
+    exchange(&mut a, &mut b, &[usize::MAX]);
+    a.machine.outbound.granted(0, 1).expect_err("everything was granted");
 }
 
 #[test]

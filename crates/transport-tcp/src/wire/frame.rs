@@ -46,7 +46,8 @@ pub(crate) enum Kind {
     Revoked,
     /// `thread` must not sleep through what came before.
     Wake,
-    /// A notification for `thread`; its body is how many bytes were written.
+    /// A notification for `thread`; its body is how many bytes were written, and which write of the
+    /// connection did so, counted from one: zero if no write did.
     Notify,
     /// A bulk payload of `word` bytes for `thread` begins; its tag is `key`.
     BulkStart,
@@ -78,7 +79,8 @@ impl Kind {
         match self {
             Kind::Write | Kind::Data => (0, BODY_BYTES),
             Kind::BulkData => (1, BODY_BYTES),
-            Kind::Swap | Kind::Notify => (8, 8),
+            Kind::Swap => (8, 8),
+            Kind::Notify => (16, 16),
             Kind::Control => (1, transport_control::MESSAGE_BYTES),
             _ => (0, 0),
         }

@@ -98,6 +98,17 @@ impl Lane for Bare {
         unreachable!("a link never notifies")
     }
 
+    fn notify(
+        &mut self,
+        _: &RemoteRegion,
+        _: usize,
+        _: usize,
+        _: u32,
+        _: u32,
+    ) -> Result<(), OpError> {
+        unreachable!("a link never notifies")
+    }
+
     fn fence(&mut self, _: u64) -> Result<(), OpError> {
         unreachable!("a link needs no fence")
     }
