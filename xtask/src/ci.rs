@@ -1,8 +1,10 @@
 //! `cargo xtask ci`: all gates in order, timed, stopping at the first that fails. `.ci/run`
-//! installs what they need and starts this.
+//! installs what they need and starts this. What later gates need is built meanwhile
+//! (`ahead.rs`).
 
 use anyhow::{Context, Result};
 
+use crate::ahead::Ahead;
 use crate::step::Step;
 use crate::times::Times;
 use crate::workspace::Workspace;
@@ -20,7 +22,7 @@ const GATES: &[(&str, &str)] = &[
     ),
     ("loom models", "xtask loom"),
     ("hot path, instruction by instruction", "xtask hotpath"),
-    ("fuzz targets, on a nightly compiler", "xtask fuzz --seconds 60"),
+    ("fuzz targets, on a nightly compiler", "xtask fuzz --seconds 40"),
     ("README's main command", "xtask demo"),
     ("killed processes", "xtask chaos --rounds 10"),
     ("rack of namespaces: kills, a stop, an unplugged cable", "xtask netns test"),
@@ -32,6 +34,7 @@ const GATES: &[(&str, &str)] = &[
 /// Runs the gates.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut times = Times::new();
+    let _ahead = Ahead::start(workspace).context("cannot build ahead")?;
     for (number, (name, arguments)) in GATES.iter().enumerate() {
         println!("\n==> gate {} of {}: {name}: cargo {arguments}", number + 1, GATES.len());
         let result = times.of(*name, || Step::cargo(&workspace.root, arguments).run());

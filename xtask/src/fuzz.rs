@@ -3,7 +3,7 @@
 //! New inputs go to the build folder, not to the corpus. An input that breaks a target is kept in
 //! `fuzz/artifacts`, and the output has the command that runs it again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -36,17 +36,11 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
         Step::program(&folder, "rustup", "run nightly cargo fuzz --version").works(),
         "cargo-fuzz is missing: cargo install cargo-fuzz --locked"
     );
-    let build = workspace.target().join("fuzz");
-    let cargo_fuzz = |arguments: &str| {
-        let arguments = format!("run nightly cargo fuzz {arguments}");
-        // A folder of its own, as for every other compiler.
-        Step::program(&folder, "rustup", &arguments).env("CARGO_TARGET_DIR", &build)
-    };
-    cargo_fuzz("build").within(BUILD_TIMEOUT).run()?;
+    build(workspace)?;
     let fuzz = |target: &String| {
-        let found = build.join("found").join(target);
+        let found = build_folder(workspace).join("found").join(target);
         fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
-        let step = cargo_fuzz(&format!("run {target}"))
+        let step = cargo_fuzz(workspace, &format!("run {target}"))?
             .arg(&found)
             .arg(corpus(&folder, target))
             .arg("--")
@@ -66,6 +60,22 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
     Ok(())
 }
 
+/// Builds every target.
+pub(crate) fn build(workspace: &Workspace) -> Result<()> {
+    cargo_fuzz(workspace, "build")?.within(BUILD_TIMEOUT).run()
+}
+
+/// A folder of its own, as for every other compiler.
+fn build_folder(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("fuzz")
+}
+
+fn cargo_fuzz(workspace: &Workspace, arguments: &str) -> Result<Step> {
+    let arguments = format!("run nightly cargo fuzz {arguments}");
+    let step = Step::program(&workspace.own_workspace("fuzz")?, "rustup", &arguments);
+    Ok(step.env("CARGO_TARGET_DIR", build_folder(workspace)))
+}
+
 /// Calls `work` for all items in parallel; returns the results in their order.
 fn in_parallel<T: Sync, R: Send>(
     items: &[T],
@@ -78,7 +88,7 @@ fn in_parallel<T: Sync, R: Send>(
     })
 }
 
-fn corpus(folder: &Path, target: &str) -> std::path::PathBuf {
+fn corpus(folder: &Path, target: &str) -> PathBuf {
     folder.join("corpus").join(target)
 }
 

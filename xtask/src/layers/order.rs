@@ -85,7 +85,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/segment/src/engine",
         &[
-            &["windows"],
+            &["flow_control"],
             &["engine"],
             &["arrivals", "notifying", "transfer"],
             &["attach"],
@@ -263,6 +263,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["aarch64", "ledger", "netns", "rack_deploy", "rdma_vm"],
             &["deploy_test", "slurm"],
             &["bench", "rdma_test"],
+            &["ahead"],
             &["ci"],
         ],
     ),
