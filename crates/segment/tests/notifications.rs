@@ -69,6 +69,33 @@ fn a_thread_that_is_not_attached_waits() {
     });
 }
 
+/// Past the queue, if a look at the same segment brings it; through the queue, if a look at another one
+/// does, or if several come at once. They keep their order.
+#[test]
+fn the_thread_that_they_arrive_at_takes_them_as_it_looks() {
+    on_each(2, 1, |hosts| {
+        thread::scope(|scope| {
+            scope.spawn(|| write_from(&hosts[1], "notified", NOTES));
+            let _attached = hosts[0].segments.attach(0).expect("attached");
+            let (segment, other) = (export(&hosts[0], "notified"), export(&hosts[0], "other"));
+            let (notifications, others) = (segment.notifications(), other.notifications());
+            let next = |from: &Notifications| from.try_next().expect("a segment");
+            for number in 1..=NOTES {
+                let notification = loop {
+                    if let Some(notification) = next(&notifications) {
+                        break notification;
+                    }
+                    if number % 3 == 0 {
+                        assert_eq!(next(&others), None);
+                    }
+                };
+                check(&segment, number, notification);
+            }
+            assert_eq!(next(&notifications), None);
+        });
+    });
+}
+
 #[test]
 fn an_attached_thread_waits_while_another_one_polls() {
     on_each(2, 2, |hosts| {

@@ -17,8 +17,10 @@
 //!    [`PollTracker`]: which threads poll, so that the service thread does it for the others. For
 //!    backends in which one thread may read what is for another. [`Waiting`]: what a lane holds back.
 //! 7. [`Cell`]: memory that two threads hand back and forth, made from two regions.
-//! 8. [`portable`]: how errors travel, which delegated closures return.
-//! 9. `conformance`: the suite that every backend passes, instantiated by one macro.
+//! 8. [`NoticeSender`], [`NoticeReceiver`]: short messages through shared memory, which arrive with one
+//!    cache line.
+//! 9. [`portable`]: how errors travel, which delegated closures return.
+//! 10. `conformance`: the suite that every backend passes, instantiated by one macro.
 
 #![forbid(unsafe_code)]
 

@@ -26,6 +26,9 @@ use crate::control::host::Host;
 use crate::memory::host_memory::HostMemory;
 use crate::memory::ring::{Arrival, Frame, Notice, Place, Receiver, Sender};
 
+#[cfg(test)]
+mod tests;
+
 /// A thread of the peer whose notice slots each poll looks at.
 struct Polled {
     thread: u32,
@@ -457,61 +460,5 @@ impl Lane for ShmLane {
             }
         }
         any
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use primitive::sync::Ordering;
-    use transport_api::Transport;
-
-    use super::*;
-    use crate::ShmTransport;
-
-    fn end(lane: &mut dyn Lane) -> PeerEvent {
-        let start = std::time::Instant::now();
-        let mut end = None;
-        while end.is_none() {
-            lane.poll(&mut |event| {
-                if let Event::Peer(event) = event {
-                    end = Some(event);
-                }
-            });
-            assert!(start.elapsed().as_secs() < 20, "the end goes unnoticed");
-        }
-        end.expect("an end")
-    }
-
-    #[test]
-    fn a_request_after_the_end_keeps_no_thread_awake() {
-        let rack = ShmTransport::in_process(2, 1).expect("a rack");
-        let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
-        rack[1].sever();
-        assert!(matches!(end(&mut *lane), PeerEvent::Lost(HostId(1), _)));
-        // As the thread that notes the end does for all threads, perhaps only now.
-        let host = rack[0].host();
-        host.own().ask(0, HostId(1));
-        assert!(!host.has_events(0));
-    }
-
-    #[test]
-    fn a_peer_that_breaks_a_ring_is_lost_to_all_and_learns_it() {
-        let rack = ShmTransport::in_process(2, 2).expect("a rack");
-        let mut lanes = [0, 1].map(|thread| rack[0].lane(thread, HostId(1)).expect("a lane"));
-        let mut back = rack[1].lane(0, HostId(0)).expect("a lane");
-        let host = rack[1].host();
-        let ring = host.layout.ring(0, HostId(1), 1);
-        host.memory_of(HostId(0)).memory().store(ring, 8 << 40, Ordering::Release);
-        host.memory_of(HostId(0)).ask(0, HostId(1));
-        for lane in &mut lanes {
-            let lost = end(&mut **lane);
-            assert!(
-                matches!(lost, PeerEvent::Lost(HostId(1), LossReason::Protocol(_))),
-                "{lost:?}"
-            );
-            assert!(lane.bulk(0, Tag(0), Vec::new()).is_err());
-        }
-        let lost = end(&mut *back);
-        assert!(matches!(lost, PeerEvent::Lost(HostId(0), LossReason::Connection(_))), "{lost:?}");
     }
 }

@@ -103,6 +103,41 @@ proptest! {
         prop_assert_eq!(arrived, expected);
     }
 
+    /// However they are taken: by a poll of the slots alone, or by a look at everything.
+    #[test]
+    fn notifications_arrive_in_order_out_of_slots_and_ring(
+        turns in proptest::collection::vec((any::<bool>(), 0u32..200), 1..60),
+    ) {
+        let (mut sender, mut receiver, _) = ring(1 << 12);
+        let (mut sent, mut taken) = (0, 0);
+        let mut check = |arrival| match arrival {
+            Arrival::Notify(arrived) => {
+                assert_eq!(arrived, notice(taken));
+                taken += 1;
+            }
+            Arrival::Bulk { .. } => panic!("no payload was sent"),
+        };
+        for (send, count) in turns.into_iter().chain((0..1000).map(|n| (false, n))) {
+            if send {
+                for _ in 0..count {
+                    if !sender.notify(notice(sent)).expect("a valid ring") {
+                        sender.push(Frame::Notify(notice(sent)), Vec::new());
+                        sender.advance().expect("a valid ring");
+                    }
+                    sent += 1;
+                }
+            } else if count % 2 == 0 {
+                receiver.take_slots(&mut check).expect("a valid ring");
+            } else {
+                receiver.advance(&mut check).expect("a valid ring");
+                sender.advance().expect("a valid ring");
+            }
+        }
+        prop_assert_eq!(taken, sent);
+        // With nothing in the ring, slots are used again.
+        prop_assert_eq!(sender.notify(notice(sent)), Ok(true));
+    }
+
     #[test]
     fn an_invalid_ring_is_an_error_and_never_a_panic(
         tail in prop_oneof![0u64..20, any::<u64>()],
@@ -114,11 +149,18 @@ proptest! {
         memory.store(HEAD, head, Ordering::Relaxed);
         for (n, word) in words.into_iter().enumerate() {
             memory.store(RING_HEADER + n * 8, word, Ordering::Relaxed);
+            // The first slots in use, with the numbers that are expected, or `taken` and others.
+            let number = (n as u64 / 4 + 1) << 32;
+            let at = SLOTS + if n < 8 { 256 + 32 + n * 8 } else { n * 8 };
+            memory.store(at, if n % 4 == 3 { number | word >> 32 } else { word }, Ordering::Relaxed);
+            memory.store(NOTICED, word, Ordering::Relaxed);
         }
         for _ in 0..4 {
             let _ = receiver.advance(&mut |_| ());
             sender.push(Frame::Bulk { tag: 0, len: 10 }, vec![0; 10]);
+            sender.push(Frame::Notify(notice(0)), Vec::new());
             let _ = sender.advance();
+            let _ = sender.notify(notice(1));
         }
     }
 }

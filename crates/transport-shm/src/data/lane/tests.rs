@@ -1,0 +1,139 @@
+//! Lanes whose ends, slots and rings are in states that racks reach by chance only.
+
+use primitive::sync::Ordering;
+use transport_api::Transport;
+
+use super::*;
+use crate::ShmTransport;
+
+fn end(lane: &mut dyn Lane) -> PeerEvent {
+    let start = std::time::Instant::now();
+    let mut end = None;
+    while end.is_none() {
+        lane.poll(&mut |event| {
+            if let Event::Peer(event) = event {
+                end = Some(event);
+            }
+        });
+        assert!(start.elapsed().as_secs() < 20, "the end goes unnoticed");
+    }
+    end.expect("an end")
+}
+
+#[test]
+fn a_request_after_the_end_keeps_no_thread_awake() {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
+    rack[1].sever();
+    assert!(matches!(end(&mut *lane), PeerEvent::Lost(HostId(1), _)));
+    // As the thread that notes the end does for all threads, perhaps only now.
+    let host = rack[0].host();
+    host.own().ask(0, HostId(1));
+    assert!(!host.has_events(0));
+}
+
+fn lane(rack: &[Arc<ShmTransport>], host: usize, thread: u32) -> ShmLane {
+    let queues = &rack[host].host().event_queues;
+    let event_queue = queues.open(thread, HostId(1 - host as u32)).expect("a lane");
+    ShmLane::new(rack[host].host().clone(), event_queue)
+}
+
+fn notice(n: u32) -> Notice {
+    Notice { key: transport_api::RegionKey(7), at: 8, len: 16, value: n }
+}
+
+/// The sending threads and the values of the notifications that a poll reports.
+fn notified(lane: &mut ShmLane) -> Vec<(u32, u32)> {
+    let mut all = Vec::new();
+    lane.poll(&mut |event| match event {
+        Event::Notified { from, value, .. } => all.push((from.thread, value)),
+        other => panic!("{other:?}"),
+    });
+    all
+}
+
+#[test]
+fn a_polled_slot_asks_for_no_attention_and_is_not_slept_over() {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
+    let host = rack[1].host().clone();
+    writer.notify(0, notice(1));
+    assert!(host.own().asked(0, HostId(0)) && host.has_events(0));
+    assert_eq!(notified(&mut owner), [(0, 1)]);
+    for n in 2..200 {
+        assert!(!host.has_events(0));
+        writer.notify(0, notice(n));
+        assert!(!host.own().asked(0, HostId(0)) && host.has_events(0));
+        if n % 3 == 0 {
+            // Another look takes it, too.
+            host.own().ask(0, HostId(0));
+        }
+        assert_eq!(notified(&mut owner), [(0, n)]);
+    }
+    drop(owner);
+    writer.notify(0, notice(200));
+    assert!(!host.has_events(0), "a lane that is gone keeps no thread awake");
+}
+
+#[test]
+fn senders_beyond_those_that_are_polled_are_heard_and_replace_idle_ones() {
+    const WRITERS: u32 = 20;
+    let rack = ShmTransport::in_process(2, WRITERS).expect("a rack");
+    let mut writers: Vec<_> = (0..WRITERS).map(|thread| lane(&rack, 0, thread)).collect();
+    let mut owner = lane(&rack, 1, 0);
+    for n in 0..3 {
+        for (thread, writer) in (0..).zip(&mut writers) {
+            writer.notify(0, notice(n));
+            assert_eq!(notified(&mut owner), [(thread, n)]);
+        }
+    }
+    assert_eq!(owner.polled.len(), 16);
+    let last = WRITERS - 1;
+    for n in 3..60 {
+        writers[last as usize].notify(0, notice(n));
+        assert_eq!(notified(&mut owner), [(last, n)]);
+    }
+    assert!(owner.polled.iter().any(|polled| polled.thread == last), "others are idle");
+    for (thread, writer) in (0..).zip(&mut writers) {
+        writer.notify(0, notice(60));
+        assert_eq!(notified(&mut owner), [(thread, 60)]);
+    }
+    // The last look at a slot that is polled no more.
+    assert_eq!(notified(&mut owner), []);
+    assert!(!rack[1].host().has_events(0));
+}
+
+#[test]
+fn a_peer_that_breaks_a_polled_slot_is_lost() {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
+    writer.notify(0, notice(1));
+    assert_eq!(notified(&mut owner), [(0, 1)]);
+    let host = rack[1].host();
+    let slots = host.layout.ring(0, HostId(0), 0) + crate::memory::ring::SLOTS;
+    // The second slot: words that are no notification, with the number that is expected.
+    let second = slots + 256 + 2 * 32;
+    host.own().memory().store(second, 99, Ordering::Relaxed);
+    host.own().memory().store(second + 24, 2 << 32, Ordering::Release);
+    let lost = end(&mut owner);
+    assert!(matches!(lost, PeerEvent::Lost(HostId(0), LossReason::Protocol(_))), "{lost:?}");
+    assert!(!host.has_events(0));
+}
+
+#[test]
+fn a_peer_that_breaks_a_ring_is_lost_to_all_and_is_told() {
+    let rack = ShmTransport::in_process(2, 2).expect("a rack");
+    let mut lanes = [0, 1].map(|thread| rack[0].lane(thread, HostId(1)).expect("a lane"));
+    let mut back = rack[1].lane(0, HostId(0)).expect("a lane");
+    let host = rack[1].host();
+    let ring = host.layout.ring(0, HostId(1), 1);
+    host.memory_of(HostId(0)).memory().store(ring, 8 << 40, Ordering::Release);
+    host.memory_of(HostId(0)).ask(0, HostId(1));
+    for lane in &mut lanes {
+        let lost = end(&mut **lane);
+        assert!(matches!(lost, PeerEvent::Lost(HostId(1), LossReason::Protocol(_))), "{lost:?}");
+        assert!(lane.bulk(0, Tag(0), Vec::new()).is_err());
+    }
+    let lost = end(&mut *back);
+    assert!(matches!(lost, PeerEvent::Lost(HostId(0), LossReason::Connection(_))), "{lost:?}");
+}
