@@ -21,6 +21,9 @@ pub struct Words<'a> {
     _memory: PhantomData<&'a SharedBytes>,
     #[cfg(loom)]
     memory: &'a SharedBytes,
+    /// The first word and the number of words.
+    #[cfg(loom)]
+    part: (usize, usize),
 }
 
 impl Words<'_> {
@@ -30,7 +33,7 @@ impl Words<'_> {
         #[cfg(not(loom))]
         return self.count;
         #[cfg(loom)]
-        return self.memory.len() / 8;
+        return self.part.1;
     }
 
     /// Whether there are none.
@@ -64,7 +67,7 @@ impl<'a> Words<'a> {
         #[cfg(not(loom))]
         return Words { base: memory.base, count: memory.count, _memory: PhantomData };
         #[cfg(loom)]
-        return Words { memory };
+        return Words { memory, part: (0, memory.len() / 8) };
     }
 
     /// The `count` words from `start` on. If `count` is a constant, accesses to them need no
@@ -72,15 +75,20 @@ impl<'a> Words<'a> {
     ///
     /// # Panics
     /// If they are not inside.
-    #[cfg(not(loom))]
     #[inline(always)]
     pub fn part(self, start: usize, count: usize) -> Words<'a> {
-        if count > self.count || start > self.count - count {
-            outside(start.saturating_mul(8), count.saturating_mul(8), self.count * 8)
+        let len = self.len();
+        if count > len || start > len - count {
+            outside(start.saturating_mul(8), count.saturating_mul(8), len * 8)
         }
-        // SAFETY: inside the run, or right behind its end.
-        let base = unsafe { self.base.cast::<u64>().add(start) }.cast();
-        Words { base, count, _memory: PhantomData }
+        #[cfg(not(loom))]
+        {
+            // SAFETY: inside the run, or right behind its end.
+            let base = unsafe { self.base.cast::<u64>().add(start) }.cast();
+            Words { base, count, _memory: PhantomData }
+        }
+        #[cfg(loom)]
+        Words { memory: self.memory, part: (self.part.0 + start, count) }
     }
 
     #[cfg(not(loom))]
@@ -96,7 +104,11 @@ impl<'a> Words<'a> {
 
     #[cfg(loom)]
     fn word(self, index: usize) -> &'a AtomicU64 {
-        self.memory.word(index * 8)
+        let (start, count) = self.part;
+        if index >= count {
+            outside(index.saturating_mul(8), 8, count * 8)
+        }
+        self.memory.word((start + index) * 8)
     }
 }
 
@@ -208,6 +220,23 @@ impl WordWriter {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_has_its_own_words_only() {
+        let panics = |access: &dyn Fn() -> u64| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(access)).is_err()
+        };
+        let memory = SharedBytes::heap(64);
+        let part = memory.words().part(2, 3).part(1, 2);
+        part.store(1, 7, Ordering::Relaxed);
+        assert_eq!(memory.words().load(4, Ordering::Relaxed), 7);
+        assert_eq!((part.len(), memory.words().part(8, 0).len()), (2, 0));
+        for (start, count) in [(0, 3), (2, 1), (3, 0), (usize::MAX, 2), (1, usize::MAX)] {
+            let len = || memory.words().part(3, 2).part(start, count).len() as u64;
+            assert!(panics(&len), "{count} words from {start}");
+        }
+        assert!(panics(&|| memory.words().part(3, 2).load(2, Ordering::Relaxed)));
+    }
 
     #[test]
     fn a_writer_may_stand_behind_the_last_word() {

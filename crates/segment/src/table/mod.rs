@@ -34,12 +34,10 @@ mod table;
 mod tests;
 
 pub use self::entry::{ENTRY_BYTES, Entry, Malformed, Notify, Published, Slot};
-#[cfg(not(loom))]
 pub(crate) use self::entry::{ENTRY_WORDS, is_intact};
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub(crate) use self::entry::{EntryWords, sealed};
 pub use self::home::REGISTRY_BYTES;
-#[cfg(not(loom))]
 pub(crate) use self::home::SLOTS;
 pub use self::home::home_slot;
 #[cfg(all(any(test, fuzzing), not(loom)))]

@@ -121,7 +121,7 @@ fn a_peer_that_breaks_a_polled_slot_is_lost() {
 }
 
 #[test]
-fn a_peer_that_breaks_a_ring_is_lost_to_all_and_is_told() {
+fn a_peer_that_breaks_a_ring_is_lost_to_all_and_learns_it() {
     let rack = ShmTransport::in_process(2, 2).expect("a rack");
     let mut lanes = [0, 1].map(|thread| rack[0].lane(thread, HostId(1)).expect("a lane"));
     let mut back = rack[1].lane(0, HostId(0)).expect("a lane");
