@@ -116,7 +116,9 @@ fn carry(from: &mut Connection<Fake>, to: &mut Connection<Fake>) -> Vec<Incident
     let mut incidents = Vec::new();
     while let Some(Work { id, verb, local, is_signalled, .. }) = from.qp.posted.pop_front() {
         match verb {
-            Verb::Write(Some(word)) => incidents.extend(receive_immediate(to, word)),
+            Verb::Write(Some(word)) | Verb::Immediate(word) => {
+                incidents.extend(receive_immediate(to, word))
+            }
             Verb::Send => {
                 let mut bytes = [0; RECORD];
                 from.staging.read_into(local.at, &mut bytes);

@@ -122,7 +122,7 @@ fn immediate_data_goes_with_the_last_write() {
     queue.send_immediate(7, &device.staging);
     queue.send_immediate(8, &device.staging);
     let verbs: Vec<_> = queue.chain().iter().map(|work| work.verb).collect();
-    assert_eq!(verbs, [Verb::Write(Some(7)), Verb::Write(Some(8))]);
+    assert_eq!(verbs, [Verb::Write(Some(7)), Verb::Immediate(8)]);
     assert_eq!(queue.chain()[1].local.len, 0, "a message of its own");
 }
 
