@@ -342,7 +342,7 @@ impl SendQueue {
         while let Some(deferred) = self.deferred.pop_front() {
             let Deferred { verb, to, bytes, len, destination } = deferred;
             if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
-                let error = OpError::Revoked(remote.region);
+                let error = remote.refusal();
                 self.refused.get_or_insert_with(|| error.clone());
                 self.fetches.1 += u64::from(destination.is_some());
                 let token = destination.as_ref().map(Destination::token);

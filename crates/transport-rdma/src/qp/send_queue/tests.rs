@@ -59,7 +59,7 @@ impl Device {
 }
 
 fn remote() -> Arc<RemoteMemory> {
-    Arc::new(RemoteMemory::new(RegionKey(1), 0, 0))
+    Arc::new(RemoteMemory::new((RegionKey(1), 2), 0, 0))
 }
 
 fn write(queue: &mut SendQueue, device: &Device, at: usize, bytes: &[u8]) {
@@ -137,7 +137,7 @@ fn a_deferred_request_fails_with_its_region() {
     device.post(&mut queue);
     let mut events = Vec::new();
     device.work(&mut queue, DEPTH, &mut |event| events.push(event));
-    let error = OpError::Revoked(RegionKey(1));
+    let error = OpError::Revoked { key: RegionKey(1), generation: 2 };
     assert!(
         matches!(&events[..], [Event::Failed { token: Some(5), error: e }] if *e == error),
         "{events:?}"
@@ -181,7 +181,7 @@ fn a_fence_reports_a_refusal_once() {
         device.post(&mut queue);
         device.work(&mut queue, DEPTH, &mut |event| events.push(event));
     }
-    let error = OpError::Revoked(RegionKey(1));
+    let error = OpError::Revoked { key: RegionKey(1), generation: 2 };
     let [
         Event::Failed { token: None, error: first },
         Event::Failed { token: Some(5), error: second },
