@@ -326,7 +326,7 @@ fn arrivals_go_to_the_owner_of_their_name_space() {
     let key = RegionKey::new(Namespace::BARE, 4);
     let (at, len, value) = (8, 16, 5);
     thread.report(1, Event::Notified { from: from(1), key, at, len, value });
-    let error = OpError::Revoked(RegionKey::new(Namespace::DELEGATION, 2));
+    let error = OpError::Revoked { key: RegionKey::new(Namespace::DELEGATION, 2), generation: 0 };
     thread.report(1, Event::Failed { token: None, error: error.clone() });
     thread.round();
     assert_eq!(*bare.bulk.borrow(), [(tags[0], 3)]);

@@ -26,6 +26,11 @@ impl fmt::Display for Label {
     }
 }
 
+/// A generation as errors name it behind a segment.
+fn of_generation(generation: Option<u32>) -> String {
+    generation.map(|number| format!(" (generation {number})")).unwrap_or_default()
+}
+
 /// Why an operation on a segment, or on a name, failed.
 ///
 /// A delegated closure may return it: it travels with everything that its message and its causes say.
@@ -181,8 +186,13 @@ pub enum SegmentError {
     },
     /// The owner has revoked the segment since it was opened, or its access has been changing for
     /// longer than an operation waits.
-    #[error("{0} was revoked by its owner; open it again")]
-    Revoked(Label),
+    #[error("{segment}{} was revoked by its owner; open it again", of_generation(*generation))]
+    Revoked {
+        /// The segment.
+        segment: Label,
+        /// The generation of the export that was opened, if it is known.
+        generation: Option<u32>,
+    },
     /// A write or a notification inside a callback would have to wait, because too much is in
     /// flight. Nothing was done.
     #[error(
@@ -293,7 +303,7 @@ impl SegmentError {
                 Self::OutOfBounds { segment, at, count, len }
             }
             OpError::Rights { has, needs, .. } => Self::Rights { segment, has, needs },
-            OpError::Revoked(_) => Self::Revoked(segment),
+            OpError::Revoked { .. } => Self::Revoked { segment, generation: None },
             OpError::Misaligned(at) => Self::Misaligned { segment, at, align: 8 },
             OpError::PeerLost(host, reason) => Self::PeerLost(host, reason),
             source => Self::Refused { segment, source },

@@ -62,7 +62,7 @@ fn one_host_writes_and_another_reads() {
             while prices.write(0, &[1]).is_ok() {
                 _attached.poll();
             }
-            assert!(matches!(prices.write(0, &[1]), Err(SegmentError::Revoked(_))));
+            assert!(matches!(prices.write(0, &[1]), Err(SegmentError::Revoked { .. })));
         });
     });
 }

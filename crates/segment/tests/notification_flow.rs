@@ -159,7 +159,7 @@ fn ends_with(rack: fn(u32, u32) -> Vec<Host>, end: fn(&Host, gossamer_segment::S
         assert_eq!(most(&faults), LIMIT);
         match error {
             SegmentError::PeerLost(..) => "lost".into(),
-            SegmentError::Revoked(_) => "revoked".into(),
+            SegmentError::Revoked { .. } => "revoked".into(),
             other => panic!("{other}"),
         }
     })
@@ -270,7 +270,7 @@ fn a_writer_that_waits_has_written_nothing_that_could_be_refused() {
             let ended = notified.write_block_notify(0, &[8; 64]);
             let fenced = notified.fence();
             drop(ends);
-            assert!(matches!(ended, Err(SegmentError::Revoked(_))), "{ended:?}");
+            assert!(matches!(ended, Err(SegmentError::Revoked { .. })), "{ended:?}");
             fenced.expect("no write of the program was refused");
         });
     });

@@ -189,8 +189,13 @@ pub enum OpError {
         needs: Rights,
     },
     /// The owner has withdrawn the region since it was imported.
-    #[error("region {0:?} was revoked by its owner; import it again")]
-    Revoked(RegionKey),
+    #[error("generation {generation} of region {key:?} was revoked by its owner; import it again")]
+    Revoked {
+        /// The region.
+        key: RegionKey,
+        /// Its generation when it was imported.
+        generation: u32,
+    },
     /// A word operation at an address that is not a multiple of eight.
     #[error("byte {0} of a word operation is not a multiple of 8")]
     Misaligned(usize),
@@ -223,7 +228,7 @@ impl OpError {
         match self {
             Self::OutOfBounds { key, .. }
             | Self::Rights { key, .. }
-            | Self::Revoked(key)
+            | Self::Revoked { key, .. }
             | Self::NotQuiet { key, .. }
             | Self::Foreign(key) => Some(*key),
             Self::Misaligned(_)

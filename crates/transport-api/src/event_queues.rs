@@ -321,7 +321,7 @@ mod tests {
     fn failures_without_a_token_are_bounded() {
         let all = EventQueues::new(HostId(0), 2, 1);
         let mut event_queue = all.open(0, PEER).expect("a lane");
-        let error = || OpError::Revoked(RegionKey(1));
+        let error = || OpError::Revoked { key: RegionKey(1), generation: 0 };
         for _ in 0..2 * REPORTS {
             all.deliver(0, PEER, Event::Failed { token: None, error: error() });
         }

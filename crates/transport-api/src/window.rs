@@ -277,10 +277,10 @@ impl Window {
     #[cold]
     #[inline(never)]
     fn refusal(&self, at: usize, count: usize, needs: Rights) -> OpError {
-        let Self { key, rights, ref memory, .. } = *self;
+        let Self { key, rights, generation, ref memory, .. } = *self;
         let refused = || OpError::check(key, (rights, memory.len()), (at, count, needs)).err();
         let refused = if self.is_live() { refused() } else { None };
-        refused.unwrap_or(OpError::Revoked(key))
+        refused.unwrap_or(OpError::Revoked { key, generation })
     }
 }
 
@@ -340,7 +340,10 @@ mod tests {
                 assert!(matches!(refused, Err(OpError::OutOfBounds { len: 64, .. })), "{at}");
             }
             live.store(0, 0, Ordering::Relaxed);
-            assert_eq!(operation(&window, 0), Err(OpError::Revoked(RegionKey(3))));
+            assert_eq!(
+                operation(&window, 0),
+                Err(OpError::Revoked { key: RegionKey(3), generation: 0 })
+            );
         }
     }
 

@@ -244,5 +244,5 @@ fn bytes(of: &Segment) -> Vec<u8> {
 
 /// Whether an operation was refused because the segment `name` was revoked.
 fn is_revoked<T>(result: &Result<T, SegmentError>, name: &str) -> bool {
-    matches!(result, Err(SegmentError::Revoked(label)) if label.name.as_str() == name)
+    matches!(result, Err(SegmentError::Revoked { segment, .. }) if segment.name.as_str() == name)
 }

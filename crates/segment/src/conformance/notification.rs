@@ -362,10 +362,10 @@ pub fn waiting_ends_with_the_segment(make: Make) {
                     drop(segment);
                 }
                 let ended = waiting.join().expect("no panic");
-                assert!(matches!(ended, Err(SegmentError::Revoked(_))), "{ended:?}");
+                assert!(matches!(ended, Err(SegmentError::Revoked { .. })), "{ended:?}");
             });
             let after = notifications.try_next();
-            assert!(matches!(after, Err(SegmentError::Revoked(_))), "{after:?}");
+            assert!(matches!(after, Err(SegmentError::Revoked { .. })), "{after:?}");
         }
     });
     play(make, [owner]);

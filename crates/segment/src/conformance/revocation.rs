@@ -62,7 +62,7 @@ pub fn nothing_is_written_after_a_revocation(make: Make) {
                         break error;
                     }
                 };
-                assert!(matches!(refused, SegmentError::Revoked(_)), "{refused}");
+                assert!(matches!(refused, SegmentError::Revoked { .. }), "{refused}");
                 let _ = segment.fence();
                 writer.meet();
                 writer.meet();
@@ -247,7 +247,7 @@ pub fn exports_that_follow_each_other_do_not_mix(make: Make) {
                 .and_then(|()| open.fence());
             if let Err(error) = written {
                 // A fence of this handle may also report a write of the handle before.
-                let is_stale = matches!(error, SegmentError::Revoked(_));
+                let is_stale = matches!(error, SegmentError::Revoked { .. });
                 assert!(is_stale || matches!(error, SegmentError::AccessChanged(_)), "{error}");
                 segment = None;
             }

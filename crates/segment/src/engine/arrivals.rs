@@ -131,7 +131,7 @@ impl Owner for Engine {
     }
 
     fn refused(&self, host: HostId, error: &OpError) {
-        if let OpError::Revoked(key) = error {
+        if let OpError::Revoked { key, .. } = error {
             self.shared.count_refusal((host, *key));
         }
     }

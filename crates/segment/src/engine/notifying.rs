@@ -101,7 +101,7 @@ impl Engine {
         let mut refused = None;
         // The first fence may report an earlier operation on an earlier export under the key.
         let is_revoked =
-            |error: &OpError| matches!(error, OpError::Revoked(key) if *key == to.key());
+            |error: &OpError| matches!(error, OpError::Revoked { key, .. } if *key == to.key());
         let begin = || self.begin_fence(host);
         if !self.flow.is_clean(host) {
             // A refusal of the program's own writes is for its next fence.

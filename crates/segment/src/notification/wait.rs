@@ -160,7 +160,7 @@ impl Notifications {
     /// Converts what the queue returned to the result for the calling thread.
     pub(super) fn result(&self, taken: Taken) -> Result<Option<Notification>, SegmentError> {
         match taken {
-            Err(_) => Err(SegmentError::Revoked(self.label.clone())),
+            Err(_) => Err(SegmentError::Revoked { segment: self.label.clone(), generation: None }),
             // No thread polls any more, unless the caller does.
             Ok(None) if self.shared.has_ended() && !is_attached(&self.shared) => {
                 Err(SegmentError::RackEnded)

@@ -121,8 +121,14 @@ fn a_record_is_read_and_written_through_a_window() {
     memory.store(at, 5, Ordering::Relaxed);
     assert!(matches!(Record::<Odd>::read_window(&window, at), Ok(Err(Torn { .. }))));
     live.store(0, 0, Ordering::Relaxed);
-    assert_eq!(Record::<Odd>::read_window(&window, at), Err(OpError::Revoked(KEY)));
-    assert_eq!(Record::<Odd>::write_window(&window, at, &[9; 13], 6), Err(OpError::Revoked(KEY)));
+    assert_eq!(
+        Record::<Odd>::read_window(&window, at),
+        Err(OpError::Revoked { key: KEY, generation: 0 })
+    );
+    assert_eq!(
+        Record::<Odd>::write_window(&window, at, &[9; 13], 6),
+        Err(OpError::Revoked { key: KEY, generation: 0 })
+    );
 }
 
 #[test]

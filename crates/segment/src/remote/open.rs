@@ -190,7 +190,10 @@ impl OpenOptions {
         if opened != Some(region.generation()) {
             let now = lookup::at_host(engine, name, host)?;
             if now != Some(entry) || region.len() as u64 != len {
-                return Err(SegmentError::Revoked(label));
+                return Err(SegmentError::Revoked {
+                    segment: label,
+                    generation: Some(entry.generation),
+                });
             }
             engine.shared.clerk.learn_region(host, &entry, region.generation());
         }
@@ -203,7 +206,7 @@ impl OpenOptions {
 /// Whether an open has failed because its entry was stale.
 fn is_outdated(error: &SegmentError) -> bool {
     match error {
-        SegmentError::Revoked(_) => true,
+        SegmentError::Revoked { .. } => true,
         SegmentError::Region { source, .. } => {
             matches!(**source, RegionError::Unknown { .. } | RegionError::NoAnswer { .. })
         }

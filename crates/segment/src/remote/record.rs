@@ -67,7 +67,7 @@ impl RemoteSegment {
         let place = (at, Record::<T>::BYTES, Rights::NONE);
         OpError::check(self.region.key(), (Rights::ALL, self.len()), place)
             .and_then(|()| if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) })
-            .map_err(|error| SegmentError::refused(self.label(), error))?;
+            .map_err(|error| self.refused(error))?;
         let _value = std::marker::PhantomData;
         Ok(RemoteRecord { segment: self, at, version: None, _value })
     }

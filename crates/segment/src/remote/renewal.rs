@@ -116,7 +116,7 @@ impl RemoteSegment {
         let region = renewed.as_ref().unwrap_or(&self.region);
         // Errors that no rights can cure are returned before the owner is asked.
         OpError::check(region.key(), (Rights::ALL, region.len()), (at, len, needs))
-            .map_err(|error| SegmentError::refused(self.label(), error))?;
+            .map_err(|error| self.refused(error))?;
         let mut deadline = None;
         loop {
             let region = renewed.as_ref().unwrap_or(&self.region);
@@ -125,10 +125,10 @@ impl RemoteSegment {
             } else {
                 match operation(&engine, region) {
                     Ok(result) => return Ok(result),
-                    Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => {
+                    Err(refused @ (OpError::Revoked { .. } | OpError::Rights { .. })) => {
                         Cause::Refused(refused)
                     }
-                    Err(error) => return Err(SegmentError::refused(self.label(), error)),
+                    Err(error) => return Err(self.refused(error)),
                 }
             };
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + PEER_TIMEOUT);
@@ -151,11 +151,17 @@ impl RemoteSegment {
     ) -> Result<RemoteRegion, SegmentError> {
         let (refused, is_doubt) = match cause {
             Cause::Refused(error) => (error, false),
-            Cause::Doubt => (OpError::Revoked(region.key()), true),
+            Cause::Doubt => (
+                {
+                    let (key, generation) = (region.key(), region.generation());
+                    OpError::Revoked { key, generation }
+                },
+                true,
+            ),
         };
         // Where memory is mapped, this process can see whether the rights are current.
         let is_current = region.window().is_some_and(|window| window.is_live());
-        let refused = SegmentError::refused(self.label(), refused);
+        let refused = self.refused(refused);
         // Looking for other rights means waiting.
         let is_over = Instant::now() >= deadline;
         if callback::is_running() || is_over || is_current && !is_doubt {
@@ -172,14 +178,14 @@ impl RemoteSegment {
             let left = deadline.saturating_duration_since(Instant::now());
             match engine.import(self.owner(), region.key(), slice.min(left)) {
                 Ok(new) if new.len() != region.len() => {
-                    return Err(SegmentError::Revoked(self.label()));
+                    return Err(self.revoked());
                 }
                 Ok(new) if new.generation() == region.generation() => {
                     if is_doubt {
                         return Ok(new);
                     }
                     // A transport may refuse operations on a region before it refuses imports.
-                    let is_being_revoked = matches!(refused, SegmentError::Revoked(_));
+                    let is_being_revoked = matches!(refused, SegmentError::Revoked { .. });
                     if !is_being_revoked || left.is_zero() {
                         return Err(refused);
                     }
@@ -198,7 +204,7 @@ impl RemoteSegment {
                     return Err(SegmentError::Rights { segment, has, needs });
                 }
                 Err(RegionError::Unknown { .. }) if left.is_zero() => {
-                    return Err(SegmentError::Revoked(self.label()));
+                    return Err(self.revoked());
                 }
                 Err(RegionError::NoAnswer { .. }) if !left.is_zero() => {}
                 Err(RegionError::Unknown { .. }) => slice = (slice * 2).min(SLICE.1),
@@ -220,7 +226,7 @@ impl RemoteSegment {
             }
             self.info.is_gone.store(true, Ordering::Relaxed);
         }
-        Err(SegmentError::Revoked(self.label()))
+        Err(self.revoked())
     }
 
     /// The error of a fence of this thread on the lane to the owner.
@@ -232,12 +238,14 @@ impl RemoteSegment {
         let own = || (*self.name(), self.generation());
         let (name, generation) = opened.unwrap_or_else(own);
         let label = Label { name, host: self.owner() };
-        let OpError::Revoked(key) = error else { return SegmentError::refused(label, error) };
+        let OpError::Revoked { key, .. } = error else {
+            return SegmentError::refused(label, error);
+        };
         self.shared.count_refusal((self.owner(), key));
         let is_same = |entry: Entry| entry.generation == generation;
         match lookup::at_host(engine, &name, self.owner()) {
             Ok(Some(entry)) if is_same(entry) => SegmentError::AccessChanged(label),
-            _ => SegmentError::Revoked(label),
+            _ => SegmentError::Revoked { segment: label, generation: Some(generation) },
         }
     }
 }

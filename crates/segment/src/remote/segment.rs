@@ -11,9 +11,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(feature = "tokio")]
-use transport_api::OpError;
-use transport_api::{HostId, RemoteRegion, Rights, Window};
+use transport_api::{HostId, OpError, RemoteRegion, Rights, Window};
 
 use crate::engine::{Engine, is_attached, run};
 use crate::error::{Label, SegmentError};
@@ -171,7 +169,21 @@ impl RemoteSegment {
     #[cfg(feature = "tokio")]
     pub(crate) fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {
         OpError::check(self.region.key(), (Rights::ALL, self.len()), (at, count, Rights::NONE))
-            .map_err(|error| SegmentError::refused(self.label(), error))
+            .map_err(|error| self.refused(error))
+    }
+
+    /// The error of an operation that the owner or the transport has refused.
+    pub(super) fn refused(&self, error: OpError) -> SegmentError {
+        match error {
+            // The generations of its regions are the transport's.
+            OpError::Revoked { .. } => self.revoked(),
+            error => SegmentError::refused(self.label(), error),
+        }
+    }
+
+    /// The error of operations on this export once it is revoked.
+    pub(super) fn revoked(&self) -> SegmentError {
+        SegmentError::Revoked { segment: self.label(), generation: Some(self.generation()) }
     }
 
     pub(super) fn label(&self) -> Label {

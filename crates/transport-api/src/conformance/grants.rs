@@ -67,7 +67,7 @@ pub fn an_inhibited_region_is_not_written(make: Make) {
             let remote = a.import(1);
             assert_eq!(a.outcome(|lane| lane.write(&remote, 0, &filled(&[1; 4096]))), Ok(()));
             b.transport.revoke(RegionKey(1)).expect("a revocation");
-            let refused = OpError::Revoked(RegionKey(1));
+            let refused = OpError::Revoked { key: RegionKey(1), generation: 0 };
             let write = a.outcome(|lane| lane.write(&remote, 0, &filled(&[2; 4096])));
             assert_eq!(write, Err(refused.clone()), "round {round}");
             assert_eq!(a.outcome(|lane| lane.signal(&remote, 8, 2)), Err(refused.clone()));
@@ -101,7 +101,7 @@ pub fn a_quiet_region_is_not_written(make: Make) {
                         let from = filled(&[round; LEN]);
                         match a.outcome(|lane| lane.write(&remote, 0, &from)) {
                             Ok(()) => {}
-                            Err(OpError::Revoked(RegionKey(1))) => break,
+                            Err(OpError::Revoked { key: RegionKey(1), .. }) => break,
                             Err(other) => panic!("{other}"),
                         }
                     }

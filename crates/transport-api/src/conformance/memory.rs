@@ -148,7 +148,11 @@ pub fn a_revoked_region_is_refused(make: Make) {
         b.transport.revoke(RegionKey(1)).expect("a revocation");
         for (name, _, operation) in OPERATIONS {
             let outcome = a.outcome(|lane| operation(lane, &old, 8));
-            assert_eq!(outcome, Err(OpError::Revoked(RegionKey(1))), "{name}");
+            assert_eq!(
+                outcome,
+                Err(OpError::Revoked { key: RegionKey(1), generation: 0 }),
+                "{name}"
+            );
         }
         assert!(matches!(b.transport.revoke(RegionKey(1)), Err(RegionError::Unknown { .. })));
         let second = b.export(1, 64, Rights::ALL);
@@ -159,7 +163,7 @@ pub fn a_revoked_region_is_refused(make: Make) {
         assert_eq!(new.generation(), 1);
         assert_eq!(a.outcome(|lane| lane.signal(&new, 8, 2)), Ok(()));
         let outcome = a.outcome(|lane| lane.signal(&old, 8, 3));
-        assert_eq!(outcome, Err(OpError::Revoked(RegionKey(1))));
+        assert_eq!(outcome, Err(OpError::Revoked { key: RegionKey(1), generation: 0 }));
         b_sees(&second, 2);
     });
 }
@@ -186,7 +190,7 @@ pub fn a_dropped_region_is_revoked(make: Make) {
                 Err(error) => break error,
             }
         };
-        assert_eq!(refused, OpError::Revoked(RegionKey(1)));
+        assert_eq!(refused, OpError::Revoked { key: RegionKey(1), generation: 0 });
         let gone = a.transport.import(a.peer, RegionKey(1), Duration::ZERO);
         assert!(matches!(gone, Err(RegionError::Unknown { key: RegionKey(1), .. })));
     });
@@ -203,7 +207,7 @@ pub fn revoking_under_fire_ends_the_fire(make: Make) {
             || loop {
                 match a.outcome(|lane| lane.write(&remote, 0, &filled(&[0xff; 4096]))) {
                     Ok(()) => {}
-                    Err(OpError::Revoked(RegionKey(1))) => break,
+                    Err(OpError::Revoked { key: RegionKey(1), .. }) => break,
                     Err(other) => panic!("{other}"),
                 }
             },

@@ -208,7 +208,7 @@ pub fn a_fence_reports_a_refusal_once(make: Make) {
         let (_kept, region) = (b.export(1, 64, Rights::WRITE), b.export(2, 64, Rights::WRITE));
         let (fine, gone) = (a.import(1), a.import(2));
         b.transport.revoke(RegionKey(2)).expect("a revocation");
-        let refusal = OpError::Revoked(RegionKey(2));
+        let refusal = OpError::Revoked { key: RegionKey(2), generation: 0 };
         let fence = |a: &mut Port, token: u64| {
             a.lane.fence(token).expect("a fence");
             a.lane.flush().expect("a flush");

@@ -127,7 +127,9 @@ pub fn a_stale_import_of_reexported_memory_is_refused(make: Make) {
                     a.outcome(|lane| lane.fetch_add(remote, 0, 9, 3)),
                 ];
                 for (number, outcome) in outcomes.into_iter().enumerate() {
-                    assert_eq!(outcome, Err(OpError::Revoked(KEY)), "operation {number}");
+                    let generation = remote.generation();
+                    let refused = Err(OpError::Revoked { key: KEY, generation });
+                    assert_eq!(outcome, refused, "operation {number}");
                 }
             }
             assert_eq!(region.memory().load(0, Ordering::Acquire), round);
@@ -331,7 +333,7 @@ pub fn a_writer_is_inhibited_under_fire(make: Make) {
                         let from = filled(&[round; LEN]);
                         match a.outcome(|lane| lane.write(&remote, 0, &from)) {
                             Ok(()) => {}
-                            Err(OpError::Revoked(KEY) | OpError::Rights { .. }) => break,
+                            Err(OpError::Revoked { .. } | OpError::Rights { .. }) => break,
                             Err(other) => panic!("{other}"),
                         }
                     }

@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn an_owner_revokes_its_own_regions_of_one_generation_and_no_others() {
         let imports = Imports::default();
-        let remote = || Arc::new(RemoteMemory::new(KEY, 4096, 9));
+        let remote = || Arc::new(RemoteMemory::new((KEY, 0), 4096, 9));
         let (old, new, others) = (remote(), remote(), remote());
         imports.add(OWNER, 0, &old);
         imports.add(OWNER, 1, &new);

@@ -297,7 +297,7 @@ impl Service {
             self.violated(owner, format!("{region:?} of region {key:?}"));
             return;
         };
-        let remote = Arc::new(RemoteMemory::new(key, address, remote_key));
+        let remote = Arc::new(RemoteMemory::new((key, generation), address, remote_key));
         self.host.imports.add(owner, generation, &remote);
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let (origin, name) = ((self.host.id, owner), (key, rights, generation));

@@ -102,10 +102,11 @@ impl LocalLane {
         let key = on.key();
         let window = on.window().ok_or(OpError::Foreign(key))?;
         let (_, rights, generation) = window.name();
+        let revoked = || OpError::Revoked { key, generation };
         let is_it = |exported: &Exported| exported.carrier_generation() == generation;
         let Some(exported) = self.host.exported(key).filter(is_it) else {
             let ours = on.owner() == self.host.local && !window.is_live();
-            return Err(if ours { OpError::Revoked(key) } else { OpError::Foreign(key) });
+            return Err(if ours { revoked() } else { OpError::Foreign(key) });
         };
         if !window.maps(exported.memory()) {
             return Err(OpError::Foreign(key));
@@ -115,8 +116,8 @@ impl LocalLane {
             return Err(OpError::Misaligned(at));
         }
         self.connection()?;
-        let (address, remote_key) = exported.remote(rights).ok_or(OpError::Revoked(key))?;
-        let remote = Arc::new(RemoteMemory::new(key, address, remote_key));
+        let (address, remote_key) = exported.remote(rights).ok_or_else(revoked)?;
+        let remote = Arc::new(RemoteMemory::new((key, generation), address, remote_key));
         let (thread, local) = (self.thread, self.host.local);
         let started = self.host.with(thread, local, |connection, _| {
             // It is not revoked while the connections are locked.
@@ -126,7 +127,7 @@ impl LocalLane {
             }
             is_live
         });
-        if started == Some(false) { Err(OpError::Revoked(key)) } else { Ok(()) }
+        if started == Some(false) { Err(revoked()) } else { Ok(()) }
     }
 }
 

@@ -77,7 +77,7 @@ impl RdmaLane {
             }
             is_live
         });
-        if started == Some(false) { Err(OpError::Revoked(remote.region)) } else { Ok(()) }
+        if started == Some(false) { Err(remote.refusal()) } else { Ok(()) }
     }
 
     fn with<R>(

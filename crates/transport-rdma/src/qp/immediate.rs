@@ -18,8 +18,11 @@
 //! ```
 //!
 //! A receive is reposted as soon as its message is handled. At most [`WINDOW`] notifications are in
-//! flight or wait to be taken, so that untaken ones need bounded memory. Anything else is a violation
-//! of the protocol, which the error describes.
+//! flight or wait to be taken, to all threads of the peer together: untaken ones need bounded memory,
+//! and those in flight never use up the receives, so that no message waits for the peer's device to
+//! have one. A window for each thread would bound the first, but not the second, which would need
+//! credits of its own for handled messages. Anything else is a violation of the protocol, which the
+//! error describes.
 
 use std::collections::{BTreeMap, VecDeque};
 

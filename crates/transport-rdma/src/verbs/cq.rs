@@ -215,17 +215,22 @@ fn result(entry: &ffi::ibv_wc) -> Result<Done, Failure> {
         let words = words.to_string_lossy().into_owned();
         return Err(Failure::Status { status, vendor, words });
     }
-    done(entry.opcode(), entry.len(), u32::from_be(entry.imm_data))
+    let is_immediate = (entry.wc_flags & ffi::ibv_wc_flags::IBV_WC_WITH_IMM).0 != 0;
+    let word = is_immediate.then(|| u32::from_be(entry.imm_data));
+    done(entry.opcode(), entry.len(), word)
 }
 
-/// The success of work of the kind `code`, with `len` bytes and this immediate data.
-fn done(code: u32, len: usize, word: u32) -> Result<Done, Failure> {
+/// The success of work of the kind `code`, with `len` bytes and this immediate data, if any.
+fn done(code: u32, len: usize, word: Option<u32>) -> Result<Done, Failure> {
     use ffi::ibv_wc_opcode::*;
-    match code {
-        IBV_WC_RECV => Ok(Done::Message(len)),
-        IBV_WC_RECV_RDMA_WITH_IMM => Ok(Done::Immediate(word)),
-        IBV_WC_SEND | IBV_WC_RDMA_WRITE | IBV_WC_RDMA_READ | IBV_WC_COMP_SWAP
-        | IBV_WC_FETCH_ADD => Ok(Done::Sent),
+    match (code, word) {
+        (IBV_WC_RECV, None) => Ok(Done::Message(len)),
+        (IBV_WC_RECV | IBV_WC_RECV_RDMA_WITH_IMM, Some(word)) => Ok(Done::Immediate(word)),
+        (
+            IBV_WC_SEND | IBV_WC_RDMA_WRITE | IBV_WC_RDMA_READ | IBV_WC_COMP_SWAP
+            | IBV_WC_FETCH_ADD,
+            _,
+        ) => Ok(Done::Sent),
         _ => Err(Failure::Unexpected(code)),
     }
 }
@@ -238,13 +243,15 @@ mod tests {
 
     #[test]
     fn unrequested_work_is_a_failure() {
-        assert_eq!(done(IBV_WC_RECV, 32, 0), Ok(Done::Message(32)));
-        assert_eq!(done(IBV_WC_RECV_RDMA_WITH_IMM, 0, 7), Ok(Done::Immediate(7)));
+        assert_eq!(done(IBV_WC_RECV, 32, None), Ok(Done::Message(32)));
+        for code in [IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM] {
+            assert_eq!(done(code, 0, Some(7)), Ok(Done::Immediate(7)));
+        }
         for code in [IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD] {
-            assert_eq!(done(code, 0, 0), Ok(Done::Sent));
+            assert_eq!(done(code, 0, None), Ok(Done::Sent));
         }
         for code in [IBV_WC_BIND_MW, IBV_WC_TM_RECV, IBV_WC_DRIVER1, u32::MAX] {
-            let failure = done(code, 32, 7).expect_err("no kind of ours");
+            let failure = done(code, 32, Some(7)).expect_err("no kind of ours");
             assert_eq!(failure, Failure::Unexpected(code));
             assert!(!failure.is_flushed() && failure.to_string().contains(&code.to_string()));
         }

@@ -62,6 +62,8 @@ pub(crate) enum Verb {
     Write(Option<u32>),
     /// Sends a message into a receive of the peer.
     Send,
+    /// Sends immediate data into a receive of the peer, in a message without bytes.
+    Immediate(u32),
     /// Reads.
     Read,
     /// Compares the word with the first, and swaps in the second.
@@ -353,7 +355,7 @@ fn request(work: &Work, inline: usize) -> ffi::ibv_send_wr {
     let mut set = |flag: Flag, is_set: bool| flags |= if is_set { flag.0 } else { 0 };
     set(Flag::IBV_SEND_SIGNALED, work.is_signalled);
     set(Flag::IBV_SEND_FENCE, work.is_fenced);
-    let carries = matches!(work.verb, Verb::Write(_) | Verb::Send);
+    let carries = matches!(work.verb, Verb::Write(_) | Verb::Send | Verb::Immediate(_));
     set(Flag::IBV_SEND_INLINE, carries && work.local.len <= inline);
     request.wr_id = work.id;
     request.send_flags = flags;
@@ -372,6 +374,10 @@ fn request(work: &Work, inline: usize) -> ffi::ibv_send_wr {
             request.__bindgen_anon_1.imm_data = word.to_be();
         }
         Verb::Send => request.opcode = Code::IBV_WR_SEND,
+        Verb::Immediate(word) => {
+            request.opcode = Code::IBV_WR_SEND_WITH_IMM;
+            request.__bindgen_anon_1.imm_data = word.to_be();
+        }
         Verb::Read => request.opcode = Code::IBV_WR_RDMA_READ,
         Verb::Swap(expected, new) => {
             request.opcode = Code::IBV_WR_ATOMIC_CMP_AND_SWP;

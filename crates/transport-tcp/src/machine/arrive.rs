@@ -71,7 +71,7 @@ impl Machine {
                 self.answered(header, body, port)
             }
             Kind::Revoked => {
-                let error = OpError::Revoked(RegionKey(key));
+                let error = revoked(&header);
                 port.event(self.thread, Event::Failed { token: None, error });
                 Ok(())
             }
@@ -158,7 +158,9 @@ impl Machine {
         self.check_answers()?;
         let answer = match self.refused_peer.take() {
             None => Header::new(Kind::Value),
-            Some(key) => Header { key: key.0, word: 1, ..Header::new(Kind::Revoked) },
+            Some(Name { key, generation }) => {
+                Header { key: key.0, generation, word: 1, ..Header::new(Kind::Revoked) }
+            }
         };
         answer.encode(0, &mut self.answers);
         Ok(())
@@ -177,15 +179,15 @@ impl Machine {
             self.check_answers()?;
         }
         let Some(region) = self.region(&header, port) else {
-            self.refused_peer.get_or_insert(RegionKey(header.key));
+            let name = Name { key: RegionKey(header.key), generation: header.generation };
+            self.refused_peer.get_or_insert(name);
             // Failures of operations without a token are not all reported: a fence reports that there
             // were any.
             let is_end = header.kind != Kind::Write || header.word == 1;
             if header.kind == Kind::Write {
                 // Its end has been counted.
                 let write = self.writes_arrived + u64::from(!is_end);
-                let Header { key, generation, .. } = header;
-                self.refused_writes.add(Name { key: RegionKey(key), generation }, write);
+                self.refused_writes.add(name, write);
             }
             if waits || is_end && self.answers.len() < ANSWER_WINDOW {
                 let revoked = Header { word: waits.into(), ..header };
@@ -235,17 +237,17 @@ impl Machine {
         };
         self.owed -= asked.answer();
         let is_revoked = header.kind == Kind::Revoked;
-        let revoked = |token, name: Name| Event::Failed {
+        let refused = |token, Name { key, generation }| Event::Failed {
             token: Some(token),
-            error: OpError::Revoked(name.key),
+            error: OpError::Revoked { key, generation },
         };
         let event = match (asked, header.kind) {
             (Asked::Fence { token }, Kind::Value) => Some(Event::Completed { token, value: 0 }),
             (Asked::Fence { token }, Kind::Revoked) => {
-                let error = OpError::Revoked(RegionKey(header.key));
+                let error = revoked(&header);
                 Some(Event::Failed { token: Some(token), error })
             }
-            (Asked::Value { token, name }, Kind::Revoked) => Some(revoked(token, name)),
+            (Asked::Value { token, name }, Kind::Revoked) => Some(refused(token, name)),
             (Asked::Value { token, .. }, Kind::Value) => {
                 Some(Event::Completed { token, value: header.word })
             }
@@ -257,7 +259,7 @@ impl Machine {
                 }
                 self.refused |= is_revoked;
                 total.map(|total| match std::mem::take(&mut self.refused) {
-                    true => revoked(token, name),
+                    true => refused(token, name),
                     false => Event::Completed { token, value: total as u64 },
                 })
             }
@@ -269,6 +271,11 @@ impl Machine {
         self.release();
         Ok(())
     }
+}
+
+/// The refusal that a [`Kind::Revoked`] reports.
+fn revoked(header: &Header) -> OpError {
+    OpError::Revoked { key: RegionKey(header.key), generation: header.generation }
 }
 
 /// Where in a region an operation may be carried out.

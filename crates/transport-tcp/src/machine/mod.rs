@@ -115,7 +115,7 @@ pub(crate) struct Machine {
     /// Whether a part of the read whose answers come now was refused.
     refused: bool,
     /// The first region that refused an operation of the peer since its last fence.
-    refused_peer: Option<RegionKey>,
+    refused_peer: Option<Name>,
     /// Writes of this side, and writes of the peer that have arrived as a whole.
     writes: u64,
     writes_arrived: u64,

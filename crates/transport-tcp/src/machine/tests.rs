@@ -369,7 +369,7 @@ fn revoked_regions_are_reported_and_answers_keep_their_order() {
     a.machine.compare_swap(REVOKED, 0, [0, 1], 3);
     a.machine.notify(REVOKED, 0, 8, 0, 1);
     exchange(&mut a, &mut b, &[usize::MAX]);
-    let error = || OpError::Revoked(RegionKey(1));
+    let error = || OpError::Revoked { key: RegionKey(1), generation: 3 };
     let expected = [
         Event::Failed { token: None, error: error() },
         Event::Failed { token: Some(1), error: error() },
@@ -390,7 +390,9 @@ fn revoked_regions_are_reported_and_answers_keep_their_order() {
         step(&mut b);
         a.machine.fetch_add(ALL, 0, 1, token);
         exchange(&mut a, &mut b, &[usize::MAX]);
-        let failed = Event::Failed { token: Some(token), error: error() };
+        let Name { key, generation } = ALL;
+        let error = OpError::Revoked { key, generation };
+        let failed = Event::Failed { token: Some(token), error };
         assert_eq!(a.take_events(), [format!("1 {failed:?}")]);
     }
 }
@@ -409,7 +411,10 @@ fn a_fence_tells_of_refusals_since_the_last_one_however_many() {
     exchange(&mut a, &mut b, &[usize::MAX]);
     let events = a.take_events();
     let fences: Vec<_> = events.iter().filter(|event| !event.contains("token: None")).collect();
-    let refused = Event::Failed { token: Some(2), error: OpError::Revoked(RegionKey(1)) };
+    let refused = Event::Failed {
+        token: Some(2),
+        error: OpError::Revoked { key: RegionKey(1), generation: 3 },
+    };
     let expected =
         [Event::Completed { token: 1, value: 0 }, refused, Event::Completed { token: 3, value: 0 }];
     assert_eq!(fences, expected.map(|event| format!("1 {event:?}")).iter().collect::<Vec<_>>());

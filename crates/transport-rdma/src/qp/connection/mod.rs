@@ -122,14 +122,11 @@ impl<P: Pair> Connection<P> {
 
     pub(crate) fn write(&mut self, to: &Arc<RemoteMemory>, at: usize, from: &SharedBytes) {
         let mut done = 0;
-        loop {
+        while done < from.len() {
             let len = (from.len() - done).min(self.queue.max_request_bytes() - (at + done) % 8);
             let target = Some((to, at + done));
             self.send(Verb::Write(None), target, Source::Part(from, done, len));
             done += len;
-            if done == from.len() {
-                return;
-            }
         }
     }
 

@@ -61,7 +61,7 @@ fn connection() -> Connection<Fake> {
     let said = (Notifications::new(peer, THREADS), offers, Fetches::new(peer, THREADS));
     let mut connection =
         Connection::over(Fake::default(), memory, 64, said).expect("it takes receives");
-    connection.fetch_from(Arc::new(RemoteMemory::new(KEY, 0, 0)), BLOCKS * BLOCK);
+    connection.fetch_from(Arc::new(RemoteMemory::new((KEY, 0), 0, 0)), BLOCKS * BLOCK);
     connection
 }
 
@@ -116,7 +116,9 @@ fn carry(from: &mut Connection<Fake>, to: &mut Connection<Fake>) -> Vec<Incident
     let mut incidents = Vec::new();
     while let Some(Work { id, verb, local, is_signalled, .. }) = from.qp.posted.pop_front() {
         match verb {
-            Verb::Write(Some(word)) => incidents.extend(receive_immediate(to, word)),
+            Verb::Write(Some(word)) | Verb::Immediate(word) => {
+                incidents.extend(receive_immediate(to, word))
+            }
             Verb::Send => {
                 let mut bytes = [0; RECORD];
                 from.staging.read_into(local.at, &mut bytes);
@@ -141,7 +143,7 @@ fn is_violation(connection: &Connection<Fake>, incidents: &[Incident]) -> bool {
 /// Whether `connection` has no effect any more.
 fn is_over(connection: &mut Connection<Fake>) -> bool {
     let posted = connection.qp.posted.len();
-    let remote = Arc::new(RemoteMemory::new(KEY, 0, 0));
+    let remote = Arc::new(RemoteMemory::new((KEY, 0), 0, 0));
     connection.write(&remote, 0, &SharedBytes::heap(64));
     connection.notify((KEY, 0), (0, 64), 0, 1);
     connection.wake(0);

@@ -19,6 +19,10 @@
 //!    So a request that changes memory behind a READ is fenced: the device waits. Not behind the READ
 //!    of a payload, whose sender leaves it alone until it is acknowledged: Soft-RoCE seems to lose
 //!    the end of a fence now and then, and all behind it waits until more is posted.
+//! 5. No write without bytes follows a READ in flight. If the peer's device is Soft-RoCE (Linux 6.12)
+//!    and repeats the answer of that READ, it takes the length of the last write for the READ's, finds
+//!    no memory to read, and ends the queue pair for a violation of its key. So immediate data without
+//!    bytes is a message, and an empty write is not posted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -226,10 +230,12 @@ impl SendQueue {
     pub(crate) fn send_immediate(&mut self, word: u32, staging: &SharedBytes) {
         match self.chain.last_mut() {
             // The last write carries it.
-            Some(Work { verb: verb @ Verb::Write(None), .. }) if self.deferred.is_empty() => {
+            Some(Work { verb: verb @ Verb::Write(None), local, .. })
+                if self.deferred.is_empty() && local.len > 0 =>
+            {
                 *verb = Verb::Write(Some(word));
             }
-            _ => self.send(Verb::Write(Some(word)), None, Source::Bytes(&[]), staging),
+            _ => self.send(Verb::Immediate(word), None, Source::Bytes(&[]), staging),
         }
     }
 
@@ -336,7 +342,7 @@ impl SendQueue {
         while let Some(deferred) = self.deferred.pop_front() {
             let Deferred { verb, to, bytes, len, destination } = deferred;
             if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
-                let error = OpError::Revoked(remote.region);
+                let error = remote.refusal();
                 self.refused.get_or_insert_with(|| error.clone());
                 self.fetches.1 += u64::from(destination.is_some());
                 let token = destination.as_ref().map(Destination::token);
@@ -365,6 +371,10 @@ impl SendQueue {
             return;
         }
         if self.chain.is_empty() {
+            // The completion of a READ is to come, behind which there must be no empty write.
+            if self.in_flight.iter().any(|flight| flight.destination.is_some()) {
+                return;
+            }
             // An empty write touches nothing. If there is no room for it, a completion is to come.
             self.stage(Verb::Write(None), None, 0, None);
         }

@@ -59,7 +59,7 @@ impl Device {
 }
 
 fn remote() -> Arc<RemoteMemory> {
-    Arc::new(RemoteMemory::new(RegionKey(1), 0, 0))
+    Arc::new(RemoteMemory::new((RegionKey(1), 2), 0, 0))
 }
 
 fn write(queue: &mut SendQueue, device: &Device, at: usize, bytes: &[u8]) {
@@ -122,7 +122,7 @@ fn immediate_data_goes_with_the_last_write() {
     queue.send_immediate(7, &device.staging);
     queue.send_immediate(8, &device.staging);
     let verbs: Vec<_> = queue.chain().iter().map(|work| work.verb).collect();
-    assert_eq!(verbs, [Verb::Write(Some(7)), Verb::Write(Some(8))]);
+    assert_eq!(verbs, [Verb::Write(Some(7)), Verb::Immediate(8)]);
     assert_eq!(queue.chain()[1].local.len, 0, "a message of its own");
 }
 
@@ -137,7 +137,7 @@ fn a_deferred_request_fails_with_its_region() {
     device.post(&mut queue);
     let mut events = Vec::new();
     device.work(&mut queue, DEPTH, &mut |event| events.push(event));
-    let error = OpError::Revoked(RegionKey(1));
+    let error = OpError::Revoked { key: RegionKey(1), generation: 2 };
     assert!(
         matches!(&events[..], [Event::Failed { token: Some(5), error: e }] if *e == error),
         "{events:?}"
@@ -181,7 +181,7 @@ fn a_fence_reports_a_refusal_once() {
         device.post(&mut queue);
         device.work(&mut queue, DEPTH, &mut |event| events.push(event));
     }
-    let error = OpError::Revoked(RegionKey(1));
+    let error = OpError::Revoked { key: RegionKey(1), generation: 2 };
     let [
         Event::Failed { token: None, error: first },
         Event::Failed { token: Some(5), error: second },

@@ -149,7 +149,7 @@ impl Importer {
     fn failed(&mut self, owner: u32, what: &str, error: SegmentError) -> ControlFlow<()> {
         let host = owner / Plan::THREADS;
         match error {
-            SegmentError::NotFound { .. } | SegmentError::Revoked(_) => {}
+            SegmentError::NotFound { .. } | SegmentError::Revoked { .. } => {}
             // It went between the lookup and the import.
             SegmentError::Region { .. } if what.starts_with("open") => {}
             SegmentError::PeerLost(lost, _) if lost.0 == host => self.ledger.lose(host),
