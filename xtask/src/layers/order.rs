@@ -85,7 +85,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/segment/src/engine",
         &[
-            &["windows"],
+            &["taker", "windows"],
             &["engine"],
             &["arrivals", "notifying", "transfer"],
             &["attach"],

@@ -16,7 +16,7 @@ use transport_api::{
 };
 
 use crate::clerk::requests::Requests;
-use crate::engine::arrivals::{Known, Taker};
+use crate::engine::taker::{Known, Taker};
 use crate::engine::windows::Windows;
 use crate::error::{Label, SegmentError};
 use crate::name::Name;

@@ -8,6 +8,7 @@ mod attach;
 mod engine;
 mod notifying;
 mod server;
+mod taker;
 mod transfer;
 mod windows;
 
