@@ -85,7 +85,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/segment/src/engine",
         &[
-            &["flow_control"],
+            &["flow_control", "taker"],
             &["engine"],
             &["arrivals", "notifying", "transfer"],
             &["attach"],

@@ -1,41 +1,18 @@
 //! What arrives at an attached thread for segments: notifications, lookups and their answers, refusals,
 //! and the loss of hosts.
 
-use std::cell::{Cell, Ref};
-use std::ptr;
+use std::cell::Ref;
 use std::sync::Arc;
 
 use progress::{Notification as Arrived, Owner, Violation};
 use transport_api::{HostId, OpError, PeerEvent, RegionKey, Rights, Tag, ThreadId};
 
 use crate::engine::engine::Engine;
+use crate::engine::taker::Known;
 use crate::notification::Notification;
 use crate::notification::queue::{Queue, Turn};
 use crate::shared::Exported;
 use crate::table::Notify;
-
-/// A segment that was notified, as [`Exports::find`](crate::shared::Exports::find) found it.
-pub(super) struct Known {
-    key: RegionKey,
-    /// [`Shared::changes`](crate::shared::Shared::changes) before that.
-    changes: u64,
-    exported: Option<Arc<Exported>>,
-    /// The bytes of the longest segment that ever had the key.
-    longest: usize,
-}
-
-/// The queue whose next notification is taken by the caller of a poll, and that notification.
-pub(super) struct Taker {
-    /// Null once the notification is there. Compared, never dereferenced.
-    queue: Cell<*const Queue>,
-    taken: Cell<Option<Notification>>,
-}
-
-impl Default for Taker {
-    fn default() -> Self {
-        Self { queue: Cell::new(ptr::null()), taken: Cell::new(None) }
-    }
-}
 
 impl Engine {
     /// The segment with this key: the one that was notified last, or one of those exported. The engine
@@ -60,17 +37,7 @@ impl Engine {
     /// that: without entering the queue. For a thread without fibers, outside of callbacks.
     #[inline]
     pub(crate) fn poll_for(&self, queue: &Arc<Queue>) -> Option<Notification> {
-        /// Ends the taking, also if a poll panics.
-        struct Taking<'a>(&'a Taker);
-        impl Drop for Taking<'_> {
-            fn drop(&mut self) {
-                self.0.queue.set(ptr::null());
-            }
-        }
-        let taking = Taking(&self.taker);
-        taking.0.queue.set(Arc::as_ptr(queue));
-        self.poll();
-        if taking.0.queue.get().is_null() { taking.0.taken.take() } else { None }
+        self.taker.take_in(Arc::as_ptr(queue), || self.poll())
     }
 
     /// Gives a notification to the caller of [`poll_for`](Self::poll_for), if it is the next of the
@@ -78,10 +45,9 @@ impl Engine {
     /// thread, so none that comes later can be first.
     #[inline]
     fn hand_over(&self, queue: &Arc<Queue>, notification: Notification) -> bool {
-        let is_taken = ptr::eq(self.taker.queue.get(), &**queue) && queue.is_bypassed();
+        let is_taken = self.taker.waits_for(Arc::as_ptr(queue)) && queue.is_bypassed();
         if is_taken {
-            self.taker.queue.set(ptr::null());
-            self.taker.taken.set(Some(notification));
+            self.taker.hand(notification);
         }
         is_taken
     }

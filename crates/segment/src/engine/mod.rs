@@ -9,6 +9,7 @@ mod engine;
 mod flow_control;
 mod notifying;
 mod server;
+mod taker;
 mod transfer;
 
 pub use self::attach::Attached;

@@ -20,7 +20,7 @@
 //!    notification behind it.
 //!
 //! 6. A notification that arrives while its own thread polls to take it goes past an empty queue
-//!    (`Engine::poll_for`). All notifications of a segment arrive at one thread, so none is overtaken.
+//!    (`engine/taker.rs`). All notifications of a segment arrive at one thread, so none is overtaken.
 //!
 //! `tests/loom_queue.rs` checks this file for lost wakes.
 
