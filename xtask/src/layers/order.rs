@@ -3,7 +3,14 @@
 
 /// The layers, lowest first. Crates of one line are neighbours and do not use each other.
 pub(super) const LAYERS: &[&[&str]] = &[
-    &["gossamer-deploy", "gossamer-fuzz-corpus", "gossamer-primitive", "gossamer-rdma-needs"],
+    &[
+        "gossamer-deploy",
+        "gossamer-fuzz-corpus",
+        "gossamer-jam-abi",
+        "gossamer-primitive",
+        "gossamer-rdma-needs",
+    ],
+    &["gossamer-jam-format"],
     &["gossamer-transport-api"],
     &["gossamer-job", "gossamer-transport-control"],
     TRANSPORTS,
