@@ -106,7 +106,10 @@ fn large_frame(payload: &[u8]) -> u64 {
 #[inline(never)]
 fn weighted(payload: &[u8]) -> f64 {
     let weigh = |four: &[u8]| {
-        f64::from(four[0]) * 1.5 + f64::from(four[1]) * 2.5 + f64::from(four[2]) * 3.5 + f64::from(four[3])
+        f64::from(four[0]) * 1.5
+            + f64::from(four[1]) * 2.5
+            + f64::from(four[2]) * 3.5
+            + f64::from(four[3])
     };
     payload.chunks_exact(4).map(weigh).sum()
 }
