@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,14 @@ pub(crate) fn builder(target: &str) -> (TempDir, Builder) {
 pub(crate) fn build(file: &str) -> BuiltJam {
     let (_folder, builder) = builder(TARGET);
     built(builder.build_jam(Path::new(JAMS).join(file)))
+}
+
+/// The blob of the committed jam in `file`: from the folder of blobs, if there is one.
+pub(crate) fn blob(file: &str) -> Vec<u8> {
+    match env::var_os("JAM_TEST_BLOBS") {
+        Some(folder) => fs::read(Path::new(&folder).join(file)).expect("a blob"),
+        None => build(file).blob,
+    }
 }
 
 /// What was built; fails with the whole chain of errors.
