@@ -42,10 +42,7 @@ pub(crate) fn blob(file: &str) -> Vec<u8> {
 
 /// What was built; fails with the whole chain of errors.
 pub(crate) fn built<T>(result: Result<T, Error>) -> T {
-    result.unwrap_or_else(|error| {
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        panic!("{error} ({})", source.unwrap_or_default())
-    })
+    result.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 /// Writes a source `name` with this text to a folder `jams`, and builds it; returns the error.
