@@ -137,6 +137,8 @@ mod tests {
             "control_plane",
             "frame",
             "hello",
+            "jam_blob",
+            "jam_package",
             "machine",
             "memcached",
             "rdma",

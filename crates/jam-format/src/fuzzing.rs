@@ -1,0 +1,151 @@
+//! What must hold for whatever bytes a peer sends as a blob or a package: the bodies of fuzz targets.
+//!
+//! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
+//! run them on their committed corpora, `fuzz/corpus/jam_blob` and `fuzz/corpus/jam_package`.
+
+use crate::{
+    Blob, DATA_DISTANCE, NewElement, Package, Parsed, SLOT_BYTES, encode_package, sign_package,
+};
+
+/// Bytes are a blob, all of whose parts are in range and which has one encoding, or an error that
+/// can be printed.
+///
+/// # Panics
+/// When that does not hold.
+pub fn jam_blob(data: &[u8]) {
+    let parsed = match Parsed::parse(data) {
+        Ok(parsed) => parsed,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    assert!((parsed.entry() as usize) < parsed.text().len(), "the entry is outside text");
+    let imports: Vec<_> = parsed.imports().collect();
+    assert!(imports.len() * SLOT_BYTES <= parsed.data().len(), "an import has no slot");
+    let relocations: Vec<_> = parsed.relocations().collect();
+    for relocation in &relocations {
+        let place = relocation.place as usize;
+        assert!(place >= imports.len() * SLOT_BYTES, "a relocation in an import's slot");
+        assert!(place + SLOT_BYTES <= parsed.data().len(), "a relocation outside data");
+        let value = relocation.value;
+        let in_text = value as usize <= parsed.text().len();
+        let in_data =
+            value >= DATA_DISTANCE && (value - DATA_DISTANCE) as usize <= parsed.data().len();
+        assert!(in_text || in_data, "a relocation points outside the jam");
+    }
+    let blob = Blob {
+        machine: parsed.machine(),
+        features: parsed.features(),
+        needs_page: parsed.alignment() == crate::MAX_ALIGN,
+        name: parsed.name(),
+        property: parsed.property(),
+        entry: parsed.entry(),
+        entry_signature: parsed.entry_signature(),
+        args_bytes: parsed.args_bytes(),
+        element_bytes: parsed.element_bytes(),
+        reply_bytes: parsed.reply_bytes(),
+        imports: &imports,
+        relocations: &relocations,
+        text: parsed.text(),
+        data: parsed.data(),
+    };
+    assert_eq!(blob.encode().as_deref(), Ok(data), "a blob has two encodings");
+}
+
+/// Bytes are a package, whose elements are found by their ids and which has one encoding, or an error
+/// that can be printed.
+///
+/// # Panics
+/// When that does not hold.
+pub fn jam_package(data: &[u8]) {
+    let package = match Package::parse(data) {
+        Ok(package) => package,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    for element in package.elements() {
+        let found = package.element(element.id, element.machine);
+        assert_eq!(found, Some(element), "an element is not found");
+    }
+    let elements = package.elements().iter().map(|element| NewElement {
+        kind: element.kind,
+        machine: element.machine,
+        name: element.name,
+        bytes: element.bytes,
+    });
+    let encoded = encode_package(package.name(), &elements.collect::<Vec<_>>());
+    let unsigned = sign_package(&package, &[]);
+    assert_eq!(encoded, unsigned, "a package has two encodings");
+    assert_eq!(sign_package(&package, package.signature_block()).as_deref(), Ok(data));
+}
+
+#[cfg(test)]
+mod tests {
+    use fuzz_corpus::Corpus;
+
+    use super::*;
+    use crate::{ElementKind, Features, Import, Machine, Relocation};
+
+    #[test]
+    fn the_corpus_does_no_harm() {
+        Corpus::of("jam_blob").run(jam_blob);
+        Corpus::of("jam_package").run(jam_package);
+    }
+
+    #[test]
+    #[ignore = "writes seeds: cargo test -p gossamer-jam-format --lib write_seeds -- --ignored"]
+    fn write_seeds() {
+        let put = |name: &str, blob: &Blob<'_>| {
+            Corpus::of("jam_blob").write(name, blob.encode().expect("a blob"));
+        };
+        let ret = Blob { name: "answer", text: &[0xc3], ..Blob::new(Machine::X86_64) };
+        put("smallest", &ret);
+        let bytes = ret.encode().expect("a blob");
+        Corpus::of("jam_blob").write("truncated", &bytes[..bytes.len() - 1]);
+        Corpus::of("jam_blob").write("header", &bytes[..crate::HEADER_BYTES]);
+        let imports =
+            [Import { name: "memcpy", signature: 0 }, Import { name: "table_slot", signature: 7 }];
+        let relocations = [
+            Relocation { place: 16, value: 4 },
+            Relocation { place: 32, value: DATA_DISTANCE + 40 },
+        ];
+        let all = Blob {
+            features: Features::from_bits(3),
+            needs_page: true,
+            name: "indirect_put",
+            property: Some("bench.Table@1"),
+            entry: 4,
+            entry_signature: 0x0123_4567_89ab_cdef,
+            args_bytes: 16,
+            element_bytes: 1,
+            reply_bytes: 8,
+            imports: &imports,
+            relocations: &relocations,
+            text: &[0xd6; 24],
+            data: &[0; 48],
+            ..Blob::new(Machine::Aarch64)
+        };
+        put("everything", &all);
+        let x86_64 = Blob { machine: Machine::X86_64, entry: 3, ..all.clone() };
+        put("x86-64", &x86_64);
+        let (all, x86_64) = (all.encode().expect("a blob"), x86_64.encode().expect("a blob"));
+        let jam =
+            |machine, name, bytes| NewElement { kind: ElementKind::Jam, machine, name, bytes };
+        let elements = [
+            jam(Machine::X86_64, "answer", &bytes),
+            jam(Machine::X86_64, "indirect_put", &x86_64),
+            jam(Machine::Aarch64, "indirect_put", &all),
+            NewElement {
+                kind: ElementKind::Ried,
+                machine: Machine::Aarch64,
+                name: "tables",
+                bytes: b"\x7fELF",
+            },
+        ];
+        let put = |name, bytes: &[u8]| Corpus::of("jam_package").write(name, bytes);
+        let none = encode_package("none", &[]).expect("a package");
+        put("no-elements", &none);
+        let several = encode_package("several", &elements).expect("a package");
+        put("several", &several);
+        let package = Package::parse(&several).expect("a package");
+        put("signed", &sign_package(&package, b"signature").expect("a package"));
+        put("truncated", &several[..several.len() - 1]);
+    }
+}
