@@ -10,6 +10,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-fiber"],
     &["gossamer-progress"],
     &["gossamer-segment", "gossamer-trust-core"],
+    &["gossamer-mailbox"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
     &["gossamer-chaos", "gossamer-kv"],

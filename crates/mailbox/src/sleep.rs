@@ -1,0 +1,63 @@
+//! How a side sleeps until the other one has written something, and how that one wakes it.
+//!
+//! ```text
+//!   sleeper                              writer, which maps the sleeper's memory
+//!   1. word = 1                          1. write what it has to say
+//!   2. fence                             2. fence
+//!   3. look once more; sleep             3. notify, if the word is not 0
+//! ```
+//!
+//! One of them sees the other: no wake is lost. A writer that does not map the memory cannot look; its
+//! writes carry a notification each, unless the sleeper never sleeps.
+
+use std::time::Duration;
+
+use gossamer_segment::{Notifications, RemoteSegment, Segment, SegmentError, Segments};
+use primitive::sync::{Ordering, fence};
+
+/// The longest sleep: then the sleeper looks whether the other side is still there.
+pub(crate) const LONGEST: Duration = Duration::from_millis(50);
+
+/// Sleeps for up to `longest`, unless `is_ready`. `at` is the word of `segment` that says so.
+#[track_caller]
+pub(crate) fn sleep(
+    segment: &Segment,
+    at: usize,
+    notifications: &Notifications,
+    longest: Duration,
+    mut is_ready: impl FnMut() -> bool,
+) -> Result<(), SegmentError> {
+    // Notifications of what was seen since would end the sleep.
+    while notifications.try_next()?.is_some() {}
+    let memory = segment.memory();
+    memory.store(at, 1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    let slept = if is_ready() { Ok(None) } else { notifications.wait_timeout(longest) };
+    memory.store(at, 0, Ordering::Relaxed);
+    slept.map(drop)
+}
+
+/// Behind a write to mapped memory: wakes its owner, if the word at `at` says that it sleeps.
+#[inline]
+#[track_caller]
+pub(crate) fn wake(segment: &RemoteSegment, at: usize) -> Result<(), SegmentError> {
+    fence(Ordering::SeqCst);
+    if segment.at_byte::<u64>(at).read()? == 0 { Ok(()) } else { notify(segment) }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn notify(segment: &RemoteSegment) -> Result<(), SegmentError> {
+    segment.write_notify(0, &[])
+}
+
+/// For a side that is about to look again: lets fibers or lanes of the calling thread go on.
+#[track_caller]
+pub(crate) fn let_others(segments: &Segments) {
+    if fiber::in_fiber() {
+        fiber::yield_now();
+    } else {
+        segments.poll();
+    }
+}
