@@ -31,6 +31,15 @@ pub struct Arrived {
     pub(crate) is_copied: bool,
 }
 
+#[cfg(loom)]
+impl Arrived {
+    /// The reply token, and the word of the payload at `index`, for models of frames without arguments.
+    pub fn payload_word(&self, memory: &SharedBytes, index: usize) -> (u64, u64) {
+        let at = self.at + (HEADER_WORDS + index) * WORD;
+        (self.header.reply, memory.load(at, Ordering::Relaxed))
+    }
+}
+
 /// The receiver's side of a bank set.
 #[derive(Debug)]
 pub struct Incoming {

@@ -77,6 +77,7 @@ mod outgoing;
 mod receiver;
 mod sender;
 mod senders;
+#[allow(unreachable_pub, reason = "reachable for loom")]
 mod sleep;
 #[allow(unsafe_code)]
 mod wait;
@@ -92,6 +93,7 @@ pub mod testing {
     pub use crate::incoming::{Arrival, Incoming};
     pub use crate::layout::{FrameKind, Geometry};
     pub use crate::outgoing::{Outgoing, Target, flag_at};
+    pub use crate::sleep::{announce, must_wake};
 }
 
 pub use self::builder::MailboxBuilder;

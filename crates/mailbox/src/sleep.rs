@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use gossamer_segment::{Notifications, RemoteSegment, Segment, SegmentError, Segments};
+use primitive::SharedBytes;
 use primitive::sync::{Ordering, fence};
 
 /// The longest sleep: then the sleeper looks whether the other side is still there.
@@ -30,8 +31,7 @@ pub(crate) fn sleep(
     // Notifications of what was seen since would end the sleep.
     while notifications.try_next()?.is_some() {}
     let memory = segment.memory();
-    memory.store(at, 1, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
+    announce(memory, at);
     let slept = if is_ready() { Ok(None) } else { notifications.wait_timeout(longest) };
     memory.store(at, 0, Ordering::Relaxed);
     slept.map(drop)
@@ -41,8 +41,20 @@ pub(crate) fn sleep(
 #[inline]
 #[track_caller]
 pub(crate) fn wake(segment: &RemoteSegment, at: usize) -> Result<(), SegmentError> {
+    if must_wake(|| segment.at_byte::<u64>(at).read())? { notify(segment) } else { Ok(()) }
+}
+
+/// Steps 1 and 2 of a sleeper, whose word is at byte `at`.
+pub fn announce(memory: &SharedBytes, at: usize) {
+    memory.store(at, 1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    if segment.at_byte::<u64>(at).read()? == 0 { Ok(()) } else { notify(segment) }
+}
+
+/// Steps 2 and 3 of a writer: whether the sleeper, whose word `load` loads, is to be notified.
+#[inline]
+pub fn must_wake<E>(load: impl FnOnce() -> Result<u64, E>) -> Result<bool, E> {
+    fence(Ordering::SeqCst);
+    Ok(load()? != 0)
 }
 
 #[cold]
