@@ -1,6 +1,7 @@
 //! [`Mailbox`]: where frames of any host arrive; [`Frame`]: one of them.
 
 use std::fmt;
+use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use gossamer_segment::{HostId, Name, Notifications, Segment, Segments};
@@ -26,6 +27,9 @@ const LOOK_AT_LAST: u32 = 1024;
 
 /// How long a receiver that finds nothing looks on before it sleeps. A fiber lets others run meanwhile.
 const AWAKE: Duration = Duration::from_micros(100);
+
+/// The longest sleep while a fiber opens the flags of a sender.
+const OPENING: Duration = Duration::from_millis(1);
 
 /// A mailbox that this process exports: frames of any host arrive there. Dropping it closes it for its
 /// senders.
@@ -210,6 +214,10 @@ impl Mailbox {
         &mut self,
         deadline: Option<Instant>,
     ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+        if let Some(found) = self.find()? {
+            return Ok(Some(found));
+        }
+        fiber::check_may_wait("the wait for a frame", Location::caller());
         loop {
             let awake = Instant::now();
             loop {
@@ -221,8 +229,7 @@ impl Mailbox {
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     return Ok(None);
                 }
-                let must_wake = self.geometry.may_sleep && !self.senders.are_opening();
-                if must_wake && now - awake >= AWAKE {
+                if self.geometry.may_sleep && now - awake >= AWAKE {
                     break;
                 }
             }
@@ -235,7 +242,7 @@ impl Mailbox {
     /// Waits for less than some microseconds.
     fn wait_a_moment(&self) {
         if fiber::in_fiber() {
-            return fiber::yield_now();
+            return fiber::yield_to_worker();
         }
         let [sender] = &self.senders.active[..] else { return primitive::sync::spin_hint() };
         let word = self.segment.memory().word(sender.incoming.watched());
@@ -250,7 +257,9 @@ impl Mailbox {
         deadline: Option<Instant>,
     ) -> Result<Option<(usize, Arrived)>, MailboxError> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let longest = left.map_or(sleep::LONGEST, |left| left.min(sleep::LONGEST));
+        // A fiber that has opened the flags of a sender does not wake this one.
+        let longest = if self.senders.are_opening() { OPENING } else { sleep::LONGEST };
+        let longest = left.map_or(longest, |left| left.min(longest));
         let (memory, copy, senders) = (self.segment.memory(), &self.copy, &mut self.senders);
         let mut found = None;
         let is_ready = || {

@@ -1,6 +1,7 @@
 //! [`Sender`]: writes frames to a mailbox of any host.
 
 use std::fmt;
+use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use gossamer_segment::{
@@ -352,6 +353,7 @@ impl Sender {
     #[inline(never)]
     #[track_caller]
     fn wait_for_bank(&mut self) -> Result<(), MailboxError> {
+        fiber::check_may_wait("the wait for a bank of a mailbox", Location::caller());
         let outgoing = &mut self.outgoing;
         let memory = self.flags.memory();
         let awake = Instant::now();

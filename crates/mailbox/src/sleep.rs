@@ -64,11 +64,10 @@ fn notify(segment: &RemoteSegment) -> Result<(), SegmentError> {
     segment.write_notify(0, &[])
 }
 
-/// For a side that is about to look again: lets fibers or lanes of the calling thread go on.
-#[track_caller]
+/// For a side that is about to look again, and may wait: lets fibers or lanes of the calling thread go on.
 pub(crate) fn let_others(segments: &Segments) {
     if fiber::in_fiber() {
-        fiber::yield_now();
+        fiber::yield_to_worker();
     } else {
         segments.poll();
     }
