@@ -127,6 +127,7 @@ mod tests {
             "control_plane",
             "frame",
             "hello",
+            "jam_frame",
             "machine",
             "memcached",
             "rdma",

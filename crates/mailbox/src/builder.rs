@@ -17,8 +17,15 @@ pub struct MailboxBuilder {
     access: Option<Access>,
 }
 
+impl Mailbox {
+    /// Begins the export of a mailbox under `name`.
+    pub fn builder(name: &str) -> MailboxBuilder {
+        MailboxBuilder::new(name)
+    }
+}
+
 impl MailboxBuilder {
-    pub(crate) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         let geometry = Geometry {
             banks: 4,
             frames: 8,

@@ -68,6 +68,11 @@ impl Claim {
     }
 }
 
+/// The name of the flags with this number.
+pub(crate) fn flags_name(number: u64) -> String {
+    format!("mailbox.flags/{number}")
+}
+
 /// A word that a sender has in its flags, so that no other sender can have the receiver write to them:
 /// the mailbox, the bank set and its claim.
 pub(crate) fn identity(name: &Name, generation: u32, set: u32, claim: Claim) -> u64 {

@@ -20,14 +20,7 @@
 use thiserror::Error;
 use transport_api::integrity::{checksum_of, checksum_of_many};
 
-use crate::layout::{Geometry, WORD};
-
-/// Words of a header.
-pub(crate) const HEADER_WORDS: usize = 6;
-pub(crate) const HEADER_BYTES: usize = HEADER_WORDS * WORD;
-
-/// Bytes of the closing word, or of the checksum.
-pub(crate) const CLOSING_BYTES: usize = WORD;
+use crate::layout::{Geometry, HEADER_BYTES, HEADER_WORDS, WORD};
 
 /// Words from which several chains of a checksum are faster than one.
 const CHAINED: usize = 16;

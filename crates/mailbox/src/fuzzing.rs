@@ -6,9 +6,9 @@
 use primitive::SharedBytes;
 
 use crate::claim::{Claim, Hello};
-use crate::frame::{self, HEADER_BYTES, Mode, encode};
+use crate::frame::{self, Mode, encode};
 use crate::incoming::{Arrival, Incoming};
-use crate::layout::{FrameKind, GEOMETRY_BYTES, Geometry, WORD};
+use crate::layout::{FrameKind, GEOMETRY_BYTES, Geometry, HEADER_BYTES, WORD};
 
 /// The dimensions of the mailbox that is written to, and the epoch of its sender.
 const BODY: u32 = 64;

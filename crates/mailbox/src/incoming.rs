@@ -4,8 +4,8 @@
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
-use crate::frame::{self, FrameHeader, HEADER_WORDS, Lengths, Malformed, Mode, checksum, decode};
-use crate::layout::{FrameKind, Geometry, WORD};
+use crate::frame::{self, FrameHeader, Lengths, Malformed, Mode, checksum, decode};
+use crate::layout::{FrameKind, Geometry, HEADER_WORDS, WORD};
 
 /// The most polls that skip a frame whose checksum was wrong before.
 const LONGEST_SKIP: u32 = 1024;

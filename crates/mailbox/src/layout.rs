@@ -14,9 +14,14 @@
 use thiserror::Error;
 use transport_api::integrity::checksum_of;
 
-use crate::frame::{CLOSING_BYTES, HEADER_BYTES};
-
 pub(crate) const WORD: usize = size_of::<u64>();
+
+/// Words of a frame's header.
+pub(crate) const HEADER_WORDS: usize = 6;
+pub(crate) const HEADER_BYTES: usize = HEADER_WORDS * WORD;
+
+/// Bytes of a frame's closing word, or of its checksum.
+const CLOSING_BYTES: usize = WORD;
 
 /// Bytes of a cache line: what two sides write is never in the same one.
 pub(crate) const LINE: usize = 64;

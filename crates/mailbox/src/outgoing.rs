@@ -3,9 +3,9 @@
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
-use crate::frame::{self, FrameHeader, HEADER_BYTES, Lengths, Mode, Parts, checksum, encode};
+use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
 pub use crate::layout::flag_at;
-use crate::layout::{FrameKind, Geometry, WORD};
+use crate::layout::{FrameKind, Geometry, HEADER_BYTES, HEADER_WORDS, WORD};
 
 /// Memory of the receiver, as a sender writes to it. Writes and signals of one caller take effect in
 /// their order.
@@ -123,7 +123,7 @@ impl Outgoing {
         &self,
         to: &T,
         at: usize,
-        words: &[u64; 6],
+        words: &[u64; HEADER_WORDS],
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
@@ -159,7 +159,7 @@ impl Outgoing {
         &mut self,
         to: &T,
         at: usize,
-        words: &[u64; 6],
+        words: &[u64; HEADER_WORDS],
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {

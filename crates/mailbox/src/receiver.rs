@@ -8,11 +8,10 @@ use gossamer_segment::{HostId, Name, Notifications, Segment, Segments};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
-use crate::builder::MailboxBuilder;
 use crate::error::MailboxError;
-use crate::frame::{FrameHeader, HEADER_BYTES, Mode};
+use crate::frame::{FrameHeader, Mode};
 use crate::incoming::{Arrival, Arrived};
-use crate::layout::{ASLEEP, Geometry};
+use crate::layout::{ASLEEP, Geometry, HEADER_BYTES};
 use crate::senders::Senders;
 use crate::sleep;
 use crate::wait::CpuWait;
@@ -64,11 +63,6 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Begins the export of a mailbox under `name`.
-    pub fn builder(name: &str) -> MailboxBuilder {
-        MailboxBuilder::new(name)
-    }
-
     pub(crate) fn new(segments: Segments, segment: Segment, geometry: Geometry) -> Mailbox {
         Mailbox {
             segments,

@@ -11,7 +11,7 @@ use gossamer_segment::{
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
 
-use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, identity};
+use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, flags_name, identity};
 use crate::error::MailboxError;
 use crate::frame::{FrameHeader, Mode, Parts};
 use crate::layout::{ASLEEP, CLAIM_BYTES, GEOMETRY_BYTES, Geometry, IDENTITY, WAITING, WORD};
@@ -23,11 +23,6 @@ const EXPORTING: Duration = Duration::from_secs(1);
 
 /// How long a sender whose bank is full looks on before it sleeps.
 const AWAKE: Duration = Duration::from_micros(50);
-
-/// The name of the flags with this number.
-pub(crate) fn flags_name(number: u64) -> String {
-    format!("mailbox.flags/{number}")
-}
 
 /// A number that no other sender of this process has. A name takes memory for as long as the process
 /// lives, so numbers are used again.

@@ -12,11 +12,10 @@ use gossamer_segment::{HostId, RemoteSegment, Segment, SegmentError, Segments};
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
 
-use crate::claim::{AWAITED, Claim, DONE, Hello, identity};
+use crate::claim::{AWAITED, Claim, DONE, Hello, flags_name, identity};
 use crate::frame::Mode;
 use crate::incoming::Incoming;
 use crate::layout::{Geometry, IDENTITY, WAITING, flag_at};
-use crate::sender::flags_name;
 use crate::sleep;
 
 /// A sender that has said hello.

@@ -74,7 +74,7 @@ impl Message {
         Message {
             header: arrived.header,
             parts: [
-                part(crate::frame::HEADER_BYTES, lengths.args),
+                part(crate::layout::HEADER_BYTES, lengths.args),
                 part(payload, lengths.payload),
                 part(attachment, lengths.attachment),
             ],

@@ -82,6 +82,17 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
+    (
+        "crates/mailbox/src",
+        &[
+            &["layout", "sleep", "wait"],
+            &["frame"],
+            &["claim", "error", "incoming", "outgoing"],
+            &["fuzzing", "sender", "senders"],
+            &["receiver"],
+            &["builder"],
+        ],
+    ),
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
     (
         "crates/segment/src/engine",
