@@ -84,12 +84,14 @@ fn padded(len: u32) -> u64 {
 
 impl Lengths {
     /// Bytes of all three, each rounded up.
+    #[inline(always)]
     pub(crate) fn body(self) -> u64 {
         padded(self.args) + padded(self.payload) + padded(self.attachment)
     }
 
     /// Where the payload and the attachment begin, and where the body ends, in a frame. Only for
     /// lengths whose [`body`](Self::body) fits into a frame.
+    #[inline(always)]
     pub(crate) fn places(self) -> (usize, usize, usize) {
         let payload = HEADER_BYTES + padded(self.args) as usize;
         let attachment = payload + padded(self.payload) as usize;
@@ -102,6 +104,7 @@ impl Parts<'_> {
     ///
     /// # Errors
     /// The bytes that they would take.
+    #[inline(always)]
     pub(crate) fn lengths(&self, geometry: &Geometry) -> Result<Lengths, usize> {
         let all = [self.args, self.payload, self.attachment];
         let body = all.iter().fold(0, |sum: usize, part| {
@@ -123,6 +126,7 @@ pub(crate) fn tag(epoch: u32, sequence: u64) -> u64 {
 }
 
 /// The words of a header.
+#[inline(always)]
 pub(crate) fn encode(tag: u64, header: &FrameHeader, lengths: Lengths) -> [u64; HEADER_WORDS] {
     let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let [low, high] = header.id.as_chunks::<WORD>().0 else { unreachable!("an id has two words") };
@@ -140,6 +144,7 @@ pub(crate) fn encode(tag: u64, header: &FrameHeader, lengths: Lengths) -> [u64; 
 ///
 /// # Errors
 /// [`Malformed`].
+#[inline(always)]
 pub(crate) fn decode(
     words: &[u64; HEADER_WORDS],
     sequence: u64,

@@ -5,7 +5,7 @@ use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
 use crate::frame::{self, FrameHeader, Lengths, Malformed, Mode, checksum, decode};
-use crate::layout::{FrameKind, Geometry, HEADER_WORDS, WORD};
+use crate::layout::{Cursor, FrameKind, Geometry, HEADER_WORDS, WORD};
 
 /// The most polls that skip a frame whose checksum was wrong before.
 const LONGEST_SKIP: u32 = 1024;
@@ -44,12 +44,12 @@ impl Arrived {
 #[derive(Debug)]
 pub struct Incoming {
     geometry: Geometry,
-    /// Where the bank set begins.
-    base: usize,
     epoch: u32,
     mode: Mode,
-    /// The sequence number of the next frame.
-    next: u64,
+    cursor: Cursor,
+    /// The word that is the next frame's tag once it has come, and that tag.
+    watched: usize,
+    tag: u64,
     /// Copies of the next frame whose checksum was wrong, and polls until the next copy: bytes that
     /// never become a frame must not cost a copy at each poll.
     wrong: u32,
@@ -59,47 +59,57 @@ pub struct Incoming {
 impl Incoming {
     /// The frames of the sender that has claimed the bank set `set`, with this epoch.
     pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Incoming {
-        let base = geometry.set_at(set);
-        Incoming { geometry, base, epoch, mode, next: 0, wrong: 0, skip: 0 }
+        let cursor = Cursor::new(&geometry, set);
+        let (watched, tag) = (0, 0);
+        let mut incoming =
+            Incoming { geometry, epoch, mode, cursor, watched, tag, wrong: 0, skip: 0 };
+        incoming.watch();
+        incoming
     }
 
     /// The number of frames that were taken.
     pub fn next(&self) -> u64 {
-        self.next
+        self.cursor.next
     }
 
-    /// The word that changes when the next frame comes.
+    /// Where the word is that changes when the next frame comes.
     pub(crate) fn watched(&self) -> usize {
-        let at = self.base + self.geometry.frame_at(self.next);
-        match (self.mode, self.geometry.kind) {
-            (Mode::Mapped, FrameKind::Fixed) => at + self.geometry.stride() - WORD,
+        self.watched
+    }
+
+    /// Notes what the next frame changes.
+    #[inline(always)]
+    fn watch(&mut self) {
+        let Cursor { at, next, .. } = self.cursor;
+        self.watched = match (self.mode, self.geometry.kind) {
+            (Mode::Mapped, FrameKind::Fixed) => at + self.cursor.stride() - WORD,
             _ => at,
-        }
+        };
+        self.tag = frame::tag(self.epoch, next);
     }
 
     /// Looks for the next frame in `memory`, the mailbox's. `copy` has room for a frame: a frame with a
     /// checksum is checked there.
     #[inline]
     pub fn poll(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
-        let tag = frame::tag(self.epoch, self.next);
-        if memory.load(self.watched(), Ordering::Acquire) != tag {
+        if memory.load(self.watched, Ordering::Acquire) != self.tag {
             return Arrival::Nothing;
         }
-        self.take(memory, copy, tag)
+        self.take(memory, copy)
     }
 
     #[inline]
-    fn take(&mut self, memory: &SharedBytes, copy: &SharedBytes, tag: u64) -> Arrival {
+    fn take(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
         if self.mode == Mode::Checked {
             return self.take_checked(memory, copy);
         }
-        let at = self.base + self.geometry.frame_at(self.next);
+        let at = self.cursor.at;
         match self.parse(memory, at) {
             Err(malformed) => Arrival::Malformed(malformed),
             Ok((header, lengths)) => {
                 let (_, _, end) = lengths.places();
                 let is_variable = self.geometry.kind == FrameKind::Variable;
-                if is_variable && memory.load(at + end, Ordering::Acquire) != tag {
+                if is_variable && memory.load(at + end, Ordering::Acquire) != self.tag {
                     return Arrival::Nothing;
                 }
                 Arrival::Frame(Arrived { header, lengths, at, is_copied: false })
@@ -128,9 +138,9 @@ impl Incoming {
 
     /// Copies the next frame to `copy`; whether all of it is there.
     fn copy_intact(&self, memory: &SharedBytes, copy: &SharedBytes) -> bool {
-        let at = self.base + self.geometry.frame_at(self.next);
+        let at = self.cursor.at;
         let count = match self.geometry.kind {
-            FrameKind::Fixed => self.geometry.stride() / WORD - 1,
+            FrameKind::Fixed => self.cursor.stride() / WORD - 1,
             FrameKind::Variable => match self.parse(memory, at) {
                 // Perhaps the lengths of an earlier frame.
                 Err(_) => return false,
@@ -145,7 +155,7 @@ impl Incoming {
             == checksum(count, |at| to.load(at, Ordering::Relaxed));
         // The tag and the lengths were loaded before, and may have been others.
         let is_expected = || {
-            let is_next = to.load(0, Ordering::Relaxed) == frame::tag(self.epoch, self.next);
+            let is_next = to.load(0, Ordering::Relaxed) == self.tag;
             let is_same_len = self.geometry.kind == FrameKind::Fixed
                 || self.parse(copy, 0).is_ok_and(|(_, it)| it.places().2 / WORD == count);
             is_next && is_same_len
@@ -161,22 +171,29 @@ impl Incoming {
         for (number, word) in words.iter_mut().enumerate() {
             *word = from.load(start + number, Ordering::Relaxed);
         }
-        decode(&words, self.next, &self.geometry)
+        decode(&words, self.cursor.next, &self.geometry)
     }
 
     /// The next frame was taken: its place may be written again once its bank is empty. Returns the
     /// bank, and how often it was emptied, if this was the last of its frames.
     #[inline]
     pub fn advance(&mut self) -> Option<(u32, u64)> {
-        let (bank, emptied) = self.geometry.bank_of(self.next);
-        self.next += 1;
+        let Cursor { bank, filled, .. } = self.cursor;
+        self.cursor.advance();
+        self.watch();
         (self.wrong, self.skip) = (0, 0);
-        self.geometry.begins_bank(self.next).then_some((bank, emptied + 1))
+        self.cursor.begins_bank().then_some((bank, filled + 1))
+    }
+
+    /// Whether the next frame is the first of its bank.
+    #[inline(always)]
+    pub(crate) fn begins_bank(&self) -> bool {
+        self.cursor.begins_bank()
     }
 
     /// How often each bank was emptied.
     pub(crate) fn emptied(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let (bank, filled) = self.geometry.bank_of(self.next);
+        let Cursor { bank, filled, .. } = self.cursor;
         (0..self.geometry.banks).map(move |it| (it, filled + u64::from(it < bank)))
     }
 }

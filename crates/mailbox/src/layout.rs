@@ -151,25 +151,6 @@ impl Geometry {
         self.claim_at(self.senders) + number as usize * self.set_bytes()
     }
 
-    /// Where frame `sequence` of a sender is in its bank set.
-    #[inline]
-    pub(crate) fn frame_at(&self, sequence: u64) -> usize {
-        (sequence % self.set_frames()) as usize * self.stride()
-    }
-
-    /// The bank of frame `sequence`, and how often the bank was filled before.
-    #[inline]
-    pub(crate) fn bank_of(&self, sequence: u64) -> (u32, u64) {
-        let bank = sequence / u64::from(self.frames) % u64::from(self.banks);
-        (bank as u32, sequence / self.set_frames())
-    }
-
-    /// Whether frame `sequence` is the first of a bank.
-    #[inline]
-    pub(crate) fn begins_bank(&self, sequence: u64) -> bool {
-        sequence.is_multiple_of(self.frames.into())
-    }
-
     /// Bytes of a sender's flags.
     pub fn flags_bytes(&self) -> usize {
         self.released_at() + WORD
@@ -211,6 +192,71 @@ impl Geometry {
         let claimed = Geometry { banks, frames, body, senders, kind, may_sleep };
         let checked = claimed.checked().ok()?;
         (checked == claimed && checked.bytes() <= len).then_some(checked)
+    }
+}
+
+/// The place of the next frame of a bank set, without a division for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    /// The sequence number of the next frame.
+    pub(crate) next: u64,
+    /// Its first byte in the segment, and that of the first frame of the set.
+    pub(crate) at: usize,
+    base: usize,
+    /// Its bank, and how often that was filled before.
+    pub(crate) bank: u32,
+    pub(crate) filled: u64,
+    /// Its number in the bank.
+    in_bank: u32,
+    stride: u32,
+    frames: u32,
+    banks: u32,
+}
+
+impl Cursor {
+    /// The first frame of bank set `set`.
+    pub(crate) fn new(geometry: &Geometry, set: u32) -> Cursor {
+        let base = geometry.set_at(set);
+        Cursor {
+            next: 0,
+            at: base,
+            base,
+            bank: 0,
+            filled: 0,
+            in_bank: 0,
+            // A frame is little longer than 1 MiB.
+            stride: geometry.stride() as u32,
+            frames: geometry.frames,
+            banks: geometry.banks,
+        }
+    }
+
+    /// Bytes from one frame to the next.
+    #[inline(always)]
+    pub(crate) fn stride(&self) -> usize {
+        self.stride as usize
+    }
+
+    /// Whether the next frame is the first of its bank.
+    #[inline(always)]
+    pub(crate) fn begins_bank(&self) -> bool {
+        self.in_bank == 0
+    }
+
+    /// Goes on to the frame behind the next one.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self) {
+        self.next += 1;
+        self.at += self.stride();
+        self.in_bank += 1;
+        if self.in_bank == self.frames {
+            self.in_bank = 0;
+            self.bank += 1;
+            if self.bank == self.banks {
+                (self.bank, self.at) = (0, self.base);
+                self.filled += 1;
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use primitive::sync::Ordering;
 
 use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
 pub use crate::layout::flag_at;
-use crate::layout::{FrameKind, Geometry, HEADER_BYTES, HEADER_WORDS, WORD};
+use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, HEADER_WORDS, WORD};
 
 /// Memory of the receiver, as a sender writes to it. Writes and signals of one caller take effect in
 /// their order.
@@ -25,6 +25,13 @@ pub trait Target {
     /// If it cannot be written.
     fn signal(&self, at: usize, word: u64) -> Result<(), Self::Error>;
 
+    /// Stores words from byte `at` on: a receiver that sees the last one sees the others, and every
+    /// earlier write.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Self::Error>;
+
     /// As [`write`](Self::write), of a whole frame; it may also wake the receiver.
     ///
     /// # Errors
@@ -38,12 +45,9 @@ pub trait Target {
 #[derive(Debug)]
 pub struct Outgoing {
     geometry: Geometry,
-    /// Where the bank set begins.
-    base: usize,
     epoch: u32,
     mode: Mode,
-    /// The sequence number of the next frame.
-    next: u64,
+    cursor: Cursor,
     /// Whether the bank of the next frame may be written to.
     may_write: bool,
     /// Where a frame is put together that is written at once.
@@ -53,13 +57,13 @@ pub struct Outgoing {
 impl Outgoing {
     /// The sender that has claimed the bank set `set`, with this epoch.
     pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Outgoing {
-        let (base, scratch) = (geometry.set_at(set), Vec::new());
-        Outgoing { geometry, base, epoch, mode, next: 0, may_write: false, scratch }
+        let (cursor, scratch) = (Cursor::new(&geometry, set), Vec::new());
+        Outgoing { geometry, epoch, mode, cursor, may_write: false, scratch }
     }
 
     /// The number of frames that were written.
     pub fn next(&self) -> u64 {
-        self.next
+        self.cursor.next
     }
 
     /// Whether the next frame may be written: the receiver has emptied its bank as often as this has
@@ -67,7 +71,7 @@ impl Outgoing {
     #[inline]
     pub fn may_write(&mut self, flags: &SharedBytes) -> bool {
         if !self.may_write {
-            let (bank, filled) = self.geometry.bank_of(self.next);
+            let Cursor { bank, filled, .. } = self.cursor;
             self.may_write = flags.load(flag_at(bank), Ordering::Acquire) == filled;
         }
         self.may_write
@@ -86,16 +90,16 @@ impl Outgoing {
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
-        debug_assert!(self.may_write, "the bank of frame {} is not empty", self.next);
-        let at = self.base + self.geometry.frame_at(self.next);
-        let tag = frame::tag(self.epoch, self.next);
+        let Cursor { at, next, .. } = self.cursor;
+        debug_assert!(self.may_write, "the bank of frame {next} is not empty");
+        let tag = frame::tag(self.epoch, next);
         let words = encode(tag, header, lengths);
         match self.mode {
             Mode::Mapped => self.store(to, at, &words, parts, lengths)?,
             Mode::Checked => self.write_at_once(to, at, &words, parts, lengths)?,
         }
-        self.next += 1;
-        self.may_write = !self.geometry.begins_bank(self.next);
+        self.cursor.advance();
+        self.may_write = !self.cursor.begins_bank();
         Ok(())
     }
 
@@ -118,7 +122,7 @@ impl Outgoing {
     }
 
     /// Stores the frame in place: the closing word last.
-    #[inline]
+    #[inline(always)]
     fn store<T: Target>(
         &self,
         to: &T,
@@ -127,20 +131,20 @@ impl Outgoing {
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
-        let mut header = [0; HEADER_BYTES];
-        for (word, bytes) in words.iter().zip(header.as_chunks_mut().0) {
-            *bytes = word.to_ne_bytes();
-        }
         let (payload, attachment, end) = lengths.places();
+        let [tag, rest @ ..] = words;
+        if end == HEADER_BYTES && self.cursor.stride() == (HEADER_WORDS + 2) * WORD {
+            return self.store_empty(to, at, words);
+        }
         let closing = match self.geometry.kind {
             FrameKind::Fixed => {
-                to.write(at, &header)?;
-                at + self.geometry.stride() - WORD
+                to.signal_words(at, words)?;
+                at + self.cursor.stride() - WORD
             }
             FrameKind::Variable => {
                 to.signal(at + end, 0)?;
-                to.write(at + WORD, &header[WORD..])?;
-                to.signal(at, words[0])?;
+                to.signal_words(at + WORD, rest)?;
+                to.signal(at, *tag)?;
                 at + end
             }
         };
@@ -151,7 +155,27 @@ impl Outgoing {
                 to.write(at + place, part)?;
             }
         }
-        to.signal(closing, words[0])
+        to.signal(closing, *tag)
+    }
+
+    /// Stores a frame without a body whose place is one cache line, all words in order.
+    #[inline]
+    fn store_empty<T: Target>(
+        &self,
+        to: &T,
+        at: usize,
+        words: &[u64; HEADER_WORDS],
+    ) -> Result<(), T::Error> {
+        let [tag, one, two, three, four, five] = *words;
+        match self.geometry.kind {
+            FrameKind::Fixed => to.signal_words(at, &[tag, one, two, three, four, five, 0, tag]),
+            // Behind an empty frame is its closing word. It is no part of another frame's body that the
+            // tag could be guessed for: the tag comes last.
+            FrameKind::Variable => {
+                to.signal_words(at + WORD, &[one, two, three, four, five, tag])?;
+                to.signal(at, tag)
+            }
+        }
     }
 
     /// Writes the frame, with its checksum, at once.
@@ -165,7 +189,7 @@ impl Outgoing {
     ) -> Result<(), T::Error> {
         let (payload, attachment, end) = lengths.places();
         let end = match self.geometry.kind {
-            FrameKind::Fixed => self.geometry.stride() - WORD,
+            FrameKind::Fixed => self.cursor.stride() - WORD,
             FrameKind::Variable => end,
         };
         let bytes = &mut self.scratch;

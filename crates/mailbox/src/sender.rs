@@ -254,6 +254,15 @@ impl Target for To<'_> {
         self.mailbox.signal(at, word)
     }
 
+    #[inline(always)]
+    fn signal_words<const N: usize>(
+        &self,
+        at: usize,
+        words: &[u64; N],
+    ) -> Result<(), SegmentError> {
+        self.mailbox.signal_words(at, words)
+    }
+
     fn write_frame(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
         match (self.notifies, bytes.len() <= MAX_OPERATION) {
             (false, _) => self.write(at, bytes),

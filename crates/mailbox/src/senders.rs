@@ -59,8 +59,17 @@ impl Active {
     }
 
     /// The next frame was taken, or skipped.
-    pub(crate) fn advance(&mut self) {
-        let Some((bank, emptied)) = self.incoming.advance() else { return };
+    #[inline]
+    #[track_caller]
+    fn advance(&mut self) {
+        if let Some((bank, emptied)) = self.incoming.advance() {
+            self.set_flag(bank, emptied);
+        }
+    }
+
+    /// Sets the flag of a bank that was emptied.
+    #[track_caller]
+    fn set_flag(&mut self, bank: u32, emptied: u64) {
         // What waits must not do so while a panic unwinds the stack.
         if self.is_owed || std::thread::panicking() {
             self.is_owed = true;
@@ -77,6 +86,7 @@ impl Active {
             for (bank, emptied) in self.incoming.emptied() {
                 self.flags.set(bank, emptied);
             }
+            self.flags.wake();
         }
     }
 }
@@ -124,23 +134,31 @@ impl Flags {
         self.set_word(flag_at(bank), emptied);
     }
 
-    /// Sets a word, and wakes the sender if it sleeps.
+    /// Sets a word. Where memory is mapped, the sender is then to be [woken](Self::wake); elsewhere a
+    /// notification travels with the word.
     #[track_caller]
     fn set_word(&mut self, at: usize, word: u64) {
-        let Flags::Open(flags) = self else { return };
-        if Self::write(flags, at, word).is_err() {
-            // The sender has dropped them, or its host is lost.
-            *self = Flags::Gone;
-        }
+        self.with_open(|flags| match flags.is_mapped() {
+            true => flags.signal(at, word),
+            false => flags.write_notify(at, &word.to_ne_bytes()),
+        });
     }
 
+    /// Wakes the sender, if it sleeps.
     #[track_caller]
-    fn write(flags: &RemoteSegment, at: usize, word: u64) -> Result<(), SegmentError> {
-        if flags.is_mapped() {
-            flags.signal(at, word)?;
-            sleep::wake(flags, WAITING)
-        } else {
-            flags.write_notify(at, &word.to_ne_bytes())
+    fn wake(&mut self) {
+        self.with_open(|flags| match flags.is_mapped() {
+            true => sleep::wake(flags, WAITING),
+            false => Ok(()),
+        });
+    }
+
+    #[inline]
+    fn with_open(&mut self, operation: impl FnOnce(&RemoteSegment) -> Result<(), SegmentError>) {
+        let Flags::Open(flags) = self else { return };
+        if operation(flags).is_err() {
+            // The sender has dropped them, or its host is lost.
+            *self = Flags::Gone;
         }
     }
 }
@@ -149,13 +167,16 @@ impl Flags {
 pub(crate) struct Senders {
     geometry: Geometry,
     pub(crate) active: Vec<Active>,
+    /// Whether a flag was set whose sender may sleep. The fence that it takes to know can wait until
+    /// there is no frame.
+    pub(crate) owes_wakes: bool,
     /// The one whose frame is looked for first.
     pub(crate) cursor: usize,
 }
 
 impl Senders {
     pub(crate) fn new(geometry: Geometry) -> Self {
-        Self { geometry, active: Vec::new(), cursor: 0 }
+        Self { geometry, active: Vec::new(), owes_wakes: false, cursor: 0 }
     }
 
     /// Whether a fiber opens the flags of some sender.
@@ -163,9 +184,30 @@ impl Senders {
         self.active.iter().any(|active| matches!(active.flags, Flags::Opening(_)))
     }
 
+    /// The next frame of `active[number]` was taken, or skipped.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn advance(&mut self, number: usize) {
+        let active = &mut self.active[number];
+        active.advance();
+        self.owes_wakes |= active.incoming.begins_bank();
+    }
+
+    /// Wakes the senders that sleep.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    pub(crate) fn wake(&mut self) {
+        self.owes_wakes = false;
+        self.active.iter_mut().for_each(|active| active.flags.wake());
+    }
+
     /// Looks at all claims: takes up senders that have come, and frees what those had that are gone.
     #[track_caller]
     pub(crate) fn look(&mut self, segments: &Segments, segment: &Segment) {
+        if self.owes_wakes {
+            self.wake();
+        }
         for set in 0..self.geometry.senders {
             let at = self.geometry.claim_at(set);
             let claim = Claim(segment.memory().load(at, Ordering::Acquire));
@@ -217,6 +259,7 @@ impl Senders {
         // A sender that does not wait has dropped its flags.
         if is_awaited {
             flags.set_word(self.geometry.released_at(), claim.0);
+            flags.wake();
         }
     }
 }

@@ -28,6 +28,10 @@ impl Target for Direct<'_> {
         self.0.store(at, word, Ordering::Release);
         Ok(())
     }
+    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
+        let mut numbered = words.iter().enumerate();
+        numbered.try_for_each(|(number, word)| self.signal(at + number * WORD, *word))
+    }
 }
 
 /// Keeps the words of every write, each with its place, instead of writing them.
@@ -45,6 +49,10 @@ impl Target for Held {
     fn signal(&self, at: usize, word: u64) -> Result<(), Infallible> {
         self.0.borrow_mut().push((at, word));
         Ok(())
+    }
+    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
+        let mut numbered = words.iter().enumerate();
+        numbered.try_for_each(|(number, word)| self.signal(at + number * WORD, *word))
     }
 }
 

@@ -41,6 +41,9 @@ impl Target for To {
     fn signal(&self, at: usize, word: u64) -> Result<(), OpError> {
         self.0.signal(at, word)
     }
+    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), OpError> {
+        self.0.store_words(at, N, |index| words[index])
+    }
 }
 
 /// Sends a frame with this number, once its bank is empty.

@@ -64,6 +64,30 @@ impl RemoteSegment {
         if self.store_word(at, word) { Ok(()) } else { self.signal_over_lane(at, word) }
     }
 
+    /// For layers above: stores words from byte `at` on, in order, in flight when this returns; a reader
+    /// that sees the last one sees the others, and every earlier write of this thread to the host.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    #[doc(hidden)]
+    #[inline(always)]
+    #[track_caller]
+    pub fn signal_words<const N: usize>(
+        &self,
+        at: usize,
+        words: &[u64; N],
+    ) -> Result<(), SegmentError> {
+        if self.is_silent()
+            && let Some(window) = self.mapped()
+            && window.store_words(at, N, |index| words[index]).is_ok()
+        {
+            return Ok(());
+        }
+        words.iter().enumerate().try_for_each(|(number, word)| {
+            self.signal_over_lane(at.saturating_add(8 * number), *word)
+        })
+    }
+
     #[cold]
     #[inline(never)]
     #[track_caller]
