@@ -139,6 +139,7 @@ mod tests {
             "hello",
             "jam_blob",
             "jam_package",
+            "jam_frame",
             "machine",
             "memcached",
             "rdma",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use progress::Progress;
 use transport_api::{HostId, Transport};
 
-use crate::engine::{Attached, Server, current, open_lanes, run};
+use crate::engine::{Attached, Server, attached, current, open_lanes, run};
 use crate::error::SegmentError;
 use crate::local::SegmentBuilder;
 use crate::lookup;
@@ -174,6 +174,27 @@ impl Segments {
         what: Published,
     ) -> Result<PublishedName, SegmentError> {
         PublishedName::publish(&self.0, Name::new(name)?, what)
+    }
+
+    /// For layers above: makes progress, if the calling thread is attached and has no fibers, as
+    /// [`Attached::poll`] does; true if there was anything.
+    #[doc(hidden)]
+    pub fn poll(&self) -> bool {
+        attached(&self.0).is_some_and(|engine| engine.has_no_fibers() && engine.poll())
+    }
+
+    /// For layers above: why operations on `host` fail, if the calling thread, or the one that carries
+    /// out its operations, knows it to be gone. Asks nobody.
+    ///
+    /// # Errors
+    /// [`SegmentError::PeerLost`]; [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn check_peer(&self, host: HostId) -> Result<(), SegmentError> {
+        if host.0 >= self.hosts() {
+            return Err(SegmentError::NoSuchHost(host));
+        }
+        run(&self.0, move |engine| engine.loss_of(host).map_or(Ok(()), Err))
     }
 
     /// Reads every cached entry again, and drops those that no longer exist or whose host is gone;

@@ -18,6 +18,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-fiber"],
     &["gossamer-progress"],
     &["gossamer-segment", "gossamer-trust-core"],
+    &["gossamer-mailbox"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
     &["gossamer-chaos", "gossamer-kv"],
@@ -92,6 +93,17 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
+    (
+        "crates/mailbox/src",
+        &[
+            &["layout", "sleep", "wait"],
+            &["frame"],
+            &["claim", "error", "incoming", "outgoing"],
+            &["fuzzing", "sender", "senders"],
+            &["receiver"],
+            &["builder"],
+        ],
+    ),
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
     (
         "crates/segment/src/engine",

@@ -86,6 +86,20 @@ impl Engine {
         started
     }
 
+    /// Stores `word` at `at`: a reader that sees it sees every earlier write of this thread to the host.
+    #[track_caller]
+    pub(crate) fn signal(&self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        let host = to.owner();
+        self.reserve(to, size_of::<u64>(), None)?;
+        let mut lane = self.progress.lane(host).borrow_mut();
+        let started = lane.signal(to, at, word);
+        if started.is_err() {
+            self.flow.take_back(host, size_of::<u64>());
+        }
+        started?;
+        lane.flush()
+    }
+
     /// Writes any number of bytes.
     #[track_caller]
     pub(crate) fn write_block(

@@ -52,6 +52,54 @@ impl RemoteSegment {
         self.write_over_lane(at, bytes, false)
     }
 
+    /// For layers above: stores `word` at byte `at`, in flight when this returns. A reader that sees it
+    /// sees every earlier write of this thread to the host.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`SegmentError::Misaligned`] if `at` is not a multiple of eight.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[track_caller]
+    pub fn signal(&self, at: usize, word: u64) -> Result<(), SegmentError> {
+        if self.store_word(at, word) { Ok(()) } else { self.signal_over_lane(at, word) }
+    }
+
+    /// For layers above: stores words from byte `at` on, in order, in flight when this returns; a reader
+    /// that sees the last one sees the others, and every earlier write of this thread to the host.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    #[doc(hidden)]
+    #[inline(always)]
+    #[track_caller]
+    pub fn signal_words<const N: usize>(
+        &self,
+        at: usize,
+        words: &[u64; N],
+    ) -> Result<(), SegmentError> {
+        if self.is_silent()
+            && let Some(window) = self.mapped()
+            && window.store_words(at, N, |index| words[index]).is_ok()
+        {
+            return Ok(());
+        }
+        words.iter().enumerate().try_for_each(|(number, word)| {
+            self.signal_over_lane(at.saturating_add(8 * number), *word)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn signal_over_lane(&self, at: usize, word: u64) -> Result<(), SegmentError> {
+        let span = Span { at, len: size_of::<u64>(), needs: Rights::WRITE };
+        let segment = self.clone();
+        run(&self.shared, move |engine| {
+            segment.check_room(engine, size_of::<u64>(), None)?;
+            segment.with_engine(span, |engine, region| engine.signal(region, at, word))
+        })
+    }
+
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`. Waits
     /// while 1,024 notifications of this thread wait here for the same thread of the owner to take
     /// earlier ones.

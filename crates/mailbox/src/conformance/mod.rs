@@ -1,0 +1,233 @@
+//! The suite that mailboxes pass on every transport, instantiated by one macro.
+//!
+//! ```text
+//!   // a test program of a crate that has a transport
+//!   fn rack(hosts: u32, threads: u32) -> transport_api::conformance::Rack { .. }
+//!   mailbox::conformance!(rack);
+//! ```
+//!
+//! A test is a play with one script for each player. Player `n` is a thread, attached as thread `n` of host
+//! `n`; in a rack with fewer hosts than players, the last players share a host. Player 0 receives. A
+//! player polls while it waits for others ([`Player::until`], `meet`), because revocation and transports
+//! wait for polls. A test that does not end within [`DEADLINE`] fails.
+
+pub mod frames;
+pub mod life;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gossamer_segment::{Attached, Segments};
+use transport_api::conformance::{Make, Rack, within};
+#[doc(hidden)]
+pub use transport_api::conformance_tests;
+
+use crate::{FrameHeader, Mailbox, MailboxBuilder, Parts, Sender};
+
+/// How long a test may take before it counts as hung.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of the
+/// function apply to every test. `one_host` behind it leaves out the tests that need several hosts.
+#[macro_export]
+macro_rules! conformance {
+    ($(#[$attribute:meta])* $make:path) => {
+        $crate::conformance!($(#[$attribute])* $make, one_host);
+        $crate::conformance::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            life {
+                a_sender_learns_that_its_receiver_is_lost, the_banks_of_a_lost_sender_are_freed,
+            }
+        }
+    };
+    ($(#[$attribute:meta])* $make:path, one_host) => {
+        $crate::conformance::conformance_tests! {
+            [$(#[$attribute])*] $make, [$crate::conformance]:
+            frames {
+                frames_of_every_size_come_back, fixed_frames_of_every_size_come_back,
+                frames_of_several_senders_keep_their_order, a_full_bank_stops_its_sender,
+                a_receiver_and_a_sender_that_sleep_go_on, a_receiver_that_never_sleeps_needs_no_wake,
+                a_frame_that_does_not_fit_is_refused,
+            }
+            life {
+                a_dropped_sender_gives_its_banks_back, a_full_mailbox_takes_no_more_senders,
+                closing_waits_until_all_is_taken, a_dropped_mailbox_is_closed,
+                what_is_no_mailbox_is_not_opened, threads_that_are_not_attached_send_and_receive,
+            }
+        }
+    };
+}
+
+/// Runs `test`, and fails if it takes longer than [`DEADLINE`].
+fn bounded(test: impl FnOnce() + Send + 'static) {
+    within(DEADLINE, test);
+}
+
+/// State that the players of a play share.
+#[derive(Default)]
+struct Stage {
+    arrived: AtomicUsize,
+    has_failed: AtomicBool,
+}
+
+/// A thread of a host that takes part in a test.
+pub struct Player {
+    segments: Segments,
+    attached: Attached,
+    stage: Arc<Stage>,
+    players: usize,
+    meetings: Cell<usize>,
+}
+
+/// The code that a player runs.
+type Script = Box<dyn FnOnce(&Player) + Send>;
+
+/// Boxes a script, so that scripts of different types can be in one list.
+fn script(script: impl FnOnce(&Player) + Send + 'static) -> Script {
+    Box::new(script)
+}
+
+/// Runs `scripts` on a rack that `make` makes.
+fn play<const N: usize>(make: Make, scripts: [Script; N]) {
+    bounded(move || play_in(&make(N as u32, N as u32), scripts));
+}
+
+/// As [`play`], on an existing rack.
+fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
+    let hosts: Vec<_> = rack.hosts.iter().map(|host| Segments::new(host.clone())).collect();
+    let stage = Arc::new(Stage::default());
+    thread::scope(|scope| {
+        for (number, script) in scripts.into_iter().enumerate() {
+            let segments = hosts[number.min(hosts.len() - 1)].clone();
+            let stage = stage.clone();
+            scope.spawn(move || {
+                let _failure = NoteFailure(stage.clone());
+                let attached = segments.attach(number as u32).expect("a thread of the rack");
+                let meetings = Cell::new(0);
+                let player = Player { segments, attached, stage, players: N, meetings };
+                script(&player);
+                // Other players may still need this thread's polls.
+                player.meet();
+            });
+        }
+    });
+}
+
+/// Marks the play as failed if this player panics, so that the others stop waiting.
+struct NoteFailure(Arc<Stage>);
+
+impl Drop for NoteFailure {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Player {
+    /// Does `step` until it returns true, and polls in between.
+    fn until(&self, what: &str, mut step: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !step() {
+            let has_failed = self.stage.has_failed.load(Ordering::Relaxed);
+            assert!(!has_failed, "another player failed while this one waited for {what}");
+            assert!(start.elapsed() < DEADLINE / 2, "waited in vain for {what}");
+            if !self.attached.poll() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Waits until every player has come to as many meetings as this one.
+    fn meet(&self) {
+        let number = self.begin_meeting();
+        self.until("the other players", || self.has_met(number));
+    }
+
+    /// Comes to the next meeting, and goes on; its number.
+    fn begin_meeting(&self) -> usize {
+        let number = self.meetings.get() + 1;
+        self.meetings.set(number);
+        self.stage.arrived.fetch_add(1, Ordering::AcqRel);
+        number
+    }
+
+    /// Whether all players have come to this meeting.
+    fn has_met(&self, number: usize) -> bool {
+        self.stage.arrived.load(Ordering::Acquire) >= number * self.players
+    }
+
+    fn export(&self, builder: MailboxBuilder) -> Mailbox {
+        builder.export(&self.segments).expect("a mailbox")
+    }
+
+    fn open(&self, name: &str) -> Sender {
+        let options = Sender::options(&self.segments).timeout(DEADLINE / 2);
+        options.open(name).expect("an open mailbox")
+    }
+
+    /// Takes frames until all players have come to this meeting.
+    fn serve_until(&self, inbox: &mut Mailbox, meeting: usize, mut each: impl FnMut(Taken)) {
+        self.until("the other players", || {
+            while let Some(frame) = inbox.poll().expect("a frame") {
+                each(Taken::of(&frame));
+            }
+            self.has_met(meeting)
+        });
+    }
+}
+
+/// `len` bytes that differ from those of other seeds, and from their neighbours.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let byte =
+        |n: u64| (n.wrapping_add(seed << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as u8;
+    (0..len as u64).map(byte).collect()
+}
+
+/// A copy of a frame.
+#[derive(Debug, PartialEq)]
+struct Taken {
+    header: FrameHeader,
+    parts: [Vec<u8>; 3],
+}
+
+impl Taken {
+    fn of(frame: &crate::Frame<'_>) -> Taken {
+        let mut parts =
+            [frame.args_len(), frame.payload_len(), frame.attachment_len()].map(|len| vec![0; len]);
+        let [args, payload, attachment] = &mut parts;
+        frame.copy_args(args);
+        frame.copy_payload(payload);
+        frame.copy_attachment(attachment);
+        Taken { header: *frame.header(), parts }
+    }
+
+    /// The frame number `number` of a sender, with parts of these lengths.
+    fn numbered(number: u64, lens: [usize; 3]) -> Taken {
+        let mut at = 0;
+        let parts = lens.map(|len| {
+            at += 1;
+            pattern(len, 4 * number + at)
+        });
+        let mut id = [0xa5; 16];
+        id[..8].copy_from_slice(&number.to_le_bytes());
+        let header = FrameHeader { kind: number as u32 ^ 0xf000_0000, id, reply: !number };
+        Taken { header, parts }
+    }
+
+    fn number(&self) -> u64 {
+        !self.header.reply
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        let [args, payload, attachment] = &self.parts;
+        Parts { args, payload, attachment }
+    }
+
+    fn send(&self, sender: &mut Sender) {
+        sender.send(&self.header, self.parts()).expect("a frame that is sent");
+    }
+}

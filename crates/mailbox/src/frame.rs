@@ -1,0 +1,168 @@
+//! The frame's format: header, three runs of bytes, and the word behind them.
+//!
+//! ```text
+//!   word 0   tag: epoch of the sender, sequence number            arguments, at byte 48
+//!   word 1   kind, length of the arguments                        payload, at the next multiple of 8
+//!   word 2   length of the payload, length of the attachment      attachment, likewise
+//!   word 3-4 id                                                   closing word: the tag, or a checksum
+//!   word 5   reply token
+//! ```
+//!
+//! | Mode | Written | Has come when |
+//! |---|---|---|
+//! | [`Mode::Mapped`], fixed | header and body, then the closing word, at the end of the place | the closing word is the expected tag |
+//! | [`Mode::Mapped`], variable | lengths, and zero where the closing word will be; tag; body; closing word behind the body | the tag is the expected one, and so is the closing word |
+//! | [`Mode::Checked`] | all of it by one write | the tag is the expected one, and the checksum is right |
+//!
+//! Where the closing word of a variable frame will be, an earlier frame may have had bytes of its body,
+//! and whoever chose those may have guessed the tag: so the sender clears that word first.
+
+use thiserror::Error;
+use transport_api::integrity::{checksum_of, checksum_of_many};
+
+use crate::layout::{Geometry, HEADER_BYTES, HEADER_WORDS, WORD};
+
+/// Words from which several chains of a checksum are faster than one.
+const CHAINED: usize = 16;
+
+/// How the frames of a sender come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The sender stores into mapped memory, in order.
+    Mapped = 1,
+    /// Each frame is one write, whose bytes have no order.
+    Checked = 2,
+}
+
+/// What a sender says about a frame, for the layer above: a mailbox does not look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What kind of frame it is.
+    pub kind: u32,
+    /// What it is about: the id of an element, or a digest.
+    pub id: [u8; 16],
+    /// Where an answer goes, if the sender wants one.
+    pub reply: u64,
+}
+
+/// The bytes of a frame that is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// The arguments.
+    pub args: &'a [u8],
+    /// The payload.
+    pub payload: &'a [u8],
+    /// What else goes along, such as code.
+    pub attachment: &'a [u8],
+}
+
+/// A frame has come whose header no sender of this build writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "frame {sequence} claims {len} bytes of arguments, payload and attachment: at most {max} fit"
+)]
+pub struct Malformed {
+    /// Which frame of its sender it is, from 0 on.
+    pub sequence: u64,
+    /// Bytes that its header claims, each run rounded up to a multiple of eight.
+    pub len: u64,
+    /// Bytes that a frame of the mailbox has for them.
+    pub max: u64,
+}
+
+/// Bytes of the three runs of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    pub(crate) args: u32,
+    pub(crate) payload: u32,
+    pub(crate) attachment: u32,
+}
+
+fn padded(len: u32) -> u64 {
+    u64::from(len).next_multiple_of(WORD as u64)
+}
+
+impl Lengths {
+    /// Bytes of all three, each rounded up.
+    #[inline(always)]
+    pub(crate) fn body(self) -> u64 {
+        padded(self.args) + padded(self.payload) + padded(self.attachment)
+    }
+
+    /// Where the payload and the attachment begin, and where the body ends, in a frame. Only for
+    /// lengths whose [`body`](Self::body) fits into a frame.
+    #[inline(always)]
+    pub(crate) fn places(self) -> (usize, usize, usize) {
+        let payload = HEADER_BYTES + padded(self.args) as usize;
+        let attachment = payload + padded(self.payload) as usize;
+        (payload, attachment, attachment + padded(self.attachment) as usize)
+    }
+}
+
+impl Parts<'_> {
+    /// The lengths, if the parts fit into a frame of this mailbox.
+    ///
+    /// # Errors
+    /// The bytes that they would take.
+    #[inline(always)]
+    pub(crate) fn lengths(&self, geometry: &Geometry) -> Result<Lengths, usize> {
+        let all = [self.args, self.payload, self.attachment];
+        let body = all.iter().fold(0, |sum: usize, part| {
+            sum.saturating_add(part.len().checked_next_multiple_of(WORD).unwrap_or(usize::MAX))
+        });
+        if body > geometry.body as usize {
+            return Err(body);
+        }
+        // A body is at most 1 MiB long.
+        let [args, payload, attachment] = all.map(|part| part.len() as u32);
+        Ok(Lengths { args, payload, attachment })
+    }
+}
+
+/// The tag of frame `sequence` of the sender with this epoch. Never zero, as epochs are not.
+#[inline]
+pub(crate) fn tag(epoch: u32, sequence: u64) -> u64 {
+    u64::from(epoch) << 32 | u64::from(sequence as u32)
+}
+
+/// The words of a header.
+#[inline(always)]
+pub(crate) fn encode(tag: u64, header: &FrameHeader, lengths: Lengths) -> [u64; HEADER_WORDS] {
+    let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let [low, high] = header.id.as_chunks::<WORD>().0 else { unreachable!("an id has two words") };
+    [
+        tag,
+        two(header.kind, lengths.args),
+        two(lengths.payload, lengths.attachment),
+        u64::from_ne_bytes(*low),
+        u64::from_ne_bytes(*high),
+        header.reply,
+    ]
+}
+
+/// What a header says, unless it claims more than a frame has.
+///
+/// # Errors
+/// [`Malformed`].
+#[inline(always)]
+pub(crate) fn decode(
+    words: &[u64; HEADER_WORDS],
+    sequence: u64,
+    geometry: &Geometry,
+) -> Result<(FrameHeader, Lengths), Malformed> {
+    let halves = |word: u64| (word as u32, (word >> 32) as u32);
+    let ((kind, args), (payload, attachment)) = (halves(words[1]), halves(words[2]));
+    let lengths = Lengths { args, payload, attachment };
+    if lengths.body() > geometry.body.into() {
+        return Err(Malformed { sequence, len: lengths.body(), max: geometry.body.into() });
+    }
+    let mut id = [0; 16];
+    id[..WORD].copy_from_slice(&words[3].to_ne_bytes());
+    id[WORD..].copy_from_slice(&words[4].to_ne_bytes());
+    Ok((FrameHeader { kind, id, reply: words[5] }, lengths))
+}
+
+/// The checksum of the `count` words of a frame.
+pub(crate) fn checksum(count: usize, word: impl FnMut(usize) -> u64) -> u64 {
+    if count < CHAINED { checksum_of(count, word) } else { checksum_of_many(count, word) }
+}

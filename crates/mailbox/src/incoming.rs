@@ -1,0 +1,199 @@
+//! [`Incoming`]: the receiver's side of a bank set, on any memory. Nothing that a sender writes makes it
+//! panic, read outside the bank set, or allocate.
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+
+use crate::frame::{self, FrameHeader, Lengths, Malformed, Mode, checksum, decode};
+use crate::layout::{Cursor, FrameKind, Geometry, HEADER_WORDS, WORD};
+
+/// The most polls that skip a frame whose checksum was wrong before.
+const LONGEST_SKIP: u32 = 1024;
+
+/// What is at the place of the next frame.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Nothing, or not all of it.
+    Nothing,
+    /// A frame.
+    Frame(Arrived),
+    /// Something that no sender of this build writes.
+    Malformed(Malformed),
+}
+
+/// A frame that has come, with checked lengths: its body is inside the memory where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    pub(crate) header: FrameHeader,
+    pub(crate) lengths: Lengths,
+    /// Where the frame begins: in the mailbox's memory, or, if it `is_copied`, in the copy.
+    pub(crate) at: usize,
+    pub(crate) is_copied: bool,
+}
+
+#[cfg(loom)]
+impl Arrived {
+    /// The reply token, and the word of the payload at `index`, for models of frames without arguments.
+    pub fn payload_word(&self, memory: &SharedBytes, index: usize) -> (u64, u64) {
+        let at = self.at + (HEADER_WORDS + index) * WORD;
+        (self.header.reply, memory.load(at, Ordering::Relaxed))
+    }
+}
+
+/// The receiver's side of a bank set.
+#[derive(Debug)]
+pub struct Incoming {
+    geometry: Geometry,
+    epoch: u32,
+    mode: Mode,
+    cursor: Cursor,
+    /// The word that is the next frame's tag once it has come, and that tag.
+    watched: usize,
+    tag: u64,
+    /// Copies of the next frame whose checksum was wrong, and polls until the next copy: bytes that
+    /// never become a frame must not cost a copy at each poll.
+    wrong: u32,
+    skip: u32,
+}
+
+impl Incoming {
+    /// The frames of the sender that has claimed the bank set `set`, with this epoch.
+    pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Incoming {
+        let cursor = Cursor::new(&geometry, set);
+        let (watched, tag) = (0, 0);
+        let mut incoming =
+            Incoming { geometry, epoch, mode, cursor, watched, tag, wrong: 0, skip: 0 };
+        incoming.watch();
+        incoming
+    }
+
+    /// The number of frames that were taken.
+    pub fn next(&self) -> u64 {
+        self.cursor.next
+    }
+
+    /// Where the word is that changes when the next frame comes.
+    pub(crate) fn watched(&self) -> usize {
+        self.watched
+    }
+
+    /// Notes what the next frame changes.
+    #[inline(always)]
+    fn watch(&mut self) {
+        let Cursor { at, next, .. } = self.cursor;
+        self.watched = match (self.mode, self.geometry.kind) {
+            (Mode::Mapped, FrameKind::Fixed) => at + self.cursor.stride() - WORD,
+            _ => at,
+        };
+        self.tag = frame::tag(self.epoch, next);
+    }
+
+    /// Looks for the next frame in `memory`, the mailbox's. `copy` has room for a frame: a frame with a
+    /// checksum is checked there.
+    #[inline]
+    pub fn poll(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
+        if memory.load(self.watched, Ordering::Acquire) != self.tag {
+            return Arrival::Nothing;
+        }
+        self.take(memory, copy)
+    }
+
+    #[inline]
+    fn take(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
+        if self.mode == Mode::Checked {
+            return self.take_checked(memory, copy);
+        }
+        let at = self.cursor.at;
+        match self.parse(memory, at) {
+            Err(malformed) => Arrival::Malformed(malformed),
+            Ok((header, lengths)) => {
+                let (_, _, end) = lengths.places();
+                let is_variable = self.geometry.kind == FrameKind::Variable;
+                if is_variable && memory.load(at + end, Ordering::Acquire) != self.tag {
+                    return Arrival::Nothing;
+                }
+                Arrival::Frame(Arrived { header, lengths, at, is_copied: false })
+            }
+        }
+    }
+
+    fn take_checked(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Arrival::Nothing;
+        }
+        if self.copy_intact(memory, copy) {
+            return match self.parse(copy, 0) {
+                Err(malformed) => Arrival::Malformed(malformed),
+                Ok((header, lengths)) => {
+                    Arrival::Frame(Arrived { header, lengths, at: 0, is_copied: true })
+                }
+            };
+        }
+        self.wrong = self.wrong.saturating_add(1);
+        // The first few follow each other: the rest of a write is on its way.
+        self.skip = (1 << self.wrong.saturating_sub(16).min(10)).min(LONGEST_SKIP) - 1;
+        Arrival::Nothing
+    }
+
+    /// Copies the next frame to `copy`; whether all of it is there.
+    fn copy_intact(&self, memory: &SharedBytes, copy: &SharedBytes) -> bool {
+        let at = self.cursor.at;
+        let count = match self.geometry.kind {
+            FrameKind::Fixed => self.cursor.stride() / WORD - 1,
+            FrameKind::Variable => match self.parse(memory, at) {
+                // Perhaps the lengths of an earlier frame.
+                Err(_) => return false,
+                Ok((_, lengths)) => lengths.places().2 / WORD,
+            },
+        };
+        let (from, to) = (memory.words(), copy.words());
+        for word in 0..=count {
+            to.store(word, from.load(at / WORD + word, Ordering::Acquire), Ordering::Relaxed);
+        }
+        let is_intact = to.load(count, Ordering::Relaxed)
+            == checksum(count, |at| to.load(at, Ordering::Relaxed));
+        // The tag and the lengths were loaded before, and may have been others.
+        let is_expected = || {
+            let is_next = to.load(0, Ordering::Relaxed) == self.tag;
+            let is_same_len = self.geometry.kind == FrameKind::Fixed
+                || self.parse(copy, 0).is_ok_and(|(_, it)| it.places().2 / WORD == count);
+            is_next && is_same_len
+        };
+        is_intact && is_expected()
+    }
+
+    /// The header at byte `at` of `memory`, each of whose words is loaded once.
+    #[inline]
+    fn parse(&self, memory: &SharedBytes, at: usize) -> Result<(FrameHeader, Lengths), Malformed> {
+        let (from, start) = (memory.words(), at / WORD);
+        let mut words = [0; HEADER_WORDS];
+        for (number, word) in words.iter_mut().enumerate() {
+            *word = from.load(start + number, Ordering::Relaxed);
+        }
+        decode(&words, self.cursor.next, &self.geometry)
+    }
+
+    /// The next frame was taken: its place may be written again once its bank is empty. Returns the
+    /// bank, and how often it was emptied, if this was the last of its frames.
+    #[inline]
+    pub fn advance(&mut self) -> Option<(u32, u64)> {
+        let Cursor { bank, filled, .. } = self.cursor;
+        self.cursor.advance();
+        self.watch();
+        (self.wrong, self.skip) = (0, 0);
+        self.cursor.begins_bank().then_some((bank, filled + 1))
+    }
+
+    /// Whether the next frame is the first of its bank.
+    #[inline(always)]
+    pub(crate) fn begins_bank(&self) -> bool {
+        self.cursor.begins_bank()
+    }
+
+    /// How often each bank was emptied.
+    pub(crate) fn emptied(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let Cursor { bank, filled, .. } = self.cursor;
+        (0..self.geometry.banks).map(move |it| (it, filled + u64::from(it < bank)))
+    }
+}

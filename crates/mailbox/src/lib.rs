@@ -1,0 +1,105 @@
+//! Reactive mailboxes: banks of frames in memory that a receiver exports, into which any host of the
+//! rack writes messages one-sidedly.
+//!
+//! A frame is a header (kind, id, reply token, lengths) and three runs of bytes: arguments, a payload,
+//! and an attachment such as code. A mailbox moves frames; what they mean is the business of a layer
+//! above. These are the mailboxes of Grodowitz et al. 2021, "Two-Chains: High Performance Framework for
+//! Function Injection and Execution", sections III.A and VI.A.
+//!
+//! ```
+//! # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
+//! # let segments = gossamer_segment::Segments::new(hosts[0].clone());
+//! # let _attached = segments.attach(0)?;
+//! use mailbox::{FrameHeader, Mailbox, Parts, Sender};
+//!
+//! let mut inbox = Mailbox::builder("orders").banks(4).frames(8).frame_bytes(256).export(&segments)?;
+//!
+//! // Any host:
+//! let mut sender = Sender::open(&segments, "orders")?;
+//! let header = FrameHeader { kind: 1, reply: 7, ..FrameHeader::default() };
+//! sender.send(&header, Parts { payload: b"ten of the best", ..Parts::default() })?;
+//!
+//! let frame = inbox.next()?;
+//! assert_eq!(frame.header().reply, 7);
+//! let mut payload = vec![0; frame.payload_len()];
+//! frame.copy_payload(&mut payload);
+//! assert_eq!(payload, b"ten of the best");
+//! # drop(frame);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How it works
+//! ```text
+//!   receiver's segment                                           sender's segment
+//!   | geometry | sleeps? | claims | bank set 0 | bank set 1 | ..  | waits? | flag of bank 0 | flag 1 | ..
+//!                             ^         ^                                        ^
+//!     a sender claims a set --+         +-- and writes frames into its banks     +-- the receiver: emptied
+//! ```
+//!
+//! 1. A sender claims a *bank set* by a compare-and-swap, and exports a small segment for the flags of
+//!    its banks. It has banks × frames to write before it needs a flag.
+//! 2. Where the receiver's memory is mapped, a frame is written in place: header, body, and then the
+//!    closing word with release. Elsewhere a frame is one write with a checksum behind it
+//!    ([`transport_api::integrity`]), because the bytes of one write have no order.
+//! 3. The receiver looks at the place of the next frame of each sender, round robin. A
+//!    [`Frame`] is a view: its bytes are copied out, because its sender may change them at any time.
+//! 4. When the receiver has emptied a bank, it writes that bank's flag at the sender: how often the bank
+//!    was emptied. The sender does not write to a bank again before. No frame costs a credit.
+//! 5. A receiver that sleeps says so in a word that senders on mapped memory read; only then do they
+//!    notify. Elsewhere a notification travels with each frame, unless the mailbox
+//!    [never sleeps](MailboxBuilder::never_sleeps).
+//!
+//! # Reading order
+//! 1. `layout.rs` (what is where), `frame.rs` (the frame's format), `claim.rs` (claims), `error.rs`: pure.
+//! 2. `outgoing.rs` and `incoming.rs`: the two sides of one bank set, on any memory; modelled by loom and
+//!    fuzzed.
+//! 3. `wait.rs` (how a processor waits for a word), `sleep.rs` (how sides sleep and wake each other).
+//! 4. `builder.rs` ([`MailboxBuilder`]), `senders.rs` (which senders there are), `receiver.rs`
+//!    ([`Mailbox`], [`Frame`]), `sender.rs` ([`Sender`]).
+
+#![deny(unsafe_code)]
+
+mod builder;
+mod claim;
+#[cfg(all(feature = "testing", not(loom)))]
+pub mod conformance;
+mod error;
+#[allow(unreachable_pub, reason = "reachable for loom")]
+mod frame;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub mod fuzzing;
+#[allow(unreachable_pub, reason = "reachable for loom")]
+mod incoming;
+#[allow(unreachable_pub, reason = "reachable for loom")]
+mod layout;
+#[allow(unreachable_pub, reason = "reachable for loom")]
+mod outgoing;
+mod receiver;
+mod sender;
+mod senders;
+#[allow(unreachable_pub, reason = "reachable for loom")]
+mod sleep;
+#[allow(unsafe_code)]
+mod wait;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// The two sides of a bank set, for models.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::frame::Mode;
+    pub use crate::incoming::{Arrival, Incoming};
+    pub use crate::layout::{FrameKind, Geometry};
+    pub use crate::outgoing::{Outgoing, Target, flag_at};
+    pub use crate::sleep::{announce, must_wake};
+}
+
+pub use self::builder::MailboxBuilder;
+pub use self::error::MailboxError;
+pub use self::frame::{FrameHeader, Malformed, Parts};
+pub use self::layout::{FRAME_OVERHEAD, FrameKind, InvalidGeometry, MAX_FRAME_BYTES};
+pub use self::receiver::{Frame, Mailbox};
+pub use self::sender::{Sender, SenderOptions};
+pub use self::wait::CpuWait;

@@ -1,0 +1,417 @@
+//! [`Mailbox`]: where frames of any host arrive; [`Frame`]: one of them.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use gossamer_segment::{HostId, Name, Notifications, Segment, Segments};
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+
+use crate::error::MailboxError;
+use crate::frame::{FrameHeader, Mode};
+use crate::incoming::{Arrival, Arrived};
+use crate::layout::{ASLEEP, Geometry, HEADER_BYTES};
+use crate::senders::Senders;
+use crate::sleep;
+use crate::wait::CpuWait;
+
+/// Polls that find nothing between two looks at the claims, and between two polls of the lanes where
+/// senders map the memory.
+const LOOK_EVERY: u32 = 64;
+const LANES_EVERY: u32 = 32;
+
+/// Polls between two looks at the claims and two polls of the lanes, if frames come without pause.
+const LOOK_AT_LAST: u32 = 1024;
+
+/// Polls of a receiver that waits before it looks at the clock, and between two looks.
+const EAGER: u32 = 64;
+const POLLS_PER_CLOCK: u32 = 8;
+
+/// How long a receiver that finds nothing looks on before it sleeps. A fiber lets others run meanwhile.
+const AWAKE: Duration = Duration::from_micros(100);
+
+/// The longest sleep while a fiber opens the flags of a sender.
+const OPENING: Duration = Duration::from_millis(1);
+
+/// A mailbox that this process exports: frames of any host arrive there. Dropping it closes it for its
+/// senders.
+///
+/// | Receiver | Calls |
+/// |---|---|
+/// | a thread or fiber with nothing else to do | [`next`](Self::next), [`next_timeout`](Self::next_timeout) |
+/// | a loop of its own | [`poll`](Self::poll) |
+///
+/// Frames of one sender come in the order in which it sent them; senders take turns. The thread that
+/// exported the mailbox must poll or wait regularly, as any attached thread; a mailbox may be moved to
+/// another thread.
+///
+/// # What a sender can do
+/// Every host that may write to the segment can write anything there at any time, also into the banks
+/// of other senders and as if it were one of them. What is no frame is ignored, or reported as
+/// [`MailboxError::Malformed`] and skipped; [`Frame`] has only lengths that were checked. A layer that
+/// must know who sent a frame has to check that by the frame's contents.
+pub struct Mailbox {
+    segments: Segments,
+    segment: Segment,
+    notifications: Notifications,
+    geometry: Geometry,
+    senders: Senders,
+    /// Where a frame is checked that has a checksum.
+    copy: SharedBytes,
+    /// Polls that have found nothing since the last frame or look.
+    idle: u32,
+    /// Polls since the last look.
+    polls: u32,
+    cpu: CpuWait,
+}
+
+impl Mailbox {
+    pub(crate) fn new(segments: Segments, segment: Segment, geometry: Geometry) -> Mailbox {
+        Mailbox {
+            segments,
+            notifications: segment.notifications(),
+            segment,
+            geometry,
+            senders: Senders::new(geometry),
+            copy: SharedBytes::heap(geometry.stride()),
+            idle: 0,
+            polls: 0,
+            cpu: CpuWait::detected(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        self.segment.name()
+    }
+
+    /// Bytes that a frame has for arguments, payload and attachment.
+    pub fn frame_bytes(&self) -> usize {
+        self.geometry.body as usize
+    }
+
+    /// Senders that have said hello, as of the last look: a poll that finds no frame looks now and
+    /// then.
+    pub fn senders(&self) -> usize {
+        self.senders.active.len()
+    }
+
+    /// The segment, to change its access or to pin it.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    // ---- receiving -----------------------------------------------------------------------------
+
+    /// The next frame, if one has come. It never waits for a frame; a poll that finds a new sender
+    /// opens the flags of that, which is an exchange with its host: in a fiber of its own if the caller
+    /// is a fiber, otherwise at once.
+    ///
+    /// # Errors
+    /// [`MailboxError::Malformed`]; the frame is skipped.
+    #[inline]
+    #[track_caller]
+    pub fn poll(&mut self) -> Result<Option<Frame<'_>>, MailboxError> {
+        match self.find()? {
+            Some((number, arrived)) => Ok(Some(Frame { mailbox: self, number, arrived })),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for the next frame: parks the fiber, or blocks the thread. A thread polls for some time
+    /// before, as its processor does best ([`CpuWait`]).
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll); [`MailboxError::Segment`] once the rack has ended.
+    #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend its items")]
+    #[inline]
+    #[track_caller]
+    pub fn next(&mut self) -> Result<Frame<'_>, MailboxError> {
+        loop {
+            // Twice, because a frame borrows the mailbox as long as the caller has it.
+            if let Some((number, arrived)) = self.wait(None)? {
+                return Ok(Frame { mailbox: self, number, arrived });
+            }
+        }
+    }
+
+    /// As [`next`](Self::next), for up to `timeout`: `None` if no frame has come by then.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    #[track_caller]
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Frame<'_>>, MailboxError> {
+        // A timeout beyond the range of the clock means no timeout.
+        match self.wait(Instant::now().checked_add(timeout))? {
+            Some((number, arrived)) => Ok(Some(Frame { mailbox: self, number, arrived })),
+            None => Ok(None),
+        }
+    }
+
+    /// Looks for a frame of each sender, round robin, from the one behind the last that had one.
+    #[inline(always)]
+    #[track_caller]
+    fn find(&mut self) -> Result<Option<(usize, Arrived)>, MailboxError> {
+        self.polls += 1;
+        if self.polls >= LOOK_AT_LAST {
+            self.segments.poll();
+            self.look();
+        }
+        let count = self.senders.active.len();
+        let first = self.senders.cursor;
+        for turn in 0..count {
+            let number = first + turn;
+            let number = if number < count { number } else { number - count };
+            let sender = &mut self.senders.active[number];
+            match sender.incoming.poll(self.segment.memory(), &self.copy) {
+                Arrival::Nothing => {}
+                Arrival::Frame(arrived) => {
+                    self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
+                    self.idle = 0;
+                    return Ok(Some((number, arrived)));
+                }
+                Arrival::Malformed(reason) => {
+                    let host = sender.host;
+                    self.senders.advance(number);
+                    return Err(MailboxError::Malformed { host, reason });
+                }
+            }
+        }
+        self.note_idle();
+        Ok(None)
+    }
+
+    /// Nothing has come.
+    #[inline]
+    #[track_caller]
+    fn note_idle(&mut self) {
+        self.idle += 1;
+        if self.senders.owes_wakes {
+            self.senders.wake();
+        }
+        let brings_lanes = self.senders.active.iter().any(|sender| sender.mode == Mode::Checked);
+        if brings_lanes || self.idle.is_multiple_of(LANES_EVERY) {
+            self.segments.poll();
+        }
+        if self.idle >= LOOK_EVERY {
+            self.look();
+        }
+    }
+
+    /// Looks at the claims.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn look(&mut self) {
+        (self.idle, self.polls) = (0, 0);
+        self.senders.look(&self.segments, &self.segment);
+        if self.senders.cursor >= self.senders.active.len() {
+            self.senders.cursor = 0;
+        }
+    }
+
+    /// Waits up to `deadline`; `None` if that passes first.
+    #[inline]
+    #[track_caller]
+    fn wait(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+        // Without the clock, which costs as much as a frame. A fiber lets others run instead.
+        let eager = if fiber::in_fiber() { 1 } else { EAGER };
+        for _ in 0..eager {
+            if let Some(found) = self.find()? {
+                return Ok(Some(found));
+            }
+            primitive::sync::spin_hint();
+        }
+        self.wait_on(deadline)
+    }
+
+    /// The rest of [`wait`](Self::wait).
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn wait_on(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+        fiber::check_may_wait("the wait for a frame", Location::caller());
+        loop {
+            let awake = Instant::now();
+            loop {
+                for _ in 0..POLLS_PER_CLOCK {
+                    if let Some(found) = self.find()? {
+                        return Ok(Some(found));
+                    }
+                    self.wait_a_moment();
+                }
+                let now = Instant::now();
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    return Ok(None);
+                }
+                if self.geometry.may_sleep && now - awake >= AWAKE {
+                    break;
+                }
+            }
+            if let Some(found) = self.sleep(deadline)? {
+                return Ok(Some(found));
+            }
+        }
+    }
+
+    /// Waits for less than some microseconds.
+    fn wait_a_moment(&self) {
+        if fiber::in_fiber() {
+            return fiber::yield_to_worker();
+        }
+        let [sender] = &self.senders.active[..] else { return primitive::sync::spin_hint() };
+        let word = self.segment.memory().word(sender.incoming.watched());
+        // A frame that has come since the last look has changed it.
+        self.cpu.wait(word, word.load(Ordering::Relaxed));
+    }
+
+    /// Sleeps until a frame or a sender comes.
+    #[track_caller]
+    fn sleep(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // A fiber that has opened the flags of a sender does not wake this one.
+        let longest = if self.senders.are_opening() { OPENING } else { sleep::LONGEST };
+        let longest = left.map_or(longest, |left| left.min(longest));
+        let (memory, copy, senders) = (self.segment.memory(), &self.copy, &mut self.senders);
+        let mut found = None;
+        let is_ready = || {
+            let ready = senders.active.iter_mut().position(|sender| {
+                match sender.incoming.poll(memory, copy) {
+                    Arrival::Nothing => false,
+                    Arrival::Frame(_) | Arrival::Malformed(_) => true,
+                }
+            });
+            found = ready;
+            ready.is_some()
+        };
+        sleep::sleep(&self.segment, ASLEEP, &self.notifications, longest, is_ready)?;
+        if let Some(ready) = found {
+            self.senders.cursor = ready;
+        } else {
+            self.look();
+        }
+        self.find()
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox")
+            .field("name", &self.name())
+            .field("geometry", &self.geometry)
+            .field("senders", &self.senders())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A frame that has come. Its header and lengths are a copy that was checked; its bytes may be in memory
+/// that the sender can write at any time, so copy them out, once, before you look at them.
+///
+/// Drop it as soon as its bytes are copied: the sender may then use its place again.
+pub struct Frame<'a> {
+    mailbox: &'a mut Mailbox,
+    /// Of the sender.
+    number: usize,
+    arrived: Arrived,
+}
+
+impl Frame<'_> {
+    /// What the sender says about it.
+    pub fn header(&self) -> &FrameHeader {
+        &self.arrived.header
+    }
+
+    /// The host of the sender, as that says.
+    pub fn sender(&self) -> HostId {
+        self.mailbox.senders.active[self.number].host
+    }
+
+    /// Bytes of the arguments.
+    pub fn args_len(&self) -> usize {
+        self.arrived.lengths.args as usize
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_len(&self) -> usize {
+        self.arrived.lengths.payload as usize
+    }
+
+    /// Bytes of the attachment.
+    pub fn attachment_len(&self) -> usize {
+        self.arrived.lengths.attachment as usize
+    }
+
+    /// Copies the arguments to `out`.
+    ///
+    /// # Panics
+    /// If `out` is not as long as they are.
+    #[inline]
+    #[track_caller]
+    pub fn copy_args(&self, out: &mut [u8]) {
+        self.copy(HEADER_BYTES, self.args_len(), out);
+    }
+
+    /// Copies the payload to `out`.
+    ///
+    /// # Panics
+    /// If `out` is not as long as it is.
+    #[inline]
+    #[track_caller]
+    pub fn copy_payload(&self, out: &mut [u8]) {
+        let (payload, _, _) = self.arrived.lengths.places();
+        self.copy(payload, self.payload_len(), out);
+    }
+
+    /// Copies the attachment to `out`.
+    ///
+    /// # Panics
+    /// If `out` is not as long as it is.
+    #[inline]
+    #[track_caller]
+    pub fn copy_attachment(&self, out: &mut [u8]) {
+        let (_, attachment, _) = self.arrived.lengths.places();
+        self.copy(attachment, self.attachment_len(), out);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn copy(&self, at: usize, len: usize, out: &mut [u8]) {
+        let room = out.len();
+        assert!(room == len, "a buffer of {room} bytes for {len} bytes of a frame");
+        let Arrived { at: start, is_copied, .. } = self.arrived;
+        let Mailbox { segment, copy, .. } = &*self.mailbox;
+        let memory = if is_copied { copy } else { segment.memory() };
+        if !out.is_empty() {
+            memory.read_into(start + at, out);
+        }
+    }
+}
+
+impl Drop for Frame<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mailbox.senders.advance(self.number);
+    }
+}
+
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("header", self.header())
+            .field("sender", &self.sender())
+            .field("args", &self.args_len())
+            .field("payload", &self.payload_len())
+            .field("attachment", &self.attachment_len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,265 @@
+//! [`Senders`]: who has which bank set of a mailbox, as its receiver sees it.
+//!
+//! ```text
+//!   free --claim, hello--> active --done and all taken, or the host is lost--> free
+//!     ^                       |
+//!     +---- host is lost -----+ (also between claim and hello)
+//! ```
+
+use std::sync::Arc;
+
+use gossamer_segment::{HostId, RemoteSegment, Segment, SegmentError, Segments};
+use parking_lot::Mutex;
+use primitive::sync::Ordering;
+
+use crate::claim::{AWAITED, Claim, DONE, Hello, flags_name, identity};
+use crate::frame::Mode;
+use crate::incoming::Incoming;
+use crate::layout::{Geometry, IDENTITY, WAITING, flag_at};
+use crate::sleep;
+
+/// A sender that has said hello.
+pub(crate) struct Active {
+    set: u32,
+    claim: Claim,
+    pub(crate) host: HostId,
+    pub(crate) mode: Mode,
+    pub(crate) incoming: Incoming,
+    flags: Flags,
+    /// Whether some flag was not written that should have been.
+    is_owed: bool,
+}
+
+/// What a fiber has opened.
+type Opened = Arc<Mutex<Option<Flags>>>;
+
+/// The flags of a sender.
+enum Flags {
+    /// A fiber opens them.
+    Opening(Opened),
+    Open(RemoteSegment),
+    /// The sender has gone, or says that they are where they are not.
+    Gone,
+}
+
+impl Active {
+    #[track_caller]
+    fn new(
+        (segments, segment): (&Segments, &Segment),
+        geometry: Geometry,
+        (set, host): (u32, HostId),
+        hello: Hello,
+    ) -> Self {
+        let Hello { claim, flags, mode } = hello;
+        let incoming = Incoming::new(geometry, set, claim.epoch(), mode);
+        let identity = identity(segment.name(), segment.generation(), set, claim);
+        let flags = Flags::begin_open(segments, (host, flags), geometry.flags_bytes(), identity);
+        let is_owed = matches!(flags, Flags::Opening(_));
+        Active { set, claim, host, mode, incoming, flags, is_owed }
+    }
+
+    /// The next frame was taken, or skipped.
+    #[inline]
+    #[track_caller]
+    fn advance(&mut self) {
+        if let Some((bank, emptied)) = self.incoming.advance() {
+            self.set_flag(bank, emptied);
+        }
+    }
+
+    /// Sets the flag of a bank that was emptied.
+    #[track_caller]
+    fn set_flag(&mut self, bank: u32, emptied: u64) {
+        // What waits must not do so while a panic unwinds the stack.
+        if self.is_owed || std::thread::panicking() {
+            self.is_owed = true;
+        } else {
+            self.flags.set(bank, emptied);
+        }
+    }
+
+    /// Writes the flags that are owed.
+    fn settle(&mut self) {
+        self.flags.take_opened();
+        if self.is_owed && !matches!(self.flags, Flags::Opening(_)) {
+            self.is_owed = false;
+            for (bank, emptied) in self.incoming.emptied() {
+                self.flags.set(bank, emptied);
+            }
+            self.flags.wake();
+        }
+    }
+}
+
+impl Flags {
+    /// Opens the flags of a sender, which is an exchange with its host: in a fiber of its own, if the
+    /// caller is one.
+    #[track_caller]
+    fn begin_open(
+        segments: &Segments,
+        (host, number): (HostId, u64),
+        len: usize,
+        identity: u64,
+    ) -> Flags {
+        let segments = segments.clone();
+        let open = move || {
+            let flags = segments.options().host(host).open(&flags_name(number)).ok()?;
+            let is_it =
+                flags.len() >= len && flags.at_byte::<u64>(IDENTITY).read().ok()? == identity;
+            is_it.then_some(flags)
+        };
+        if !fiber::in_fiber() {
+            return open().map_or(Flags::Gone, Flags::Open);
+        }
+        let opened = Opened::default();
+        let there = opened.clone();
+        let _detached = fiber::spawn_local(move || {
+            let flags = open().map_or(Flags::Gone, Flags::Open);
+            *there.lock() = Some(flags);
+        });
+        Flags::Opening(opened)
+    }
+
+    fn take_opened(&mut self) {
+        let Flags::Opening(opened) = self else { return };
+        let opened = opened.lock().take();
+        if let Some(opened) = opened {
+            *self = opened;
+        }
+    }
+
+    /// Sets the flag of a bank.
+    #[track_caller]
+    fn set(&mut self, bank: u32, emptied: u64) {
+        self.set_word(flag_at(bank), emptied);
+    }
+
+    /// Sets a word. Where memory is mapped, the sender is then to be [woken](Self::wake); elsewhere a
+    /// notification travels with the word.
+    #[track_caller]
+    fn set_word(&mut self, at: usize, word: u64) {
+        self.with_open(|flags| match flags.is_mapped() {
+            true => flags.signal(at, word),
+            false => flags.write_notify(at, &word.to_ne_bytes()),
+        });
+    }
+
+    /// Wakes the sender, if it sleeps.
+    #[track_caller]
+    fn wake(&mut self) {
+        self.with_open(|flags| match flags.is_mapped() {
+            true => sleep::wake(flags, WAITING),
+            false => Ok(()),
+        });
+    }
+
+    #[inline]
+    fn with_open(&mut self, operation: impl FnOnce(&RemoteSegment) -> Result<(), SegmentError>) {
+        let Flags::Open(flags) = self else { return };
+        if operation(flags).is_err() {
+            // The sender has dropped them, or its host is lost.
+            *self = Flags::Gone;
+        }
+    }
+}
+
+/// Who has which bank set.
+pub(crate) struct Senders {
+    geometry: Geometry,
+    pub(crate) active: Vec<Active>,
+    /// Whether a flag was set whose sender may sleep. The fence that it takes to know can wait until
+    /// there is no frame.
+    pub(crate) owes_wakes: bool,
+    /// The one whose frame is looked for first.
+    pub(crate) cursor: usize,
+}
+
+impl Senders {
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        Self { geometry, active: Vec::new(), owes_wakes: false, cursor: 0 }
+    }
+
+    /// Whether a fiber opens the flags of some sender.
+    pub(crate) fn are_opening(&self) -> bool {
+        self.active.iter().any(|active| matches!(active.flags, Flags::Opening(_)))
+    }
+
+    /// The next frame of `active[number]` was taken, or skipped.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn advance(&mut self, number: usize) {
+        let active = &mut self.active[number];
+        active.advance();
+        self.owes_wakes |= active.incoming.begins_bank();
+    }
+
+    /// Wakes the senders that sleep.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    pub(crate) fn wake(&mut self) {
+        self.owes_wakes = false;
+        self.active.iter_mut().for_each(|active| active.flags.wake());
+    }
+
+    /// Looks at all claims: takes up senders that have come, and frees what those had that are gone.
+    #[track_caller]
+    pub(crate) fn look(&mut self, segments: &Segments, segment: &Segment) {
+        if self.owes_wakes {
+            self.wake();
+        }
+        for set in 0..self.geometry.senders {
+            let at = self.geometry.claim_at(set);
+            let claim = Claim(segment.memory().load(at, Ordering::Acquire));
+            let known = self.active.iter().position(|active| active.set == set);
+            if let Some(known) = known {
+                let active = &mut self.active[known];
+                active.settle();
+                // Everything that was written before is there once this is.
+                let done = segment.memory().load(at + DONE, Ordering::Acquire);
+                let is_done = done == active.claim.done(active.incoming.next());
+                let is_over = is_done || active.claim != claim;
+                if is_over || segments.check_peer(active.host).is_err() {
+                    self.free(known, claim, segment);
+                }
+            } else if let Some(host) = claim.holder() {
+                self.take_up(segments, segment, set, claim, host);
+            }
+        }
+    }
+
+    /// A bank set is claimed.
+    #[track_caller]
+    fn take_up(
+        &mut self,
+        segments: &Segments,
+        segment: &Segment,
+        set: u32,
+        claim: Claim,
+        host: HostId,
+    ) {
+        let at = self.geometry.claim_at(set);
+        if segments.check_peer(host).is_err() {
+            segment.memory().store(at, claim.freed().0, Ordering::Release);
+        } else if let Some(hello) = Hello::read(segment.memory(), at, claim) {
+            let place = (segments, segment);
+            self.active.push(Active::new(place, self.geometry, (set, host), hello));
+        }
+    }
+
+    /// Frees the bank set of `active[number]`, unless another sender has claimed it.
+    #[track_caller]
+    fn free(&mut self, number: usize, now: Claim, segment: &Segment) {
+        let Active { set, claim, mut flags, .. } = self.active.remove(number);
+        let at = self.geometry.claim_at(set);
+        let is_awaited = segment.memory().load(at + AWAITED, Ordering::Acquire) == claim.0;
+        if claim == now {
+            segment.memory().store(at, now.freed().0, Ordering::Release);
+        }
+        // A sender that does not wait has dropped its flags.
+        if is_awaited {
+            flags.set_word(self.geometry.released_at(), claim.0);
+            flags.wake();
+        }
+    }
+}

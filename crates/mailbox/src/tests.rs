@@ -1,0 +1,354 @@
+//! Frames between an [`Outgoing`] and an [`Incoming`] on memory of this process: every interleaving of
+//! calls that proptest makes, and writes that arrive in pieces.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+use proptest::prelude::*;
+
+use crate::frame::{FrameHeader, Mode, Parts};
+use crate::incoming::{Arrival, Arrived, Incoming};
+use crate::layout::{FrameKind, Geometry, WORD, flag_at};
+use crate::outgoing::{Outgoing, Target};
+
+const EPOCH: u32 = 5;
+
+/// Memory that writes reach at once.
+struct Direct<'a>(&'a SharedBytes);
+
+impl Target for Direct<'_> {
+    type Error = Infallible;
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Infallible> {
+        self.0.write_words(at, bytes);
+        Ok(())
+    }
+    fn signal(&self, at: usize, word: u64) -> Result<(), Infallible> {
+        self.0.store(at, word, Ordering::Release);
+        Ok(())
+    }
+    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
+        let mut numbered = words.iter().enumerate();
+        numbered.try_for_each(|(number, word)| self.signal(at + number * WORD, *word))
+    }
+}
+
+/// Keeps the words of every write, each with its place, instead of writing them.
+#[derive(Default)]
+struct Held(RefCell<Vec<(usize, u64)>>);
+
+impl Target for Held {
+    type Error = Infallible;
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Infallible> {
+        let words = bytes.as_chunks().0.iter().enumerate();
+        let words = words.map(|(number, word)| (at + number * WORD, u64::from_ne_bytes(*word)));
+        self.0.borrow_mut().extend(words);
+        Ok(())
+    }
+    fn signal(&self, at: usize, word: u64) -> Result<(), Infallible> {
+        self.0.borrow_mut().push((at, word));
+        Ok(())
+    }
+    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
+        let mut numbered = words.iter().enumerate();
+        numbered.try_for_each(|(number, word)| self.signal(at + number * WORD, *word))
+    }
+}
+
+/// The parts of a frame that a test sends.
+#[derive(Clone, Debug, PartialEq)]
+struct Message {
+    header: FrameHeader,
+    parts: [Vec<u8>; 3],
+}
+
+impl Message {
+    fn parts(&self) -> Parts<'_> {
+        let [args, payload, attachment] = &self.parts;
+        Parts { args, payload, attachment }
+    }
+
+    /// What has arrived, copied out of the memory where it is.
+    fn of(arrived: &Arrived, memory: &SharedBytes, copy: &SharedBytes) -> Message {
+        let memory = if arrived.is_copied { copy } else { memory };
+        let (payload, attachment, _) = arrived.lengths.places();
+        let part = |at: usize, len: u32| {
+            let mut bytes = vec![0; len as usize];
+            memory.read_into(arrived.at + at, &mut bytes);
+            bytes
+        };
+        let lengths = arrived.lengths;
+        Message {
+            header: arrived.header,
+            parts: [
+                part(crate::layout::HEADER_BYTES, lengths.args),
+                part(payload, lengths.payload),
+                part(attachment, lengths.attachment),
+            ],
+        }
+    }
+}
+
+fn message(max: usize) -> impl Strategy<Value = Message> {
+    let part = || proptest::collection::vec(any::<u8>(), 0..max / 3 - 7);
+    let header = (any::<u32>(), any::<[u8; 16]>(), any::<u64>());
+    (header, [part(), part(), part()]).prop_map(|((kind, id, reply), parts)| Message {
+        header: FrameHeader { kind, id, reply },
+        parts,
+    })
+}
+
+fn geometry() -> impl Strategy<Value = Geometry> {
+    (1..4_u32, 1..4_u32, 3..40_u32, any::<bool>()).prop_map(|(banks, frames, body, is_fixed)| {
+        let kind = if is_fixed { FrameKind::Fixed } else { FrameKind::Variable };
+        let body = 24 + 8 * body;
+        Geometry { banks, frames, body, senders: 2, kind, may_sleep: true }
+    })
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    any::<bool>().prop_map(|mapped| if mapped { Mode::Mapped } else { Mode::Checked })
+}
+
+/// The receiver's side: its memory, that of the flags, and what it has.
+struct Inbox {
+    memory: SharedBytes,
+    copy: SharedBytes,
+    flags: SharedBytes,
+    incoming: Incoming,
+}
+
+impl Inbox {
+    fn new(geometry: Geometry, mode: Mode) -> Inbox {
+        Inbox {
+            memory: SharedBytes::heap(geometry.bytes()),
+            copy: SharedBytes::heap(geometry.stride()),
+            flags: SharedBytes::heap(geometry.flags_bytes()),
+            incoming: Incoming::new(geometry, 1, EPOCH, mode),
+        }
+    }
+
+    fn take(&mut self) -> Option<Message> {
+        match self.incoming.poll(&self.memory, &self.copy) {
+            Arrival::Nothing => None,
+            Arrival::Malformed(malformed) => panic!("{malformed}"),
+            Arrival::Frame(arrived) => {
+                let message = Message::of(&arrived, &self.memory, &self.copy);
+                if let Some((bank, emptied)) = self.incoming.advance() {
+                    self.flags.store(flag_at(bank), emptied, Ordering::Release);
+                }
+                Some(message)
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Frames arrive unchanged and in order, and none is written over one that was not taken, for
+    /// several rounds of all banks.
+    #[test]
+    fn frames_arrive_in_order(
+        geometry in geometry(),
+        mode in mode(),
+        messages in proptest::collection::vec(message(48), 1..60),
+        steps in proptest::collection::vec(any::<bool>(), 120),
+    ) {
+        let mut inbox = Inbox::new(geometry, mode);
+        let mut outgoing = Outgoing::new(geometry, 1, EPOCH, mode);
+        let (mut sent, mut taken) = (0, 0);
+        // The steps, and then turns until everything has come.
+        for is_send in steps.into_iter().chain([true, false].into_iter().cycle()) {
+            if taken == messages.len() {
+                break;
+            }
+            if is_send && sent < messages.len() {
+                let under_way = (sent - taken) as u64;
+                if outgoing.may_write(&inbox.flags) {
+                    prop_assert!(under_way < geometry.set_frames(), "an untaken frame is overwritten");
+                    let Message { header, .. } = &messages[sent];
+                    let Ok(()) =
+                        outgoing.write(&Direct(&inbox.memory), header, &messages[sent].parts());
+                    sent += 1;
+                } else {
+                    let room = geometry.set_frames() - u64::from(geometry.frames);
+                    prop_assert!(under_way > room, "a bank is empty");
+                }
+            } else {
+                let message = inbox.take();
+                prop_assert_eq!(message.is_some(), taken < sent);
+                if let Some(message) = message {
+                    prop_assert_eq!(&message, &messages[taken]);
+                    taken += 1;
+                }
+            }
+        }
+        prop_assert!(inbox.take().is_none());
+        // Flags that are written late are the same.
+        for (bank, emptied) in inbox.incoming.emptied() {
+            prop_assert_eq!(inbox.flags.load(flag_at(bank), Ordering::Relaxed), emptied);
+        }
+    }
+
+    /// The words of one write come in any order: a frame is taken when all are there that belong to it.
+    #[test]
+    fn a_frame_is_taken_whole(
+        geometry in geometry(),
+        old in message(48),
+        new in message(48),
+        order in any::<u64>(),
+    ) {
+        let one = Geometry { banks: 1, frames: 1, ..geometry };
+        let mut inbox = Inbox::new(one, Mode::Checked);
+        let mut outgoing = Outgoing::new(one, 1, EPOCH, Mode::Checked);
+        prop_assert!(outgoing.may_write(&inbox.flags));
+        let Ok(()) = outgoing.write(&Direct(&inbox.memory), &old.header, &old.parts());
+        prop_assert_eq!(inbox.take(), Some(old));
+        prop_assert!(outgoing.may_write(&inbox.flags));
+        let held = Held::default();
+        let Ok(()) = outgoing.write(&held, &new.header, &new.parts());
+        let mut words = held.0.into_inner();
+        let key = |(at, _): &(usize, u64)| (*at as u64 + 1).wrapping_mul(order | 1) >> 32;
+        words.sort_by_key(key);
+        let mut seen = None;
+        for (at, word) in words {
+            // The word may be what was there before.
+            let is_new = inbox.memory.load(at, Ordering::Relaxed) != word;
+            if let Some(message) = &seen {
+                prop_assert!(!is_new, "taken before word {} has come: {:?}", at, message);
+            }
+            inbox.memory.store(at, word, Ordering::Relaxed);
+            seen = seen.or_else(|| inbox.take());
+        }
+        // After some copies in vain, polls skip the frame.
+        for _ in 0..2048 {
+            seen = seen.or_else(|| inbox.take());
+        }
+        prop_assert_eq!(seen, Some(new));
+    }
+
+    /// Any words at any time do no more harm than a frame of nonsense, and cost no more than one.
+    #[test]
+    fn any_bytes_are_survived(
+        kind in 0..4_u8,
+        writes in proptest::collection::vec(
+            (any::<u8>(), proptest::collection::vec(any::<u64>(), 0..20)),
+            0..10,
+        ),
+    ) {
+        let mut data = vec![kind];
+        for (place, words) in writes {
+            data.extend([place, words.len() as u8]);
+            data.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        crate::fuzzing::jam_frame(&data);
+    }
+}
+
+/// An earlier frame's body has the next frame's tag where its closing word will be: the frame is not taken
+/// before its body is there.
+#[test]
+fn a_closing_word_cannot_be_forged_by_an_earlier_body() {
+    let geometry = Geometry {
+        banks: 1,
+        frames: 1,
+        body: 64,
+        senders: 2,
+        kind: FrameKind::Variable,
+        may_sleep: false,
+    };
+    let mut inbox = Inbox::new(geometry, Mode::Mapped);
+    let mut outgoing = Outgoing::new(geometry, 1, EPOCH, Mode::Mapped);
+    let header = FrameHeader::default();
+    let forged = crate::frame::tag(EPOCH, 1).to_ne_bytes().repeat(8);
+    assert!(outgoing.may_write(&inbox.flags));
+    let parts = Parts { payload: &forged, ..Parts::default() };
+    let Ok(()) = outgoing.write(&Direct(&inbox.memory), &header, &parts);
+    assert!(inbox.take().is_some());
+    assert!(outgoing.may_write(&inbox.flags));
+    let held = Held::default();
+    let parts = Parts { payload: &[1; 16], ..Parts::default() };
+    let Ok(()) = outgoing.write(&held, &header, &parts);
+    let words = held.0.into_inner();
+    let (last, others) = words.split_last().expect("words");
+    for (at, word) in others {
+        inbox.memory.store(*at, *word, Ordering::Relaxed);
+        assert_eq!(inbox.take(), None, "taken before its closing word");
+    }
+    inbox.memory.store(last.0, last.1, Ordering::Release);
+    assert_eq!(inbox.take().map(|message| message.parts[1].clone()), Some(vec![1; 16]));
+}
+
+/// Bytes that never become a frame cost a copy at few polls.
+#[test]
+fn a_wrong_checksum_is_looked_at_ever_less_often() {
+    let geometry = Geometry {
+        banks: 1,
+        frames: 1,
+        body: 64,
+        senders: 2,
+        kind: FrameKind::Fixed,
+        may_sleep: false,
+    };
+    let mut inbox = Inbox::new(geometry, Mode::Checked);
+    let at = inbox.incoming.watched();
+    inbox.memory.store(at, crate::frame::tag(EPOCH, 0), Ordering::Relaxed);
+    let mut copies = 0;
+    for _ in 0..100_000 {
+        inbox.copy.store(0, 0, Ordering::Relaxed);
+        assert_eq!(inbox.take(), None);
+        copies += usize::from(inbox.copy.load(0, Ordering::Relaxed) != 0);
+    }
+    assert!((16..200).contains(&copies), "{copies} copies");
+}
+
+#[test]
+fn dimensions_are_checked_and_come_back() {
+    let fine = Geometry {
+        banks: 64,
+        frames: 4096,
+        body: 1 << 20,
+        senders: 1024,
+        kind: FrameKind::Variable,
+        may_sleep: false,
+    };
+    assert_eq!(fine.checked(), Ok(fine));
+    assert_eq!(Geometry::decode(&fine.encode(), fine.bytes()), Some(fine));
+    assert_eq!(Geometry::decode(&fine.encode(), fine.bytes() - 1), None, "longer than its segment");
+    for (wrong, text) in [
+        (Geometry { banks: 0, ..fine }, "invalid number of banks 0: must be from 1 to 64"),
+        (
+            Geometry { frames: 4097, ..fine },
+            "invalid number of frames of a bank 4097: must be from 1 to 4096",
+        ),
+        (
+            Geometry { body: (1 << 20) + 1, ..fine },
+            "invalid number of bytes of a frame 1048577: must be from 1 to 1048576",
+        ),
+        (Geometry { senders: 0, ..fine }, "invalid number of senders 0: must be from 1 to 1024"),
+    ] {
+        assert_eq!(wrong.checked().expect_err("out of range").to_string(), text);
+        assert_eq!(Geometry::decode(&wrong.encode(), usize::MAX), None);
+    }
+    let rounded = Geometry { body: 57, ..fine }.checked().expect("dimensions");
+    assert_eq!((rounded.body, rounded.stride()), (64, 128));
+    let mut bytes = fine.encode();
+    bytes[9] ^= 1;
+    assert_eq!(Geometry::decode(&bytes, usize::MAX), None, "a wrong checksum");
+    assert_eq!(Geometry::decode(&[0; 40], usize::MAX), None, "fresh memory");
+}
+
+#[test]
+fn parts_fit_or_are_refused_with_their_length() {
+    let geometry = Geometry {
+        banks: 1,
+        frames: 1,
+        body: 64,
+        senders: 1,
+        kind: FrameKind::Fixed,
+        may_sleep: false,
+    };
+    let parts = |args, payload| Parts { args, payload, attachment: &[] };
+    assert!(parts(&[1; 9], &[2; 48]).lengths(&geometry).is_ok(), "16 and 48");
+    assert_eq!(parts(&[1; 9], &[2; 49]).lengths(&geometry), Err(72));
+}
