@@ -17,6 +17,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-fiber"],
     &["gossamer-progress"],
     &["gossamer-segment", "gossamer-trust-core"],
+    &["gossamer-jam"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
     &["gossamer-chaos", "gossamer-kv"],
