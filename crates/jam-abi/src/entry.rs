@@ -1,0 +1,226 @@
+//! What a generated entry does: it checks the lengths of a call, calls the author's function, and
+//! stores its result.
+
+use core::marker::PhantomData;
+
+use crate::signature::{self, UNIT};
+use crate::{Abi, Call, Context, Plain, Property, code};
+
+/// The arguments, the payload's element or the result of a jam: a plain type, or `()` for none.
+///
+/// # Safety
+/// Every [`BYTES`](Self::BYTES) bytes, suitably aligned, are a value.
+pub unsafe trait Part: Copy + 'static {
+    /// The hash of the type.
+    const SIGNATURE: u64;
+    /// Its size in bytes.
+    const BYTES: usize = size_of::<Self>();
+}
+
+// SAFETY: every bit pattern of a plain type is a value.
+unsafe impl<T: Plain> Part for T {
+    const SIGNATURE: u64 = T::SIGNATURE;
+}
+
+// SAFETY: no bytes are its value.
+unsafe impl Part for () {
+    const SIGNATURE: u64 = UNIT;
+}
+
+/// The property of a jam: `&T` or `&mut T`, or `()` for none.
+pub trait PropertyPart {
+    /// The hash of the type.
+    const SIGNATURE: u64;
+    /// The name of the property's type; empty for none.
+    const NAME: &'static str;
+}
+
+impl PropertyPart for () {
+    const SIGNATURE: u64 = UNIT;
+    const NAME: &'static str = "";
+}
+
+impl<T: Property> PropertyPart for &T {
+    const SIGNATURE: u64 = <Self as Abi>::SIGNATURE;
+    const NAME: &'static str = T::NAME;
+}
+
+impl<T: Property> PropertyPart for &mut T {
+    const SIGNATURE: u64 = <Self as Abi>::SIGNATURE;
+    const NAME: &'static str = T::NAME;
+}
+
+/// The types of a jam: its property, arguments, element of the payload, and result.
+#[derive(Debug)]
+pub struct Types<P, A, E, R>(PhantomData<fn(P, A, E) -> R>);
+
+impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
+    /// The signature of the entry.
+    pub const SIGNATURE: u64 =
+        signature::of_entry(P::SIGNATURE, A::SIGNATURE, E::SIGNATURE, R::SIGNATURE);
+
+    /// The name of the property's type; empty for none.
+    pub const PROPERTY: &'static str = P::NAME;
+
+    /// The length of [`record`](Self::record), in bytes.
+    pub const RECORD_BYTES: usize = 8 + 3 * 4 + P::NAME.len();
+
+    /// What an object says about its entry: signature (u64), sizes of arguments, element and result
+    /// (u32 each), name of the property. Little-endian, without gaps.
+    ///
+    /// # Panics
+    /// If `N` is not [`RECORD_BYTES`](Self::RECORD_BYTES).
+    pub const fn record<const N: usize>() -> [u8; N] {
+        assert!(N == Self::RECORD_BYTES);
+        let mut bytes = [0; N];
+        let mut at = 0;
+        let sizes = [A::BYTES as u32, E::BYTES as u32, R::BYTES as u32];
+        let signature = Self::SIGNATURE.to_le_bytes();
+        while at < N {
+            bytes[at] = match at {
+                0..8 => signature[at],
+                8..20 => sizes[(at - 8) / 4].to_le_bytes()[at % 4],
+                _ => P::NAME.as_bytes()[at - 20],
+            };
+            at += 1;
+        }
+        bytes
+    }
+
+    /// Checks the lengths of `call`, calls `function` with its context, property, arguments and
+    /// payload, stores the result, and returns a [code](crate::code).
+    ///
+    /// # Safety
+    /// `call` is as [`Call`] says, with a property of the type that is named [`PROPERTY`](Self::PROPERTY).
+    #[inline(always)]
+    pub unsafe fn enter(
+        call: *mut Call,
+        function: impl FnOnce(Context<'_>, *mut u8, A, &[E]) -> R,
+    ) -> u32 {
+        // SAFETY: it is a call, as the caller promises, and only this jam has it.
+        let call = unsafe { &mut *call };
+        if call.args_len != A::BYTES {
+            return code::ARGS_LENGTH;
+        }
+        let is_whole = if E::BYTES == 0 {
+            call.payload_len == 0
+        } else {
+            call.payload_len.is_multiple_of(E::BYTES)
+        };
+        if !is_whole {
+            return code::PAYLOAD_LENGTH;
+        }
+        if call.reply_capacity < R::BYTES {
+            return code::REPLY_CAPACITY;
+        }
+        let elements = call.payload_len.checked_div(E::BYTES).unwrap_or(0);
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the receiver gives the payload to this jam only"
+        )]
+        // SAFETY: the lengths have been checked, every bit pattern is a value, the pointers are
+        // aligned and valid for the call, as the caller promises.
+        let (context, args, payload) = unsafe {
+            (
+                Context::new(&*call.context),
+                call.args.cast::<A>().read(),
+                core::slice::from_raw_parts(call.payload.cast::<E>(), elements),
+            )
+        };
+        let result = function(context, call.property, args, payload);
+        // SAFETY: the reply has room for it, and is aligned.
+        unsafe { call.reply.cast::<R>().write(result) };
+        call.reply_len = R::BYTES;
+        code::DONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::{null, null_mut};
+
+    use super::*;
+    use crate::{ContextData, Pointee};
+
+    crate::property! {
+        struct Table = "t@1";
+    }
+
+    type Sum = Types<&'static Table, u32, u16, i64>;
+
+    /// # Safety
+    /// None is needed: it does nothing.
+    unsafe extern "C" fn log(_: *const ContextData, _: *const u8, _: usize) {}
+
+    /// Calls a sum of the arguments and the payload, with these lengths.
+    fn enter(args_len: usize, payload_len: usize, reply_capacity: usize) -> (u32, usize, i64) {
+        let (args, payload, mut reply) = ([5_u32; 4], [1_u16, 2, 3, 4], [0_i64; 2]);
+        let context = ContextData { sender: 9, reserved: 0, log, receiver: null_mut() };
+        let mut call = Call {
+            property: null_mut(),
+            args: args.as_ptr().cast(),
+            args_len,
+            payload: payload.as_ptr().cast(),
+            payload_len,
+            reply: reply.as_mut_ptr().cast(),
+            reply_capacity,
+            reply_len: 0,
+            context: &context,
+        };
+        let sum = |context: Context<'_>, _: *mut u8, args: u32, payload: &[u16]| {
+            let payload: i64 = payload.iter().map(|value| i64::from(*value)).sum();
+            i64::from(context.sender()) + i64::from(args) + payload
+        };
+        // SAFETY: its pointers are valid, and it does not use the property.
+        let code = unsafe { Sum::enter(&mut call, sum) };
+        (code, call.reply_len, reply[0])
+    }
+
+    #[test]
+    fn lengths_are_checked_and_the_result_is_stored() {
+        assert_eq!(enter(4, 6, 8), (code::DONE, 8, 9 + 5 + 6));
+        assert_eq!(enter(4, 0, 16), (code::DONE, 8, 9 + 5));
+        assert_eq!(enter(5, 6, 8), (code::ARGS_LENGTH, 0, 0));
+        assert_eq!(enter(4, 5, 8), (code::PAYLOAD_LENGTH, 0, 0));
+        assert_eq!(enter(4, 6, 7), (code::REPLY_CAPACITY, 0, 0));
+    }
+
+    #[test]
+    fn a_jam_without_parts_takes_no_bytes() {
+        let context = ContextData { sender: 0, reserved: 0, log, receiver: null_mut() };
+        let mut room = 0_u8;
+        let mut call = Call {
+            property: null_mut(),
+            args: null::<u8>().wrapping_add(1),
+            args_len: 0,
+            payload: null::<u8>().wrapping_add(1),
+            payload_len: 1,
+            reply: &mut room,
+            reply_capacity: 0,
+            reply_len: 7,
+            context: &context,
+        };
+        // SAFETY: no part of it is read.
+        let enter =
+            |call: &mut Call| unsafe { Types::<(), (), (), ()>::enter(call, |_, _, (), _| ()) };
+        assert_eq!(enter(&mut call), code::PAYLOAD_LENGTH);
+        call.payload_len = 0;
+        assert_eq!(enter(&mut call), code::DONE);
+        assert_eq!(call.reply_len, 0);
+    }
+
+    #[test]
+    fn a_record_has_no_gaps() {
+        let record: [u8; Sum::RECORD_BYTES] = Sum::record();
+        assert_eq!(record[..8], Sum::SIGNATURE.to_le_bytes());
+        assert_eq!(record[8..], *b"\x04\0\0\0\x02\0\0\0\x08\0\0\0t@1");
+        let property = signature::of("&", Table::SIGNATURE);
+        let entry = signature::of_entry(
+            property,
+            <u32 as Pointee>::SIGNATURE,
+            <u16 as Pointee>::SIGNATURE,
+            <i64 as Pointee>::SIGNATURE,
+        );
+        assert_eq!(Sum::SIGNATURE, entry);
+    }
+}

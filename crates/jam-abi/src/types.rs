@@ -1,0 +1,390 @@
+//! The types that may cross the border of a jam: as bytes ([`Plain`]), behind a reference
+//! ([`Property`]), and as parameters and results of imports ([`Abi`]).
+
+use core::marker::PhantomData;
+
+use crate::signature::{self, UNIT};
+
+/// The largest alignment of a [`Plain`] type, in bytes: that of arguments and payloads in memory.
+pub const MAX_PLAIN_ALIGN: usize = 16;
+
+/// A type that a jam and its receiver may share by reference.
+///
+/// # Safety
+/// Types with the same [`SIGNATURE`](Self::SIGNATURE) have the same layout and invariants wherever
+/// they are compiled.
+pub unsafe trait Pointee {
+    /// The hash of the type.
+    const SIGNATURE: u64;
+}
+
+/// A type whose values travel as bytes. Implemented for integers, floats, arrays of plain types, and
+/// structs that [`plain!`](crate::plain) declares.
+///
+/// # Safety
+/// Its layout is the same in every compilation, it has no padding, every bit pattern is a value, and
+/// its alignment is at most [`MAX_PLAIN_ALIGN`].
+pub unsafe trait Plain: Pointee + Copy + 'static {}
+
+/// The type of a property that a receiver owns, which a jam sees by reference only. Declared by
+/// [`property!`](crate::property).
+///
+/// # Safety
+/// It has no fields that a jam could access, so that nothing depends on its size.
+pub unsafe trait Property: Pointee + 'static {
+    /// The name that the crate of the property gives its type, such as `kv.Shard@3`.
+    const NAME: &'static str;
+}
+
+/// A type that an import may take: integers, floats, `bool`, `&T` and `&mut T` of plain and property
+/// types, slices of plain types, `&str`, raw pointers, and plain structs by value.
+///
+/// # Safety
+/// [`Repr`](Self::Repr) is a type of C, into which every value converts and from which it returns;
+/// types with the same [`SIGNATURE`](Self::SIGNATURE) have the same of both.
+pub unsafe trait Abi: Sized {
+    /// The hash of the type.
+    const SIGNATURE: u64;
+    /// How a value is passed.
+    type Repr;
+
+    /// The value, to be passed.
+    fn into_repr(self) -> Self::Repr;
+
+    /// The value that was passed.
+    ///
+    /// # Safety
+    /// `repr` is from [`into_repr`](Self::into_repr) of a type with this signature, and what it
+    /// refers to is borrowed for as long as `Self` says.
+    unsafe fn from_repr(repr: Self::Repr) -> Self;
+}
+
+/// An [`Abi`] type that an import may return: those that borrow nothing, since a signature does not
+/// cover lifetimes. Results also may be `()`.
+///
+/// # Safety
+/// As for [`Abi`]; it contains no reference.
+pub unsafe trait AbiResult: Abi {}
+
+macro_rules! plain_numbers {
+    ($($number:ty)*) => {$(
+        // SAFETY: the name says the layout.
+        unsafe impl Pointee for $number {
+            const SIGNATURE: u64 = signature::of_name(stringify!($number));
+        }
+        // SAFETY: a number has no padding and every bit pattern is one; its size is that of its
+        // name, or of a pointer, and jams are for one machine.
+        unsafe impl Plain for $number {}
+        $crate::abi_by_value!($number);
+    )*};
+}
+
+/// Implements [`Abi`] for a plain type that C can pass by value.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! abi_by_value {
+    ($type:ty) => {
+        // SAFETY: it is a type of C already.
+        unsafe impl $crate::Abi for $type {
+            const SIGNATURE: u64 = <$type as $crate::Pointee>::SIGNATURE;
+            type Repr = Self;
+
+            #[inline(always)]
+            fn into_repr(self) -> Self {
+                self
+            }
+
+            #[inline(always)]
+            unsafe fn from_repr(repr: Self) -> Self {
+                repr
+            }
+        }
+        // SAFETY: it contains no reference.
+        unsafe impl $crate::AbiResult for $type {}
+    };
+}
+
+plain_numbers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64);
+
+// SAFETY: the hash covers the element's type and the length.
+unsafe impl<T: Plain, const N: usize> Pointee for [T; N] {
+    const SIGNATURE: u64 = signature::of_array(T::SIGNATURE, N);
+}
+
+// SAFETY: elements lie side by side.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+// SAFETY: only the two values of `bool` are made, and both sides are code, not bytes of a peer.
+unsafe impl Pointee for bool {
+    const SIGNATURE: u64 = signature::of_name("bool");
+}
+
+abi_by_value!(bool);
+
+// SAFETY: there is one value.
+unsafe impl Pointee for () {
+    const SIGNATURE: u64 = UNIT;
+}
+
+abi_by_value!(());
+
+macro_rules! abi_references {
+    ($($reference:ty, $pointer:ty, $constructor:literal, $back:ident => $value:expr;)*) => {$(
+        // SAFETY: a reference is passed as its pointer, to a type with the same signature.
+        unsafe impl<T: Pointee> Abi for $reference {
+            const SIGNATURE: u64 = signature::of($constructor, T::SIGNATURE);
+            type Repr = $pointer;
+
+            #[inline(always)]
+            fn into_repr(self) -> $pointer {
+                self
+            }
+
+            #[inline(always)]
+            unsafe fn from_repr($back: $pointer) -> Self {
+                // SAFETY: the pointer was made of such a reference, as the caller promises.
+                unsafe { $value }
+            }
+        }
+    )*};
+}
+
+abi_references! {
+    &T, *const T, "&", pointer => &*pointer;
+    &mut T, *mut T, "&mut", pointer => &mut *pointer;
+}
+
+macro_rules! abi_pointers {
+    ($($pointer:ty, $constructor:literal;)*) => {$(
+        // SAFETY: it is a type of C already; whoever dereferences it vouches for it.
+        unsafe impl<T: Pointee> Abi for $pointer {
+            const SIGNATURE: u64 = signature::of($constructor, T::SIGNATURE);
+            type Repr = Self;
+
+            #[inline(always)]
+            fn into_repr(self) -> Self {
+                self
+            }
+
+            #[inline(always)]
+            unsafe fn from_repr(repr: Self) -> Self {
+                repr
+            }
+        }
+        // SAFETY: it borrows nothing.
+        unsafe impl<T: Pointee> AbiResult for $pointer {}
+    )*};
+}
+
+abi_pointers! {
+    *const T, "*const";
+    *mut T, "*mut";
+}
+
+/// How a slice or text is passed: pointer and number of elements, in two words.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Slice<T> {
+    /// The first element; not null, and aligned.
+    pub start: *mut T,
+    /// How many elements there are.
+    pub len: usize,
+    elements: PhantomData<*mut T>,
+}
+
+impl<T> Slice<T> {
+    /// A slice of `len` elements from `start` on.
+    pub const fn new(start: *mut T, len: usize) -> Self {
+        Self { start, len, elements: PhantomData }
+    }
+}
+
+// SAFETY: pointer and length return as they were.
+unsafe impl<T: Plain> Abi for &[T] {
+    const SIGNATURE: u64 = signature::of("&[]", T::SIGNATURE);
+    type Repr = Slice<T>;
+
+    #[inline(always)]
+    fn into_repr(self) -> Slice<T> {
+        Slice::new(self.as_ptr().cast_mut(), self.len())
+    }
+
+    #[inline(always)]
+    #[allow(clippy::disallowed_methods, reason = "it was a slice, so nobody else writes to it")]
+    unsafe fn from_repr(repr: Slice<T>) -> Self {
+        // SAFETY: it was made of such a slice, as the caller promises.
+        unsafe { core::slice::from_raw_parts(repr.start, repr.len) }
+    }
+}
+
+// SAFETY: pointer and length return as they were.
+unsafe impl<T: Plain> Abi for &mut [T] {
+    const SIGNATURE: u64 = signature::of("&mut []", T::SIGNATURE);
+    type Repr = Slice<T>;
+
+    #[inline(always)]
+    fn into_repr(self) -> Slice<T> {
+        Slice::new(self.as_mut_ptr(), self.len())
+    }
+
+    #[inline(always)]
+    #[allow(clippy::disallowed_methods, reason = "it was a slice, so nobody else writes to it")]
+    unsafe fn from_repr(repr: Slice<T>) -> Self {
+        // SAFETY: it was made of such a slice, as the caller promises.
+        unsafe { core::slice::from_raw_parts_mut(repr.start, repr.len) }
+    }
+}
+
+// SAFETY: pointer and length return as they were.
+unsafe impl Abi for &str {
+    const SIGNATURE: u64 = signature::of_name("&str");
+    type Repr = Slice<u8>;
+
+    #[inline(always)]
+    fn into_repr(self) -> Slice<u8> {
+        self.as_bytes().into_repr()
+    }
+
+    #[inline(always)]
+    unsafe fn from_repr(repr: Slice<u8>) -> Self {
+        // SAFETY: it was made of text, as the caller promises.
+        unsafe { core::str::from_utf8_unchecked(<&[u8]>::from_repr(repr)) }
+    }
+}
+
+/// Declares structs whose values travel as bytes: arguments, elements of payloads, results, and
+/// parameters of imports. They are `repr(C)` and `Copy`, their fields are [`Plain`], and padding is
+/// a compile error.
+///
+/// ```
+/// gossamer_jam_abi::plain! {
+///     /// A range of a table.
+///     #[derive(Debug, PartialEq)]
+///     pub struct Range { pub start: u64, pub len: u32, pub step: u32 }
+/// }
+/// ```
+///
+/// ```compile_fail
+/// gossamer_jam_abi::plain! {
+///     pub struct HasPadding { pub start: u64, pub len: u32 }
+/// }
+/// ```
+#[macro_export]
+macro_rules! plain {
+    ($(
+        $(#[$meta:meta])* $visibility:vis struct $name:ident {
+            $($(#[$field_meta:meta])* $field_visibility:vis $field:ident: $type:ty),+ $(,)?
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        $visibility struct $name {
+            $($(#[$field_meta])* $field_visibility $field: $type),+
+        }
+
+        // SAFETY: the hash covers the fields' types, in the order that `repr(C)` gives them.
+        unsafe impl $crate::Pointee for $name {
+            const SIGNATURE: u64 =
+                $crate::signature::of_struct(&[$(<$type as $crate::Pointee>::SIGNATURE),+]);
+        }
+
+        // SAFETY: its fields are plain, and fill it, which is checked here.
+        unsafe impl $crate::Plain for $name {}
+
+        const _: () = {
+            const fn is_plain<T: $crate::Plain>() -> usize {
+                ::core::mem::size_of::<T>()
+            }
+            let fields = 0 $(+ is_plain::<$type>())+;
+            assert!(
+                fields == ::core::mem::size_of::<$name>(),
+                concat!("`", stringify!($name), "` has padding: reorder its fields, or fill the gap")
+            );
+        };
+
+        $crate::abi_by_value!($name);
+    )*};
+}
+
+/// Declares the types of properties: opaque, with the name that the crate of the property gives
+/// each. A jam may only pass a reference to one on.
+///
+/// ```
+/// gossamer_jam_abi::property! {
+///     /// A shard of the key-value store.
+///     pub struct Shard = "kv.Shard@3";
+/// }
+/// ```
+#[macro_export]
+macro_rules! property {
+    ($($(#[$meta:meta])* $visibility:vis struct $name:ident = $property:literal;)*) => {$(
+        $(#[$meta])*
+        #[repr(C)]
+        $visibility struct $name {
+            opaque: [u8; 0],
+            marker: ::core::marker::PhantomData<(*mut u8, ::core::marker::PhantomPinned)>,
+        }
+
+        // SAFETY: the name says which type of a receiver it is; nothing here knows its layout.
+        unsafe impl $crate::Pointee for $name {
+            const SIGNATURE: u64 = $crate::signature::of_property($property);
+        }
+
+        // SAFETY: its fields are private and empty.
+        unsafe impl $crate::Property for $name {
+            const NAME: &'static str = $property;
+        }
+    )*};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    plain! {
+        #[derive(Debug, PartialEq)]
+        struct Pair { first: u32, second: i32 }
+
+        struct Nested { pair: Pair, tail: [u16; 4] }
+    }
+
+    property! {
+        struct Table = "bench.Table@1";
+    }
+
+    fn round_trip<T: Abi>(value: T) -> T {
+        // SAFETY: it is of the same type.
+        unsafe { T::from_repr(value.into_repr()) }
+    }
+
+    #[test]
+    fn values_return_as_they_were() {
+        assert_eq!(round_trip(7_u64), 7);
+        assert_eq!(round_trip(-1.5_f32), -1.5);
+        assert!(round_trip(true));
+        assert_eq!(round_trip("text"), "text");
+        assert_eq!(round_trip(&[1_u16, 2][..]), [1, 2]);
+        assert_eq!(round_trip(&mut [1_u16, 2][..]), [1, 2]);
+        assert_eq!(round_trip(&Pair { first: 1, second: 2 }).second, 2);
+        assert_eq!(round_trip(Pair { first: 1, second: 2 }), Pair { first: 1, second: 2 });
+    }
+
+    #[test]
+    fn signatures_are_of_structure() {
+        assert_eq!(<&Table as Abi>::SIGNATURE, signature::of("&", Table::SIGNATURE));
+        assert_eq!(Table::SIGNATURE, signature::of_property("bench.Table@1"));
+        assert_ne!(<&Table as Abi>::SIGNATURE, <&mut Table as Abi>::SIGNATURE);
+        let pair = signature::of_struct(&[u32::SIGNATURE_OF, i32::SIGNATURE_OF]);
+        assert_eq!(Pair::SIGNATURE_OF, pair);
+        let tail = signature::of_array(u16::SIGNATURE_OF, 4);
+        assert_eq!(Nested::SIGNATURE_OF, signature::of_struct(&[pair, tail]));
+    }
+
+    /// Names the hash of a type that is both a pointee and passed by value.
+    trait Hash: Pointee {
+        const SIGNATURE_OF: u64 = Self::SIGNATURE;
+    }
+
+    impl<T: Pointee> Hash for T {}
+}
