@@ -97,21 +97,21 @@ impl PropertyType {
 // because the `global_asm!` below makes them; only their addresses are used.
 unsafe extern "C" {
     #[link_name = "__start_gossamer_jam_exports"]
-    static EXPORTS: [Export; 0];
+    static EXPORTS: [usize; 0];
     #[link_name = "__stop_gossamer_jam_exports"]
-    static EXPORTS_END: [Export; 0];
+    static EXPORTS_END: [usize; 0];
     #[link_name = "__start_gossamer_jam_properties"]
-    static PROPERTIES: [PropertyType; 0];
+    static PROPERTIES: [usize; 0];
     #[link_name = "__stop_gossamer_jam_properties"]
-    static PROPERTIES_END: [PropertyType; 0];
+    static PROPERTIES_END: [usize; 0];
 }
 
 // SAFETY: makes the sections exist, empty, even in a program that offers nothing; no code, no data.
 std::arch::global_asm!(
-    ".pushsection gossamer_jam_exports,\"aw\",@progbits",
+    ".pushsection gossamer_jam_exports,\"awR\",@progbits",
     ".p2align 3",
     ".popsection",
-    ".pushsection gossamer_jam_properties,\"aw\",@progbits",
+    ".pushsection gossamer_jam_properties,\"awR\",@progbits",
     ".p2align 3",
     ".popsection",
 );
@@ -148,7 +148,7 @@ pub fn property_type(name: &str) -> Option<TypeId> {
 /// # Safety
 /// The bounds of a section that holds records of `T`, without gaps, never written.
 #[allow(clippy::disallowed_methods, reason = "the linker's table, which no peer can write")]
-unsafe fn records<T>(start: *const [T; 0], end: *const [T; 0]) -> &'static [T] {
+unsafe fn records<T>(start: *const [usize; 0], end: *const [usize; 0]) -> &'static [T] {
     let count = (end.addr() - start.addr()) / size_of::<T>();
     // SAFETY: as promised by the caller.
     unsafe { std::slice::from_raw_parts(start.cast::<T>(), count) }
@@ -210,6 +210,7 @@ macro_rules! export {
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
                 // SAFETY: the caller was compiled with the same types, by its signature.
+                #[allow(unused_unsafe)]
                 let result = unsafe { $name($(<$type as $crate::Abi>::from_repr($parameter)),*) };
                 $crate::Abi::into_repr(result)
             }
