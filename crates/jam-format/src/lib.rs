@@ -21,6 +21,7 @@
 //!
 //! 1. `machine.rs` (processors and their features), `digest.rs`.
 //! 2. `blob/`: the layout, then `parse.rs`, then `write.rs`.
+//! 3. `package.rs`: files with several elements.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod digest;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod machine;
+mod package;
 
 pub use blob::{
     ARENA_UNIT, Blob, BlobError, DATA_DISTANCE, ELEMENT_LIMIT, HEADER_BYTES, Import, MAX_ALIGN,
@@ -36,3 +38,7 @@ pub use blob::{
 };
 pub use digest::Digest;
 pub use machine::{Features, Machine, UnknownFeature};
+pub use package::{
+    ElementKind, MAX_PACKAGE_BYTES, NewElement, Package, PackageElement, PackageError,
+    encode_package, sign_package,
+};

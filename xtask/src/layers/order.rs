@@ -11,6 +11,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
         "gossamer-rdma-needs",
     ],
     &["gossamer-jam-format"],
+    &["gossamer-jam-build"],
     &["gossamer-transport-api"],
     &["gossamer-job", "gossamer-transport-control"],
     TRANSPORTS,

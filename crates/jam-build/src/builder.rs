@@ -1,0 +1,250 @@
+//! From a folder of sources to a package.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jam_format::{
+    ElementKind, Features, Machine, NewElement, Parsed, UnknownFeature, encode_package,
+};
+
+use crate::compile::{self, Compilers, File};
+use crate::error::Error;
+use crate::generate::{self, Generated};
+use crate::link::{self, Request};
+use crate::objects::Objects;
+use crate::records::{self, Entry, Imported};
+use crate::source::{Shape, Source};
+
+/// Builds the jams of a folder, with the compilers and for the target that it is told.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    compilers: Compilers,
+    features: Features,
+}
+
+/// A jam that has been built.
+#[derive(Clone, Debug)]
+pub struct BuiltJam {
+    /// Its name.
+    pub name: String,
+    /// Its blob.
+    pub blob: Vec<u8>,
+    /// The absolute path of its source.
+    pub path: PathBuf,
+    shape: Shape,
+}
+
+/// A package that has been built.
+#[derive(Clone, Debug)]
+pub struct BuiltPackage {
+    /// Its name: that of the folder.
+    pub name: String,
+    /// The package as a file.
+    pub bytes: Vec<u8>,
+    /// Its jams, in the order of their ids.
+    pub jams: Vec<BuiltJam>,
+}
+
+/// Builds the package of the sources in `folder`, in a build script: writes `NAME.jampkg` and
+/// `NAME.rs` to `OUT_DIR`, where `NAME` is the folder's, for the target, the compiler and the folder
+/// that cargo says. Cargo then runs the script again when a source changes.
+///
+/// # Errors
+/// [`Error`]; a build script that returns it fails with its message.
+pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
+    let variable = |name| env::var_os(name).ok_or(Error::NoVariable { name });
+    let folder = folder.as_ref();
+    println!("cargo::rerun-if-changed={}", folder.display());
+    for name in ["CC", "RUSTC"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    let target = variable("TARGET")?.to_string_lossy().into_owned();
+    let mut builder = Builder::new(&target, out.join("jam-build"))?.rustc(variable("RUSTC")?);
+    if let Some(cc) =
+        env::var_os("CC").filter(|_| env::var("HOST").is_ok_and(|host| host == target))
+    {
+        builder = builder.cc(cc);
+    }
+    let built = builder.build(folder)?;
+    let file = out.join(format!("{}.jampkg", built.name));
+    compile::write(&file, &built.bytes)?;
+    compile::write(&out.join(format!("{}.rs", built.name)), built.module(&file))?;
+    Ok(built)
+}
+
+impl Builder {
+    /// For a target of rustc, with a folder for what compilers make, which may be kept.
+    ///
+    /// # Errors
+    /// [`Error::Target`], if jams cannot be built for it.
+    pub fn new(target: &str, work: impl Into<PathBuf>) -> Result<Self, Error> {
+        let unknown = || Error::Target { target: target.to_owned() };
+        let (name, rest) = target.split_once('-').ok_or_else(unknown)?;
+        let machine = Machine::ALL.into_iter().find(|machine| machine.name() == name);
+        let machine = machine.filter(|_| rest.contains("linux")).ok_or_else(unknown)?;
+        let compilers = Compilers {
+            rustc: OsString::from("rustc"),
+            cc: None,
+            target: target.to_owned(),
+            machine,
+            opt_level: "2".to_owned(),
+            features: Vec::new(),
+            work: work.into(),
+        };
+        Ok(Self { compilers, features: Features::NONE })
+    }
+
+    /// With this compiler of Rust instead of `rustc`.
+    pub fn rustc(mut self, rustc: impl Into<OsString>) -> Self {
+        self.compilers.rustc = rustc.into();
+        self
+    }
+
+    /// With this compiler of C instead of the target's gcc, or clang where there is no gcc.
+    pub fn cc(mut self, cc: impl Into<OsString>) -> Self {
+        self.compilers.cc = Some(cc.into());
+        self
+    }
+
+    /// With this optimisation instead of 2: `0` to `3`, `s` or `z`.
+    pub fn opt_level(mut self, level: impl Into<String>) -> Self {
+        self.compilers.opt_level = level.into();
+        self
+    }
+
+    /// For processors with these features, by rustc's names. A receiver without them rejects the jams.
+    ///
+    /// # Errors
+    /// [`UnknownFeature`], if a receiver could not compare one of them.
+    pub fn features(mut self, names: &[&str]) -> Result<Self, UnknownFeature> {
+        self.features = Features::from_names(self.compilers.machine, names.iter().copied())?;
+        self.compilers.features = names.iter().map(|name| (*name).to_owned()).collect();
+        Ok(self)
+    }
+
+    /// Builds every source in `folder`.
+    ///
+    /// # Errors
+    /// [`Error`]: the first that is found, in the order of names.
+    pub fn build(&self, folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
+        let folder = folder.as_ref();
+        let absolute = folder.canonicalize().map_err(Error::io("find", folder))?;
+        let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&absolute).map_err(Error::io("read", folder))? {
+            let path = entry.map_err(Error::io("read", folder))?.path();
+            if path.extension().is_some_and(|extension| extension == "rs" || extension == "c") {
+                paths.push(path);
+            }
+        }
+        paths.sort_by(|a, b| a.file_stem().cmp(&b.file_stem()));
+        if paths.is_empty() {
+            return Err(Error::NoJams { folder: folder.to_owned() });
+        }
+        if let Some(pair) = paths.windows(2).find(|pair| pair[0].file_stem() == pair[1].file_stem())
+        {
+            let name = pair[0].file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            return Err(Error::SameName { name });
+        }
+        let mut abi = None;
+        let jams = paths.iter().map(|path| {
+            let shown = folder.join(path.file_name().unwrap_or_default());
+            self.one(path, &shown.to_string_lossy(), &mut abi)
+        });
+        let jams = jams.collect::<Result<Vec<_>, _>>()?;
+        let elements: Vec<_> = jams
+            .iter()
+            .map(|jam| NewElement {
+                kind: ElementKind::Jam,
+                machine: self.compilers.machine,
+                name: &jam.name,
+                bytes: &jam.blob,
+            })
+            .collect();
+        let bytes = encode_package(&name, &elements);
+        let bytes = bytes.map_err(|source| Error::Package { name: name.clone(), source })?;
+        Ok(BuiltPackage { name, bytes, jams })
+    }
+
+    /// Builds one source, in Rust or C by its extension. Messages and panics name it as `path` does.
+    ///
+    /// # Errors
+    /// [`Error`], which says what is wrong with it.
+    pub fn build_jam(&self, path: impl AsRef<Path>) -> Result<BuiltJam, Error> {
+        let path = path.as_ref();
+        let absolute = path.canonicalize().map_err(Error::io("find", path))?;
+        self.one(&absolute, &path.to_string_lossy(), &mut None)
+    }
+
+    /// Builds one source. `abi` is the library that jams in Rust need, once it is built.
+    fn one(&self, path: &Path, shown: &str, abi: &mut Option<PathBuf>) -> Result<BuiltJam, Error> {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let file = File { path, name: &name, shown };
+        let is_c = path.extension().is_some_and(|extension| extension == "c");
+        let (blob, shape) = if is_c { self.c(file)? } else { self.rust(file, abi)? };
+        Ok(BuiltJam { name: name.into_owned(), blob, path: path.to_owned(), shape })
+    }
+
+    fn rust(&self, file: File<'_>, abi: &mut Option<PathBuf>) -> Result<(Vec<u8>, Shape), Error> {
+        let text = fs::read_to_string(file.path).map_err(Error::io("read", file.path))?;
+        let source = Source::read(&text, file.name, file.shown)?;
+        let library = match abi {
+            Some(library) => library.clone(),
+            None => abi.insert(self.compilers.abi()?).clone(),
+        };
+        let entry = generate::injected(file.name, file.path, &source.shape);
+        let (bytes, prefix) = self.compilers.rust(file, &entry, &library)?;
+        let objects = Objects::parse(file.shown, &bytes, &prefix)?;
+        let (entry, imports) = records::of_rust(&objects)?;
+        let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
+        Ok((blob, source.shape))
+    }
+
+    fn c(&self, file: File<'_>) -> Result<(Vec<u8>, Shape), Error> {
+        let bytes = self.compilers.c(file)?;
+        let objects = Objects::parse(file.shown, &bytes, "")?;
+        let (entry, imports, shape) = records::of_c(&objects)?;
+        let blob = self.link(&objects, file, &entry, &imports, &|_| None)?;
+        Ok((blob, shape))
+    }
+
+    fn link(
+        &self,
+        objects: &Objects<'_>,
+        file: File<'_>,
+        entry: &Entry,
+        imports: &[Imported],
+        line_of: &dyn Fn(&str) -> Option<(u32, u32)>,
+    ) -> Result<Vec<u8>, Error> {
+        let machine = self.compilers.machine;
+        let request =
+            Request { name: file.name, machine, features: self.features, entry, imports, line_of };
+        link::link(objects, &request)
+    }
+}
+
+impl BuiltPackage {
+    /// The Rust module of the package, for a program that finds the package's file at `file`.
+    pub fn module(&self, file: &Path) -> String {
+        let ids = 0_u16..;
+        let jams: Vec<_> = ids.zip(&self.jams).map(|(id, jam)| jam.generated(id)).collect();
+        generate::package(&self.name, file, &jams)
+    }
+}
+
+impl BuiltJam {
+    fn generated(&self, id: u16) -> Generated<'_> {
+        let parsed = Parsed::parse(&self.blob).expect("what was linked is a blob");
+        Generated {
+            id,
+            name: &self.name,
+            signature: parsed.entry_signature(),
+            property: parsed.property().unwrap_or_default(),
+            path: self.path.extension().is_some_and(|e| e == "rs").then_some(&self.path),
+            shape: &self.shape,
+        }
+    }
+}

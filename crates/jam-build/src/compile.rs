@@ -1,0 +1,203 @@
+//! The compilers: rustc for sources in Rust, gcc or clang for those in C.
+//!
+//! What they make does not depend on the folder in which they run: paths in it are those by which the
+//! author knows the files, so a panic names `jams/NAME.rs`, and builds are reproducible.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jam_format::Machine;
+
+use crate::error::Error;
+
+/// What the compilers need to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Compilers {
+    pub(crate) rustc: OsString,
+    /// The C compiler; by default that of the target.
+    pub(crate) cc: Option<OsString>,
+    pub(crate) target: String,
+    pub(crate) machine: Machine,
+    /// The optimisation: what rustc's `opt-level` may be.
+    pub(crate) opt_level: String,
+    /// The features of the processor, by rustc's names.
+    pub(crate) features: Vec<String>,
+    /// A folder for what the compilers make.
+    pub(crate) work: PathBuf,
+}
+
+/// A source, and what its author calls it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct File<'a> {
+    /// The absolute path.
+    pub(crate) path: &'a Path,
+    /// The name of the jam.
+    pub(crate) name: &'a str,
+    /// The path as its author knows it.
+    pub(crate) shown: &'a str,
+}
+
+impl Compilers {
+    /// Compiles the crate that jams in Rust are compiled against; returns the path of the library.
+    pub(crate) fn abi(&self) -> Result<PathBuf, Error> {
+        let folder = self.work.join("jam-abi");
+        for (name, source) in jam_abi::SOURCES {
+            write(&folder.join(name), source)?;
+        }
+        let library = self.work.join("libjam.rlib");
+        let mut rustc = self.rustc("jam", "rlib", &folder, "jam-abi");
+        rustc.arg("-o").arg(&library).arg(folder.join("lib.rs"));
+        run(rustc, "jam-abi")?;
+        Ok(library)
+    }
+
+    /// Compiles a jam in Rust with the text of its entry; returns the bytes of an archive, and how
+    /// the names of the jam's own objects begin.
+    pub(crate) fn rust(
+        &self,
+        file: File<'_>,
+        entry: &str,
+        abi: &Path,
+    ) -> Result<(Vec<u8>, String), Error> {
+        let root = self.work.join(format!("{}.entry.rs", file.name));
+        write(&root, entry)?;
+        let folder = file.path.parent().unwrap_or(Path::new("/"));
+        let shown = Path::new(file.shown).parent().unwrap_or(Path::new(""));
+        let shown = shown.to_string_lossy();
+        let stem = format!("jam_{}", file.name);
+        let archive = self.work.join(format!("{stem}.a"));
+        let mut rustc =
+            self.rustc(&stem, "staticlib", folder, if shown.is_empty() { "." } else { &shown });
+        rustc.arg("-Clto=fat").arg("--extern").arg(joined("jam=", abi));
+        rustc.arg("-o").arg(&archive).arg(&root);
+        run(rustc, file.shown)?;
+        Ok((read(&archive)?, stem))
+    }
+
+    fn rustc(&self, name: &str, kind: &str, folder: &Path, shown: &str) -> Command {
+        let mut rustc = Command::new(&self.rustc);
+        rustc.args(["--edition", "2024", "--cap-lints", "allow", "--cfg", "jam_injected"]);
+        rustc.args(["--crate-name", name, "--crate-type", kind, "--target", &self.target]);
+        // Nothing unwinds through a jam, and the receiver has no tables of it.
+        rustc.args(["-Cpanic=abort", "-Cforce-unwind-tables=no", "-Crelocation-model=pic"]);
+        rustc.args(["-Ccodegen-units=1", "-Cdebug-assertions=off", "-Coverflow-checks=off"]);
+        // Lines for errors of the linker; they are not in the blob.
+        rustc.args(["-Cdebuginfo=line-tables-only", "-Cmetadata=jam"]);
+        rustc.arg(format!("-Copt-level={}", self.opt_level));
+        if !self.features.is_empty() {
+            let features: Vec<_> = self.features.iter().map(|name| format!("+{name}")).collect();
+            rustc.arg(format!("-Ctarget-feature={}", features.join(",")));
+        }
+        let mut remap = |from: &Path, to: &str| {
+            let mut argument = joined("--remap-path-prefix=", from);
+            argument.push("=");
+            argument.push(to);
+            rustc.arg(argument);
+        };
+        remap(&self.work, "jam-build");
+        remap(folder, shown);
+        rustc
+    }
+
+    /// Compiles a jam in C; returns the bytes of an object.
+    pub(crate) fn c(&self, file: File<'_>) -> Result<Vec<u8>, Error> {
+        let header = self.work.join("include/jam.h");
+        write(&header, include_str!("jam.h"))?;
+        let object = self.work.join(format!("jam_{}.o", file.name));
+        let (program, is_clang) = self.c_compiler();
+        let mut cc = Command::new(&program);
+        if is_clang {
+            cc.arg(format!("--target={}", self.target));
+        }
+        cc.args([
+            "-c",
+            "-g1",
+            "-std=gnu11",
+            "-fPIC",
+            "-fno-plt",
+            "-fno-common",
+            "-fvisibility=hidden",
+        ]);
+        cc.args(["-ffunction-sections", "-fdata-sections", "-fno-stack-protector", "-w"]);
+        cc.args(["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
+        cc.arg(match &self.opt_level[..] {
+            "s" | "z" => "-Os".to_owned(),
+            level => format!("-O{level}"),
+        });
+        if self.machine == Machine::X86_64 {
+            cc.arg("-fcf-protection=none");
+        } else {
+            // Atomics are then calls to a library that a jam does not have.
+            cc.arg("-mno-outline-atomics");
+        }
+        cc.args(self.features.iter().filter_map(|name| c_feature(self.machine, name)));
+        let folder = file.path.parent().unwrap_or(Path::new("/"));
+        let shown = Path::new(file.shown).parent().unwrap_or(Path::new(""));
+        let mut map = joined("-ffile-prefix-map=", folder);
+        map.push("=");
+        map.push(if shown.as_os_str().is_empty() { ".".as_ref() } else { shown.as_os_str() });
+        cc.arg(map).arg("-I").arg(self.work.join("include"));
+        cc.arg("-o").arg(&object).arg(file.path);
+        run(cc, file.shown)?;
+        read(&object)
+    }
+
+    /// The C compiler, and whether it is clang, which compiles for every target.
+    fn c_compiler(&self) -> (OsString, bool) {
+        let is_clang = |program: &OsString| program.to_string_lossy().contains("clang");
+        if let Some(program) = &self.cc {
+            return (program.clone(), is_clang(program));
+        }
+        let own = Machine::CURRENT == Some(self.machine);
+        let gnu = format!("{}-linux-gnu-gcc", self.machine);
+        let names = if own { ["gcc", "cc", "clang"] } else { [&gnu[..], &gnu[..], "clang"] };
+        let works = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+        let found = OsString::from(names.into_iter().find(works).unwrap_or(names[0]));
+        let is_clang = is_clang(&found);
+        (found, is_clang)
+    }
+}
+
+/// The flag of C compilers for a feature of x86-64, whose names are rustc's but for a few.
+fn c_feature(machine: Machine, name: &str) -> Option<String> {
+    let name = match name {
+        "cmpxchg16b" => "cx16",
+        "bmi1" => "bmi",
+        name => name,
+    };
+    (machine == Machine::X86_64).then(|| format!("-m{name}"))
+}
+
+/// Runs a compiler; its output is the error, if it fails.
+fn run(mut command: Command, file: &str) -> Result<(), Error> {
+    let program = PathBuf::from(command.get_program());
+    let output = command.output().map_err(Error::io("start", program))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let output = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(Error::Compile { file: file.to_owned(), output })
+}
+
+fn joined(flag: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(flag);
+    argument.push(path);
+    argument
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(Error::io("read", path))
+}
+
+/// Writes a file that differs from what is there, and the folders above it.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
+    let content = content.as_ref();
+    if fs::read(path).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).map_err(Error::io("create folder", folder))?;
+    fs::write(path, content).map_err(Error::io("write", path))
+}

@@ -1,0 +1,206 @@
+//! What can be wrong with a jam, said as a compiler says it: with symbol, file and line.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use jam_format::{BlobError, MAX_BLOB_BYTES, PackageError};
+use thiserror::Error;
+
+/// A place in a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The file, as its author names it.
+    pub file: String,
+    /// The line, from 1; 0 if it is unknown.
+    pub line: u32,
+    /// The column, from 1; 0 if it is unknown.
+    pub column: u32,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        for number in [self.line, self.column].into_iter().take_while(|number| *number > 0) {
+            write!(f, ":{number}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a jam or a package could not be built.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file cannot be read or written, or a program not be started.
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        /// What could not be done.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An environment variable of build scripts is missing.
+    #[error("no environment variable {name}: call this in a build script")]
+    NoVariable {
+        /// Its name.
+        name: &'static str,
+    },
+    /// Jams cannot be built for the target.
+    #[error("cannot build jams for {target}: expected x86_64 or aarch64 on Linux")]
+    Target {
+        /// The target.
+        target: String,
+    },
+    /// The folder has no sources.
+    #[error("no jams in {}: expected files NAME.rs or NAME.c", folder.display())]
+    NoJams {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Two sources make one name.
+    #[error("two jams with the name `{name}`: expected one file for each")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// The source is not what a jam must be, which is seen before it is compiled.
+    #[error("{site}: {message}")]
+    Source {
+        /// Where.
+        site: Site,
+        /// What is wrong, and what was expected.
+        message: String,
+    },
+    /// The compiler rejects the source.
+    #[error("cannot compile {file}:\n{output}")]
+    Compile {
+        /// The source.
+        file: String,
+        /// What the compiler said.
+        output: String,
+    },
+    /// What the compiler made cannot be read.
+    #[error("cannot read the object of {file}")]
+    Object {
+        /// The source.
+        file: String,
+        /// Why.
+        #[source]
+        source: object::Error,
+    },
+    /// What the compiler made has no entry, or has a record that is malformed.
+    #[error("{file}: {message}")]
+    Records {
+        /// The source.
+        file: String,
+        /// What is missing.
+        message: String,
+    },
+    /// A static can change, so it would have to be at the receiver's.
+    #[error(
+        "{site}: mutable static `{symbol}`: a jam has no memory of its own that can change; import \
+         a function of the receiver that owns it"
+    )]
+    MutableStatic {
+        /// The static.
+        symbol: String,
+        /// Where it is declared, or used.
+        site: Site,
+    },
+    /// A thread-local value.
+    #[error(
+        "{site}: thread-local `{symbol}`: a jam has no memory of its own that can change; import a \
+         function of the receiver that owns it"
+    )]
+    ThreadLocal {
+        /// The value.
+        symbol: String,
+        /// Where it is declared, or used.
+        site: Site,
+    },
+    /// A function or static that nothing defines and nothing imports.
+    #[error(
+        "{site}: undeclared import `{symbol}`: declare it with jam::import! (in C: JAM_IMPORT)"
+    )]
+    Undeclared {
+        /// The symbol.
+        symbol: String,
+        /// Where it is used.
+        site: Site,
+    },
+    /// Code that is not position-independent.
+    #[error(
+        "{site}: `{symbol}` at an absolute address ({relocation}): a jam must be \
+         position-independent; remove assembly or flags that prevent it"
+    )]
+    Absolute {
+        /// The symbol whose address it is.
+        symbol: String,
+        /// The kind of relocation.
+        relocation: String,
+        /// Where it is used.
+        site: Site,
+    },
+    /// A relocation that the linker does not know, or that does not reach.
+    #[error("{site}: relocation {relocation} of `{symbol}`: {why}")]
+    Relocation {
+        /// The symbol that it is of.
+        symbol: String,
+        /// The kind of relocation.
+        relocation: String,
+        /// What was expected.
+        why: &'static str,
+        /// Where it is used.
+        site: Site,
+    },
+    /// The jam is longer than a blob may be.
+    #[error(
+        "{site}: jam of {bytes} bytes, expected at most {MAX_BLOB_BYTES}; its largest part is \
+         `{symbol}` with {symbol_bytes}"
+    )]
+    TooLong {
+        /// Its length in bytes, text and data.
+        bytes: u64,
+        /// The largest function or static of it.
+        symbol: String,
+        /// The length of that in bytes.
+        symbol_bytes: u64,
+        /// Where that is.
+        site: Site,
+    },
+    /// The blob is not one.
+    #[error("{file}: cannot make a blob of {text} bytes of text and {data} of data")]
+    Blob {
+        /// The source.
+        file: String,
+        /// The length of its code in bytes.
+        text: usize,
+        /// The length of its data in bytes.
+        data: usize,
+        /// Why.
+        #[source]
+        source: BlobError,
+    },
+    /// The package cannot be written.
+    #[error("cannot make package {name}")]
+    Package {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: PackageError,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+}

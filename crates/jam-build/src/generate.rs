@@ -1,0 +1,153 @@
+//! The Rust text that belongs to a jam: the entry of the Injected Function, and the module of a package
+//! in a program.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::source::Shape;
+
+/// The file that is compiled for an Injected Function: the author's file as a module, and an entry.
+pub(crate) fn injected(name: &str, path: &Path, shape: &Shape) -> String {
+    let (types, call) = (types(shape), call(name, shape));
+    format!(
+        "#![no_std]\n\
+         #[path = {path:?}]\n\
+         mod source;\n\
+         use source::*;\n\
+         type Types = jam::entry::Types<{types}>;\n\
+         #[used]\n\
+         #[unsafe(link_section = \"{section}\")]\n\
+         static ENTRY: [u8; Types::RECORD_BYTES] = Types::record();\n\
+         #[unsafe(no_mangle)]\n\
+         unsafe extern \"C\" fn {entry}(call: *mut jam::Call) -> u32 {{\n\
+         \x20   unsafe {{ Types::enter(call, {call}) }}\n\
+         }}\n",
+        section = jam_abi::ENTRY_SECTION,
+        entry = crate::link::ENTRY,
+    )
+}
+
+/// The parameters of `jam::entry::Types` and of `jam::Jam`.
+fn types(shape: &Shape) -> String {
+    let property = shape.property.as_ref().map(|(name, is_mutable)| {
+        if *is_mutable { format!("&'static mut {name}") } else { format!("&'static {name}") }
+    });
+    let parts = [&property, &shape.args, &shape.element, &shape.result];
+    parts.map(|part| part.as_deref().unwrap_or("()")).join(", ")
+}
+
+/// A closure that calls the author's function.
+fn call(name: &str, shape: &Shape) -> String {
+    let mut arguments = Vec::new();
+    if shape.has_context {
+        arguments.push("&context");
+    }
+    if let Some((_, is_mutable)) = &shape.property {
+        let whole = "&mut *property.cast()";
+        arguments.push(if *is_mutable { whole } else { "&*property.cast()" });
+    }
+    if shape.args.is_some() {
+        arguments.push("args");
+    }
+    if shape.element.is_some() {
+        arguments.push("payload");
+    }
+    let arguments = arguments.join(", ");
+    format!("|context, property, args, payload| source::{name}({arguments})")
+}
+
+/// A jam of a package, for its module.
+pub(crate) struct Generated<'a> {
+    pub(crate) id: u16,
+    pub(crate) name: &'a str,
+    pub(crate) signature: u64,
+    pub(crate) property: &'a str,
+    /// The absolute path of a source in Rust.
+    pub(crate) path: Option<&'a Path>,
+    pub(crate) shape: &'a Shape,
+}
+
+/// The module of a package: for each jam a module with its constants, the author's public items, and
+/// the Local Function; and the package itself, whose file is `bytes`.
+pub(crate) fn package(name: &str, bytes: &Path, jams: &[Generated<'_>]) -> String {
+    let mut text = String::new();
+    let elements: Vec<_> = jams.iter().map(|jam| format!("&{}::ELEMENT", jam.name)).collect();
+    writeln!(
+        text,
+        "/// The package `{name}`.\n\
+         pub static PACKAGE: ::jam::PackageData = ::jam::PackageData {{\n\
+         \x20   name: {name:?},\n\
+         \x20   bytes: include_bytes!({bytes:?}),\n\
+         \x20   jams: &[{}],\n\
+         }};",
+        elements.join(", ")
+    )
+    .expect("writing to text");
+    for jam in jams {
+        text.push_str(&module(jam));
+    }
+    text
+}
+
+/// The items of a jam in C: the type of its property.
+fn c_items(shape: &Shape, property: &str) -> String {
+    let Some((name, _)) = &shape.property else { return String::new() };
+    format!(
+        "    ::jam::property! {{\n\
+         \x20       /// The property of the jam.\n\
+         \x20       #[allow(non_camel_case_types)]\n\
+         \x20       pub struct {name} = {property:?};\n\
+         \x20   }}\n"
+    )
+}
+
+fn module(jam: &Generated<'_>) -> String {
+    let Generated { id, name, signature, property, path, shape } = jam;
+    let types = types(shape);
+    let (local, source) = match path {
+        None => ("None".to_owned(), c_items(shape, property)),
+        Some(path) => {
+            let imports = if shape.has_imports { "source::jam_imports::ALL" } else { "&[]" };
+            let call = call(name, shape);
+            let source = format!(
+                "    #[path = {path:?}]\n\
+                 \x20   #[allow(dead_code, unreachable_pub)]\n\
+                 \x20   mod source;\n\
+                 \x20   pub use source::*;\n\
+                 \x20   /// # Safety\n\
+                 \x20   /// As `jam::Call` says, and every import is resolved.\n\
+                 \x20   unsafe fn enter(call: *mut ::jam::Call) -> u32 {{\n\
+                 \x20       // SAFETY: the receiver compared the types, as the caller promises.\n\
+                 \x20       unsafe {{ ::jam::entry::Types::<{types}>::enter(call, {call}) }}\n\
+                 \x20   }}\n"
+            );
+            let local =
+                format!("Some(::jam::LocalFunction {{ entry: enter, imports: {imports} }})");
+            (local, source)
+        }
+    };
+    let constant = name.to_uppercase();
+    let local = local.replace("source::jam_imports", "self::source::jam_imports");
+    format!(
+        "\n/// The jam `{name}`.\n\
+         #[allow(unsafe_code, unused_variables)]\n\
+         pub mod {name} {{\n\
+         {source}\
+         \x20   /// The id of the jam in its package.\n\
+         \x20   pub const ID: u16 = {id};\n\
+         \x20   /// The name of the jam.\n\
+         \x20   pub const NAME: &str = {name:?};\n\
+         \x20   /// The jam, without its types.\n\
+         \x20   pub static ELEMENT: ::jam::Element = ::jam::Element {{\n\
+         \x20       package: &super::PACKAGE,\n\
+         \x20       id: ID,\n\
+         \x20       name: NAME,\n\
+         \x20       signature: {signature:#x},\n\
+         \x20       property: {property:?},\n\
+         \x20       local: {local},\n\
+         \x20   }};\n\
+         \x20   /// The jam with its types: what a program sends.\n\
+         \x20   pub const {constant}: ::jam::Jam<{types}> = ::jam::Jam::new(&ELEMENT);\n\
+         }}\n"
+    )
+}

@@ -1,0 +1,83 @@
+/* What a jam in C includes. Its layouts are those of the crate jam-abi.
+ *
+ *   #include "jam.h"
+ *
+ *   JAM_PROPERTY(table, "bench.Table@1");
+ *   JAM_IMPORT(bool, table_write, (table *, uint64_t, jam_bytes));
+ *   JAM_SIGNATURE(table *, uint64_t, uint8_t);
+ *
+ *   int64_t JAM_ENTRY(jam_call *call) { ... }
+ *
+ * JAM_SIGNATURE names the property (a pointer to its type), the type of the arguments, and that of the
+ * payload's elements, each void for none. The receiver checks their lengths before it calls the jam.
+ */
+#ifndef JAM_H
+#define JAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes, bytes that the callee may change, text in UTF-8: as &[u8], &mut [u8] and &str. */
+typedef struct { const uint8_t *start; size_t len; } jam_bytes;
+typedef struct { uint8_t *start; size_t len; } jam_bytes_mut;
+typedef struct { const uint8_t *start; size_t len; } jam_text;
+
+typedef struct jam_context {
+    uint32_t sender;
+    uint32_t reserved;
+    void (*log)(const struct jam_context *context, const uint8_t *text, size_t len);
+    void *receiver;
+} jam_context;
+
+typedef struct jam_call {
+    void *property;
+    const void *args;
+    size_t args_len;
+    const void *payload;
+    size_t payload_len;
+    void *reply;
+    size_t reply_capacity;
+    size_t reply_len;
+    const jam_context *context;
+} jam_call;
+
+#define JAM_SECTION_(name) __attribute__((used, aligned(1), section(name)))
+
+/* The type of a property of the receiver, by the name that its crate gives it. */
+#define JAM_PROPERTY(type, name) \
+    typedef struct type type; \
+    static const char jam_property_##type[] JAM_SECTION_(".jam.c") = "property\t" #type "\t" #name "\n"
+
+/* A function of the receiver: result, name, parameters in parentheses. */
+#define JAM_IMPORT(result, name, parameters) \
+    extern result name parameters; \
+    static const char jam_import_##name[] JAM_SECTION_(".jam.c") = \
+        "import\t" #name "\t" #result "\t" #parameters "\n"
+
+/* What the jam takes: property, arguments, elements of the payload. */
+#define JAM_SIGNATURE(property, args, element) \
+    static const uint32_t jam_sizes[2] JAM_SECTION_(".jam.c.sizes") = {sizeof(args), sizeof(element)}; \
+    static const char jam_signature[] JAM_SECTION_(".jam.c") = \
+        "entry\t" #property "\t" #args "\t" #element "\n"
+
+/* The function; it returns the result. */
+#define JAM_ENTRY jam_entry_
+
+static int64_t jam_entry_(jam_call *call);
+
+uint32_t __jam_entry(jam_call *call)
+{
+    if (call->reply_capacity < sizeof(int64_t)) return 3;
+    *(int64_t *)call->reply = jam_entry_(call);
+    call->reply_len = sizeof(int64_t);
+    return 0;
+}
+
+/* Writes a line to the receiver's log. */
+static inline void jam_log(const jam_call *call, const char *text, size_t len)
+{
+    call->context->log(call->context, (const uint8_t *)text, len);
+}
+
+#endif

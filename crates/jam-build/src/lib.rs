@@ -1,0 +1,44 @@
+//! Builds code that travels: compiles jams, links each into a blob, and packs them into a package.
+//!
+//! A jam is one function in a file of its own, named as the file: `jams/NAME.rs` in Rust (see the
+//! crate `jam` for what it may use), or `jams/NAME.c` in C with the `jam.h` that this crate has. In a
+//! build script,
+//!
+//! ```no_run
+//! gossamer_jam_build::package("jams")?;
+//! # Ok::<(), gossamer_jam_build::Error>(())
+//! ```
+//!
+//! writes `jams.jampkg` to `OUT_DIR`, and `jams.rs`, which the program includes: for each jam its
+//! typed sender, its Local Function and its public types.
+//!
+//! What a jam may not have is an error with symbol, file and line: statics that can change,
+//! thread-locals, imports that it does not declare, code that is not position-independent, an entry
+//! with other types than it may have, more code than a blob may have.
+//!
+//! Only build scripts and tools depend on this crate: receivers need no compiler and no linker.
+//!
+//! # Reading order
+//!
+//! 1. `error.rs` ([`Error`], [`Site`]).
+//! 2. `source.rs` (what a Rust source says), `c_types.rs`, `generate.rs` (generated Rust),
+//!    `compile.rs` (the compilers).
+//! 3. `lines.rs`, `objects.rs`, `records.rs`: what the compilers made.
+//! 4. `link/`: from there to a blob.
+//! 5. `builder.rs` ([`Builder`], [`package()`]).
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod c_types;
+mod compile;
+mod error;
+mod generate;
+mod lines;
+mod link;
+mod objects;
+mod records;
+mod source;
+
+pub use builder::{Builder, BuiltJam, BuiltPackage, package};
+pub use error::{Error, Site};

@@ -1,0 +1,169 @@
+//! The records that declarations leave in an object: in Rust by `import!` and the generated entry, in
+//! C by the macros of `jam.h`.
+
+use jam_abi::signature;
+
+use crate::c_types::Types;
+use crate::error::Error;
+use crate::objects::Objects;
+use crate::source::Shape;
+
+/// A declared import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Imported {
+    pub(crate) name: String,
+    pub(crate) signature: u64,
+}
+
+/// What a jam takes and returns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) signature: u64,
+    pub(crate) args_bytes: u32,
+    pub(crate) element_bytes: u32,
+    pub(crate) reply_bytes: u32,
+    /// The name of its property's type; empty for none.
+    pub(crate) property: String,
+}
+
+/// The records of a jam in Rust.
+pub(crate) fn of_rust(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>), Error> {
+    let malformed = || objects.records("a record of the entry or of an import is malformed");
+    let bytes = objects.sections_named(jam_abi::ENTRY_SECTION)?;
+    let entry = entry(&bytes).ok_or_else(malformed)?;
+    let bytes = objects.sections_named(jam_abi::IMPORT_SECTION)?;
+    let mut rest = &bytes[..];
+    let mut imports = Vec::new();
+    while !rest.is_empty() {
+        imports.push(import(&mut rest).ok_or_else(malformed)?);
+    }
+    Ok((entry, imports))
+}
+
+fn entry(mut bytes: &[u8]) -> Option<Entry> {
+    let bytes = &mut bytes;
+    Some(Entry {
+        signature: u64::from_le_bytes(take(bytes)?),
+        args_bytes: u32::from_le_bytes(take(bytes)?),
+        element_bytes: u32::from_le_bytes(take(bytes)?),
+        reply_bytes: u32::from_le_bytes(take(bytes)?),
+        property: str::from_utf8(bytes).ok()?.to_owned(),
+    })
+}
+
+fn import(bytes: &mut &[u8]) -> Option<Imported> {
+    let signature = u64::from_le_bytes(take(bytes)?);
+    let _line: [u8; 4] = take(bytes)?;
+    let name_len = u16::from_le_bytes(take(bytes)?);
+    let types_len = u16::from_le_bytes(take(bytes)?);
+    let name = bytes.split_off(..usize::from(name_len))?;
+    bytes.split_off(..usize::from(types_len))?;
+    Some(Imported { name: str::from_utf8(name).ok()?.to_owned(), signature })
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    bytes.split_off(..N)?.try_into().ok()
+}
+
+/// The records of a jam in C: lines of text, each with its fields between tabs.
+pub(crate) fn of_c(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>, Shape), Error> {
+    let bytes = objects.sections_named(".jam.c")?;
+    let text = String::from_utf8_lossy(&bytes);
+    let records: Vec<Vec<&str>> = text
+        .split(['\n', '\0'])
+        .filter(|line| !line.is_empty())
+        .map(|line| line.split('\t').collect())
+        .collect();
+    let mut types = Types::default();
+    for record in &records {
+        if let ["property", name, property] = record[..] {
+            types.add_property(name, property.trim_matches('"'));
+        }
+    }
+    let unknown = |of: &str, found: &str| {
+        objects.records(format!(
+            "type `{found}` of {of}: expected a type of jam.h, a number, or a pointer to a number or \
+             a property"
+        ))
+    };
+    let mut imports = Vec::new();
+    let mut entry = None;
+    for record in &records {
+        match record[..] {
+            ["import", name, result, parameters] => {
+                let hash = |found: &str| types.hash(found).ok_or_else(|| unknown(name, found));
+                let parameters = parameters.trim_start_matches('(').trim_end_matches(')').trim();
+                let parameters = parameters.split(',').filter(|p| !matches!(p.trim(), "" | "void"));
+                let parameters = parameters.map(hash).collect::<Result<Vec<_>, _>>()?;
+                let signature = signature::of_function(&parameters, hash(result)?);
+                imports.push(Imported { name: name.to_owned(), signature });
+            }
+            ["entry", property, args, element] => {
+                let sizes = objects.sections_named(".jam.c.sizes")?;
+                let sizes = sizes.as_chunks::<4>().0;
+                let [args_bytes, element_bytes] = sizes else {
+                    return Err(objects.records("two JAM_SIGNATURE, expected one"));
+                };
+                let part = |found: &str, bytes: &[u8; 4]| match u32::from_le_bytes(*bytes) {
+                    _ if found == "void" => (signature::UNIT, 0, None),
+                    bytes => (types.value(found, bytes), bytes, Some(Types::rust(found, bytes))),
+                };
+                let (args, args_bytes, args_type) = part(args, args_bytes);
+                let (element, element_bytes, element_type) = part(element, element_bytes);
+                let hash = match property {
+                    "void" => signature::UNIT,
+                    _ => types.hash(property).ok_or_else(|| unknown("the entry", property))?,
+                };
+                let shape = Shape {
+                    property: types.reference(property),
+                    args: args_type,
+                    element: element_type,
+                    result: Some("i64".to_owned()),
+                    ..Shape::default()
+                };
+                let property = types.property(property).unwrap_or_default().to_owned();
+                let of_entry = Entry {
+                    signature: signature::of_entry(hash, args, element, signature::of_name("i64")),
+                    args_bytes,
+                    element_bytes,
+                    reply_bytes: 8,
+                    property,
+                };
+                entry = Some((of_entry, shape));
+            }
+            _ => {}
+        }
+    }
+    let (entry, shape) = entry.ok_or_else(|| {
+        objects
+            .records("no JAM_SIGNATURE(PROPERTY, ARGUMENTS, ELEMENT): expected one; void for none")
+    })?;
+    Ok((entry, imports, shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_are_written() {
+        const NAME: &str = "store";
+        const TYPES: &str = "fn(u64)";
+        let one: [u8; jam_abi::record_bytes(NAME, TYPES)] = jam_abi::record(7, 3, NAME, TYPES);
+        let two = [one, one].concat();
+        let mut rest = &two[..];
+        let expected = Imported { name: NAME.to_owned(), signature: 7 };
+        assert_eq!(import(&mut rest).as_ref(), Some(&expected));
+        assert_eq!(import(&mut rest).as_ref(), Some(&expected));
+        assert!(rest.is_empty());
+        for len in 0..one.len() {
+            assert_eq!(import(&mut &one[..len]), None);
+        }
+        type Types = jam_abi::entry::Types<(), u32, u8, i64>;
+        let record: [u8; Types::RECORD_BYTES] = Types::record();
+        let found = entry(&record).unwrap();
+        assert_eq!((found.signature, found.args_bytes), (Types::SIGNATURE, 4));
+        assert_eq!((found.element_bytes, found.reply_bytes, found.property), (1, 8, String::new()));
+        assert_eq!(entry(&record[..19]), None);
+    }
+}
