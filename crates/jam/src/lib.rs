@@ -59,6 +59,7 @@ pub use jam_format::Digest;
 pub use self::{
     error::{JamError, Panicked, Refusal},
     inject::Inject,
+    package::{Package, PackageError},
     policy::Policy,
     receiver::{Log, Receiver, receiver},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},

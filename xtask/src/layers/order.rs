@@ -20,7 +20,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-segment", "gossamer-trust-core"],
     &["gossamer-jam"],
     &[PICKS_TRANSPORTS],
-    &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
+    &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest", "gossamer-jam-tests"],
     &["gossamer-chaos", "gossamer-kv"],
     &["xtask"],
 ];
