@@ -56,7 +56,7 @@ impl Drop for Owned {
 // SAFETY: every jam that a bucket refers to is owned by the cache, and is freed by `Reuse` only when
 // no thread uses it any more; the fields of a jam that change are atomics.
 unsafe impl Send for Cache {}
-// SAFETY: as above.
+// SAFETY: the fields of a jam that change are atomics, and `Reuse` frees it when no thread uses it.
 unsafe impl Sync for Cache {}
 
 impl Cache {

@@ -20,6 +20,7 @@ use crate::local::Locals;
 use crate::policy::{Gatekeeper, Policy};
 use crate::reuse::Runner;
 use crate::symbols::Symbols;
+use crate::symbols::export::check_property_types;
 
 /// Bytes of executable memory that jams take if the program says nothing else.
 const DEFAULT_MAX_BYTES: usize = 16 << 20;
@@ -61,6 +62,7 @@ pub fn receiver() -> &'static Receiver {
 
 impl Receiver {
     pub(crate) fn new(max_bytes: usize) -> Self {
+        check_property_types();
         let locals = Locals::of_program();
         let gatekeeper = Gatekeeper::default();
         gatekeeper.admit(locals.digests());
@@ -247,7 +249,7 @@ impl Thread {
             // SAFETY: made by this function, and not used any more: `CURRENT` was it.
             unsafe { leave(before) };
         }
-        // SAFETY: just made.
+        // SAFETY: made by this function, and freed only when the thread ends.
         unsafe { &*thread }
     }
 }
@@ -266,7 +268,7 @@ unsafe fn leave(thread: *const Thread) {
     if !thread.is_null() {
         // SAFETY: as promised by the caller; the receiver is the process's, which never ends.
         let thread = unsafe { Box::from_raw(thread.cast_mut()) };
-        // SAFETY: as above.
+        // SAFETY: the receiver is the process's, which never ends.
         unsafe { &*thread.receiver }.cache.reuse().leave(&thread.runner);
     }
 }

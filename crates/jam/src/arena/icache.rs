@@ -63,12 +63,12 @@ fn clean(address: usize, bytes: usize) {
         // SAFETY: cleans a line of mapped, readable memory; it changes no byte.
         unsafe { std::arch::asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
     }
-    // SAFETY: a barrier.
+    // SAFETY: a barrier, which touches no memory of the program.
     unsafe { std::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
     for at in lines(code_line) {
         // SAFETY: invalidates a line of mapped, readable memory; it changes no byte.
         unsafe { std::arch::asm!("ic ivau, {}", in(reg) at, options(nostack, preserves_flags)) };
     }
-    // SAFETY: barriers.
+    // SAFETY: barriers, which touch no memory of the program.
     unsafe { std::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
 }

@@ -4,6 +4,8 @@ use fiber::{Config, Scheduler, spawn_local};
 
 use super::*;
 
+/// # Safety
+/// `call` is one.
 unsafe extern "C" fn sum(call: *mut Call) -> u32 {
     // SAFETY: `call` below makes it.
     let call = unsafe { &mut *call };
@@ -15,16 +17,23 @@ fn panicked(message: &str) -> Panicked {
     Panicked { message: message.to_owned(), ..Panicked::default() }
 }
 
+/// # Safety
+/// None is needed.
 unsafe extern "C" fn panics(_: *mut Call) -> u32 {
     escape(panicked("first"))
 }
 
-/// Runs another that panics, then panics itself; uses every saved register meanwhile.
+/// Runs another that panics, then panics itself.
+///
+/// # Safety
+/// None is needed.
 unsafe extern "C" fn nested(_: *mut Call) -> u32 {
     let inner = run_it(panics).unwrap_err();
     escape(panicked(&format!("{} and second", inner.message)))
 }
 
+/// # Safety
+/// `call` is one.
 unsafe extern "C" fn deep(call: *mut Call) -> u32 {
     fn down(levels: usize) -> usize {
         if levels == 0 {
@@ -38,6 +47,8 @@ unsafe extern "C" fn deep(call: *mut Call) -> u32 {
 }
 
 fn call() -> Call {
+    /// # Safety
+    /// None is needed.
     unsafe extern "C" fn log(_: *const jam_abi::ContextData, _: *const u8, _: usize) {}
     thread_local! {
         static CONTEXT: jam_abi::ContextData = const {

@@ -8,6 +8,7 @@ use jam_abi::{Call, Entry};
 ///
 /// # Safety
 /// As for [`run`](super::run).
+// SAFETY: the body is all of the function: it returns by the calling convention.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn enter_jam(entry: Entry, call: *mut Call, mark: *mut usize) -> u32 {
     std::arch::naked_asm!(
@@ -38,6 +39,7 @@ pub(super) unsafe extern "C" fn enter_jam(entry: Entry, call: *mut Call, mark: *
 ///
 /// # Safety
 /// Its frame is further up this stack, and no frame in between needs to be left in another way.
+// SAFETY: the body is all of the function: it returns by the calling convention.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn leave_jam(mark: usize, code: u32) -> ! {
     std::arch::naked_asm!(

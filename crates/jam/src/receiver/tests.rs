@@ -192,9 +192,9 @@ fn a_jam_runs_once_it_is_received() {
     }
     let on_another = std::thread::spawn(move || run(receiver, &digest, &mut 0, 9));
     assert_eq!(on_another.join().unwrap(), Ok(12));
-    // SAFETY: nothing runs: the signature is another.
+    // SAFETY: pointers and numbers, for all of which zero is a value.
     let mut call = unsafe { std::mem::zeroed::<Call>() };
-    // SAFETY: as above.
+    // SAFETY: nothing runs: the signature is another, so the call is not looked at.
     let wrong = unsafe { receiver.run(&digest, 78, &mut call) };
     assert_eq!(refusal(wrong), Refusal::WrongEntry { wanted: 78, found: SIGNATURE });
 }
@@ -306,14 +306,14 @@ fn symbols_that_change_change_what_linked_jams_call() {
         address: doubles as *const () as usize,
     };
     // SAFETY: a function with these types, which does not unwind and is never unloaded.
-    let layer = unsafe { receiver.symbols().add_layer(&[function.clone()]) };
+    let layer = unsafe { receiver.symbols().add_layer(std::slice::from_ref(&function)) };
     assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(8));
     assert_eq!(receiver.size().1, 1, "the old one is gone");
     receiver.symbols().remove_layer(layer);
     assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(5));
 
     let only_loaded = LoadedFunction { name: "receiver_test_loaded".to_owned(), ..function };
-    // SAFETY: as above.
+    // SAFETY: a function with these types, which does not unwind and is never unloaded.
     let layer = unsafe { receiver.symbols().add_layer(&[only_loaded]) };
     let digest = receive(receiver, &imports("receiver_test_loaded", add_signature())).unwrap();
     assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(8));
@@ -455,7 +455,7 @@ fn figures() {
     });
     let inside = thread.runner.enter();
     let linked = receiver.cache.find(&digest, &inside).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the jams of this file take such calls, and this thread is inside.
     median("of it: enter and run", 10_000, || unsafe {
         black_box(linked.run(black_box(&mut call)).is_ok());
     });

@@ -123,6 +123,14 @@ pub fn exports() -> &'static [Export] {
     unsafe { records(&raw const EXPORTS, &raw const EXPORTS_END) }
 }
 
+/// Checks that no two types of properties have one name.
+///
+/// # Panics
+/// If two have.
+pub(crate) fn check_property_types() {
+    property_type("");
+}
+
 /// The type of property that the program has opened under `name`.
 ///
 /// # Panics
@@ -199,6 +207,8 @@ macro_rules! export {
 
         #[allow(unsafe_code, improper_ctypes_definitions, clippy::unused_unit)]
         const _: () = {
+            /// # Safety
+            /// The parameters are of `into_repr` of these types.
             unsafe extern "C" fn injected(
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
@@ -206,6 +216,8 @@ macro_rules! export {
                 $crate::guard(|| unsafe { local($($parameter),*) })
             }
 
+            /// # Safety
+            /// The parameters are of `into_repr` of these types.
             unsafe extern "C-unwind" fn local(
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
@@ -255,11 +267,11 @@ macro_rules! open {
     ($($type:ty = $name:literal;)*) => {$(
         #[allow(unsafe_code)]
         const _: () = {
-            // SAFETY: the program gives this name to this type only, or does not start.
+            // SAFETY: the receiver checks that no other type has this name before it runs any jam.
             unsafe impl $crate::Pointee for $type {
                 const SIGNATURE: u64 = $crate::signature::of_property($name);
             }
-            // SAFETY: as above.
+            // SAFETY: the receiver checks that no other type has this name before it runs any jam.
             unsafe impl $crate::Open for $type {
                 const NAME: &'static str = $name;
             }

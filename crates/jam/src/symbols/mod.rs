@@ -174,7 +174,7 @@ mod tests {
         let before = symbols.generation();
         // SAFETY: nothing calls these addresses.
         let old = unsafe { symbols.add_layer(&[loaded("f", 1, 100), loaded("memcpy", 0, 7)]) };
-        // SAFETY: as above.
+        // SAFETY: nothing calls this address.
         let new = unsafe { symbols.add_layer(&[loaded("f", 2, 200)]) };
         assert!(before < old && old < new && symbols.generation() == new);
         assert_eq!(resolve(&symbols, "f", 1), Ok(100), "an older one with the right signature");
