@@ -15,8 +15,13 @@ pub(crate) const TEST_COMMAND: &str = "cargo test --workspace";
 /// The crate of programs that must not compile, and its test.
 const UI: &str = "--package gossamer-compile-fail --test ui";
 /// Crates with protocols, which must have loom models (test programs called `loom_*`); others may.
-const MODELLED: [&str; 4] =
-    ["gossamer-mailbox", "gossamer-segment", "gossamer-transport-api", "gossamer-trust-core"];
+const MODELLED: [&str; 5] = [
+    "gossamer-jam",
+    "gossamer-mailbox",
+    "gossamer-segment",
+    "gossamer-transport-api",
+    "gossamer-trust-core",
+];
 /// The feature that only a nightly compiler can build.
 const NIGHTLY: &str = "nightly";
 

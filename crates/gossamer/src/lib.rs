@@ -144,6 +144,12 @@ pub mod segment {
     pub use gossamer_segment::*;
 }
 
+/// Code that travels: the crate `gossamer-jam`.
+#[cfg(feature = "jam")]
+pub mod jam {
+    pub use ::jam::*;
+}
+
 /// The program in the README compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -19,8 +19,9 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-progress"],
     &["gossamer-segment", "gossamer-trust-core"],
     &["gossamer-mailbox"],
+    &["gossamer-jam"],
     &[PICKS_TRANSPORTS],
-    &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
+    &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest", "gossamer-jam-tests"],
     &["gossamer-chaos", "gossamer-kv"],
     &["xtask"],
 ];

@@ -1,0 +1,7 @@
+//! Builds the package of the tests, and one that their program does not include.
+
+fn main() -> Result<(), jam_build::Error> {
+    jam_build::package("jams")?;
+    jam_build::package("unseen")?;
+    Ok(())
+}

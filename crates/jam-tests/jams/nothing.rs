@@ -1,0 +1,4 @@
+//! Does nothing.
+
+/// Nothing.
+pub fn nothing() {}

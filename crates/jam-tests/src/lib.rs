@@ -1,0 +1,65 @@
+//! A table that jams work on, what it exports to them, and a package of such jams.
+
+use std::collections::HashMap;
+
+/// The package of this program.
+#[allow(missing_docs)]
+pub mod jams {
+    jam::package!("jams");
+}
+
+/// A package that processes of this program do not know: they only have it as bytes, to send it.
+pub const UNSEEN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unseen.jampkg"));
+
+/// Slots by key, and the bytes that they say where to put.
+#[derive(Debug, Default)]
+pub struct Table {
+    slots: HashMap<u64, u64>,
+    bytes: Vec<u8>,
+    /// How often a function of the table has panicked.
+    pub panics: u32,
+}
+
+jam::open! {
+    Table = "jam-tests.Table@1";
+}
+
+/// Another type of property.
+#[derive(Debug, Default)]
+pub struct Other;
+
+jam::open! {
+    Other = "jam-tests.Other@1";
+}
+
+impl Table {
+    /// A table of this many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self { bytes: vec![0; bytes], ..Self::default() }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+jam::export! {
+    /// The place of a key: a new one behind those of all others if it has none.
+    pub fn table_slot(table: &mut Table, key: u64) -> u64 {
+        let new = table.slots.len() as u64 * 64;
+        *table.slots.entry(key).or_insert(new)
+    }
+
+    /// Copies bytes to a place; false if it is outside of the table.
+    pub fn table_write(table: &mut Table, at: u64, bytes: &[u8]) -> bool {
+        let room = table.bytes.get_mut(at as usize..).and_then(|rest| rest.get_mut(..bytes.len()));
+        room.map(|room| room.copy_from_slice(bytes)).is_some()
+    }
+
+    /// Panics.
+    pub fn table_panic(table: &mut Table, code: u64) -> u64 {
+        table.panics += 1;
+        panic!("table panic {code}")
+    }
+}

@@ -1,0 +1,212 @@
+//! What can go wrong with a jam: at its receiver ([`Refusal`], [`Panicked`]), which both travel back,
+//! and for its sender ([`JamError`]).
+//!
+//! An error prints its own level; `source()` is the next one.
+
+use std::fmt;
+
+use jam_format::Digest;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use trust_core::DelegateError;
+
+/// Why a call of a jam has no result.
+#[derive(Debug, Clone, Error)]
+pub enum JamError {
+    /// The jam panicked, or a function that it called did. The property is as the jam left it; it
+    /// and its trustee go on. Destructors of the jam's own frames have not run.
+    #[error("jam {jam} panicked")]
+    Panicked {
+        /// The jam's name.
+        jam: String,
+        /// Where, and with what message.
+        source: Panicked,
+    },
+    /// The receiver refused the jam before any of it ran.
+    #[error("jam {jam} was refused by its receiver")]
+    Refused {
+        /// The jam's name.
+        jam: String,
+        /// Why.
+        source: Refusal,
+    },
+    /// The call did not reach the property, or its result did not come back.
+    #[error("jam {jam} could not be delegated")]
+    Delegate {
+        /// The jam's name.
+        jam: String,
+        /// Why.
+        source: DelegateError,
+    },
+    /// The sender has no code that the rack's processors run.
+    #[error("jam {jam} has no code for {machine}: build its package for that machine")]
+    NoCode {
+        /// The jam's name.
+        jam: String,
+        /// The machine of this process, as every host of the rack has it.
+        machine: &'static str,
+    },
+    /// A package or blob that this program was given is not what its caller says.
+    #[error("cannot use jam {jam}: {reason}")]
+    Unusable {
+        /// The jam's name.
+        jam: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Where a jam panicked, and what it said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub struct Panicked {
+    /// The message; empty if the jam's was not a literal, since formatting is not part of a jam.
+    pub message: String,
+    /// The source file; empty if it is not known.
+    pub file: String,
+    /// The line, from 1; 0 if it is not known.
+    pub line: u32,
+    /// The column, from 1; 0 if it is not known.
+    pub column: u32,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Panicked { message, file, line, column } = self;
+        let message = if message.is_empty() { "a panic whose message has values" } else { message };
+        f.write_str(message)?;
+        if *line > 0 { write!(f, " at {file}:{line}:{column}") } else { Ok(()) }
+    }
+}
+
+/// Why a receiver does not run a jam.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub enum Refusal {
+    /// Its bytes are not a jam.
+    #[error("its blob is malformed: {reason}")]
+    Malformed {
+        /// What is wrong, as the parser says it.
+        reason: String,
+    },
+    /// Its bytes are not those that its sender named.
+    #[error("its bytes have digest {found}, expected {claimed}")]
+    Digest {
+        /// The sender's.
+        claimed: String,
+        /// That of the bytes that arrived.
+        found: String,
+    },
+    /// The policy of the receiver does not admit it.
+    #[error("its code is not admitted: {reason}")]
+    Policy {
+        /// The policy, and what to do.
+        reason: String,
+    },
+    /// It is for other processors.
+    #[error("its code is for {wanted}, this host is {found}")]
+    Machine {
+        /// What it needs.
+        wanted: String,
+        /// What the receiver is.
+        found: String,
+    },
+    /// The processor lacks something.
+    #[error("its code needs the processor features {missing}, which this host lacks")]
+    Features {
+        /// Their names.
+        missing: String,
+    },
+    /// It calls something that the receiver does not have.
+    #[error(
+        "no function {symbol:?} with signature {signature:016x} here: export it with `jam::export!`"
+    )]
+    MissingSymbol {
+        /// The name.
+        symbol: String,
+        /// The signature that the jam was built with.
+        signature: u64,
+    },
+    /// It calls something that the receiver has with other types.
+    #[error(
+        "function {symbol:?} has signature {found:016x} here, the jam wants {wanted:016x}: build both with the same types"
+    )]
+    WrongSignature {
+        /// The name.
+        symbol: String,
+        /// The signature that the jam was built with.
+        wanted: u64,
+        /// That of the newest function of this name.
+        found: u64,
+    },
+    /// It takes other arguments, payload or result than its sender says.
+    #[error("its entry has signature {found:016x}, its sender wants {wanted:016x}")]
+    WrongEntry {
+        /// The sender's.
+        wanted: u64,
+        /// The blob's.
+        found: u64,
+    },
+    /// It works on another type of property.
+    #[error("it works on a property {wanted:?}, this one is {found:?}")]
+    WrongProperty {
+        /// What the jam works on.
+        wanted: String,
+        /// What the trust refers to.
+        found: String,
+    },
+    /// The arena is full of jams that are running, or has less room than the jam needs.
+    #[error("no room for its {bytes} bytes of code: raise the limit of the receiver")]
+    NoRoom {
+        /// Bytes of text and data.
+        bytes: u64,
+    },
+    /// The system has no memory for code.
+    #[error("no memory for code: {reason}")]
+    NoMemory {
+        /// The system's error.
+        reason: String,
+    },
+    /// Its entry did not take the call.
+    #[error("its entry returned code {code}: the lengths of the call are not those of its types")]
+    Entry {
+        /// As in [`jam_abi::code`].
+        code: u32,
+    },
+    /// It was to run as a Local Function.
+    #[error("this program has no Local Function of it")]
+    NotLocal,
+}
+
+impl Refusal {
+    pub(crate) fn digest(claimed: Digest, found: Digest) -> Self {
+        Refusal::Digest { claimed: claimed.to_string(), found: found.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn errors_have_levels() {
+        let source = Refusal::WrongSignature { symbol: "slot".into(), wanted: 1, found: 0xab };
+        let error = JamError::Refused { jam: "put".into(), source };
+        assert_eq!(error.to_string(), "jam put was refused by its receiver");
+        assert_eq!(
+            error.source().unwrap().to_string(),
+            "function \"slot\" has signature 00000000000000ab here, the jam wants 0000000000000001: \
+             build both with the same types"
+        );
+    }
+
+    #[test]
+    fn a_panic_says_where() {
+        let mut panicked =
+            Panicked { message: "no".into(), file: "a.rs".into(), line: 3, column: 9 };
+        assert_eq!(panicked.to_string(), "no at a.rs:3:9");
+        panicked.message.clear();
+        panicked.line = 0;
+        assert_eq!(panicked.to_string(), "a panic whose message has values");
+    }
+}

@@ -1,0 +1,95 @@
+//! From bytes that a peer sent to code that may run, a type for each step:
+//!
+//! ```text
+//!   Frame        bytes, and the digest that the sender claims
+//!     parse      every range and name is inside, or an error
+//!   Parsed
+//!     verify     it is for this machine, the digest is that of the bytes, the policy admits it
+//!   Verified
+//!     link       imports resolved, copied into the arena (`link.rs`)
+//!   Linked       the only one that can run
+//! ```
+//!
+//! The bytes are the process's own copy from the beginning on: nothing that a peer can write is looked
+//! at twice.
+
+use jam_format::{Digest, Machine};
+
+use crate::error::Refusal;
+use crate::features;
+use crate::policy::Gatekeeper;
+
+/// What has arrived: a claim.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    bytes: &'a [u8],
+    claimed: Digest,
+}
+
+/// A blob whose layout has been checked.
+pub(crate) struct Parsed<'a> {
+    blob: jam_format::Parsed<'a>,
+    claimed: Digest,
+}
+
+/// A blob that this host may run, and can.
+pub(crate) struct Verified<'a> {
+    blob: jam_format::Parsed<'a>,
+    digest: Digest,
+}
+
+impl<'a> Frame<'a> {
+    pub(crate) fn new(bytes: &'a [u8], claimed: Digest) -> Self {
+        Self { bytes, claimed }
+    }
+
+    pub(crate) fn parse(self) -> Result<Parsed<'a>, Refusal> {
+        let Frame { bytes, claimed } = self;
+        let malformed =
+            |error: jam_format::BlobError| Refusal::Malformed { reason: error.to_string() };
+        Ok(Parsed { blob: jam_format::Parsed::parse(bytes).map_err(malformed)?, claimed })
+    }
+}
+
+impl<'a> Parsed<'a> {
+    pub(crate) fn verify(self, gatekeeper: &Gatekeeper) -> Result<Verified<'a>, Refusal> {
+        let Parsed { blob, claimed } = self;
+        check_machine(&blob)?;
+        let found = Digest::of(blob.bytes());
+        if found != claimed {
+            return Err(Refusal::digest(claimed, found));
+        }
+        gatekeeper.check(&found)?;
+        Ok(Verified { blob, digest: found })
+    }
+}
+
+impl<'a> Verified<'a> {
+    /// A jam that was verified and linked before, to be linked again.
+    pub(crate) fn again(blob: &'a [u8], digest: Digest) -> Result<Self, Refusal> {
+        let Parsed { blob, .. } = Frame::new(blob, digest).parse()?;
+        Ok(Verified { blob, digest })
+    }
+
+    pub(crate) fn blob(&self) -> &jam_format::Parsed<'a> {
+        &self.blob
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
+    }
+}
+
+fn check_machine(blob: &jam_format::Parsed<'_>) -> Result<(), Refusal> {
+    let machine = blob.machine();
+    if Machine::CURRENT != Some(machine) {
+        let found = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name);
+        return Err(Refusal::Machine { wanted: machine.to_string(), found: found.to_owned() });
+    }
+    let missing = blob.features().missing_from(features::of_host());
+    if !missing.is_empty() {
+        let missing = missing.names(machine).collect::<Vec<_>>().join(", ");
+        return Err(Refusal::Features { missing });
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Code that travels: jams are verified, linked and run where they arrive, and sent to properties of
+//! any host.
+//!
+//! A *jam* is one function, in a file of its own, that `jam-build` compiles twice: to a blob of
+//! position-independent code, the *Injected Function*, and as part of the program, the *Local
+//! Function*. The program sends it to a property; the trustee's process runs it there, even if that
+//! process was built without it. This is one process's side of both.
+//!
+//! ```no_run
+//! // In the crate of the property:
+//! pub struct Table { slots: Vec<u64> }
+//! jam::open! { Table = "bench.Table@1"; }
+//! jam::export! {
+//!     pub fn table_slot(table: &mut Table, key: u64) -> u64 {
+//!         table.slots[key as usize % table.slots.len()]
+//!     }
+//! }
+//!
+//! // In the program that sends a jam; `PRICE` is of its package.
+//! use jam::{Inject, JamError, Sendable};
+//! # use trust_core::Trust;
+//! fn price<J>(table: &Trust<Table>, price: &J, key: u64) -> Result<u64, JamError>
+//! where
+//!     J: Sendable<Args = u64, Element = (), Reply = u64>,
+//! {
+//!     table.inject(price, key, &[])
+//! }
+//! ```
+//!
+//! # Whose code runs
+//!
+//! A jam that runs is part of its process, and can do what that can. So a receiver runs only what its
+//! [`Policy`] admits: by default the jams of the program's own packages ([`package!`]), and those that
+//! were [admitted](Receiver::admit). `docs/decisions/0035-jams.md` has the reasons.
+//!
+//! # Reading order
+//!
+//! 1. `error.rs` ([`JamError`], [`Refusal`]), `features.rs`, `policy.rs` ([`Policy`]).
+//! 2. `reuse/` (when nothing runs in memory any more; the protocol and its barriers), `arena/`
+//!    (executable memory), `enter/` (calling a jam, and leaving it early).
+//! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
+//! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
+//! 5. `receiver.rs` ([`Receiver`]).
+//! 6. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `inject.rs` ([`Inject`]).
+
+#![deny(unsafe_code)]
+
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod arena;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod cache;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod enter;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod features;
+#[cfg(not(loom))]
+mod frame;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod inject;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod link;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod local;
+#[cfg(not(loom))]
+mod package;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod plain_bytes;
+#[cfg(not(loom))]
+mod policy;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod receiver;
+#[doc(hidden)]
+pub mod reuse;
+#[cfg(not(loom))]
+mod sender;
+#[cfg(not(loom))]
+mod symbols;
+
+#[doc(no_inline)]
+pub use jam_abi::Jam;
+pub use jam_abi::{
+    Abi, AbiResult, Context, Plain, Pointee, Property, import, plain, property, signature,
+};
+#[doc(hidden)]
+pub use jam_abi::{
+    Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData, Slice,
+    abi_by_value, code, entry, function_signature, imported_result,
+};
+pub use jam_format::Digest;
+
+#[cfg(not(loom))]
+pub use self::{
+    error::{JamError, Panicked, Refusal},
+    inject::Inject,
+    package::{Package, PackageError},
+    policy::Policy,
+    receiver::{Log, Receiver, receiver},
+    sender::{Code, InMode, LoadedJam, Mode, Sendable},
+    symbols::export::{Export, Open, PropertyType, exports, guard, property_type},
+    symbols::{LoadedFunction, Symbols},
+};

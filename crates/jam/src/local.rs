@@ -1,0 +1,100 @@
+//! What this program was built with: its packages, and the Local Functions of their jams.
+//!
+//! [`package!`](crate::package) leaves a record of each package in the linker section
+//! `gossamer_jam_packages`, so that every process of the program knows them, whether or not it runs
+//! the code that sends their jams.
+
+use std::collections::HashMap;
+
+use jam_abi::{Element, LocalEntry, LocalFunction, PackageData};
+use jam_format::Digest;
+use primitive::sync::{AtomicU64, Ordering};
+
+use crate::error::Refusal;
+use crate::package::element_code;
+use crate::symbols::Symbols;
+
+// SAFETY: the linker defines these symbols as the bounds of the section of that name, which exists
+// because the `global_asm!` below makes it; only their addresses are used.
+unsafe extern "C" {
+    #[link_name = "__start_gossamer_jam_packages"]
+    static START: [usize; 0];
+    #[link_name = "__stop_gossamer_jam_packages"]
+    static STOP: [usize; 0];
+}
+
+// SAFETY: makes the section exist, empty, even in a program without packages; no code, no data.
+std::arch::global_asm!(
+    ".pushsection gossamer_jam_packages,\"awR\",@progbits",
+    ".p2align 3",
+    ".popsection",
+);
+
+/// The packages that the program was built with.
+#[allow(clippy::disallowed_methods, reason = "the linker's table, which no peer can write")]
+pub(crate) fn packages() -> &'static [&'static PackageData] {
+    // SAFETY: the bounds of a section that holds only records of `package!`, since a program has one
+    // release of this crate (`links` in the manifest): references, without gaps, never written.
+    unsafe {
+        let (start, stop) = (&raw const START, &raw const STOP);
+        let count = (stop.addr() - start.addr()) / size_of::<&PackageData>();
+        std::slice::from_raw_parts(start.cast(), count)
+    }
+}
+
+/// The jams of the program's packages, by the digest of their code for this machine.
+pub(crate) struct Locals(HashMap<Digest, Local>);
+
+struct Local {
+    element: &'static Element,
+    /// The generation of symbols that its imports have; 0 for none.
+    generation: AtomicU64,
+}
+
+/// A Local Function whose imports are resolved.
+pub(crate) struct Resolved {
+    pub(crate) entry: LocalEntry,
+    /// The hash of its types.
+    pub(crate) signature: u64,
+}
+
+impl Locals {
+    pub(crate) fn of_program() -> Self {
+        let elements = packages().iter().flat_map(|package| package.jams.iter().copied());
+        let by_digest = elements.filter_map(|element| {
+            let code = element_code(element)?;
+            Some((Digest::of(code), Local { element, generation: AtomicU64::new(0) }))
+        });
+        Self(by_digest.collect())
+    }
+
+    /// All digests.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = Digest> {
+        self.0.keys().copied()
+    }
+
+    /// The Local Function of a jam.
+    pub(crate) fn find(&self, digest: &Digest, symbols: &Symbols) -> Result<Resolved, Refusal> {
+        let found = self.0.get(digest).and_then(|local| Some((local, local.element.local?)));
+        let (local, function) = found.ok_or(Refusal::NotLocal)?;
+        let generation = symbols.generation();
+        if local.generation.load(Ordering::Acquire) != generation {
+            resolve(&function, symbols)?;
+            local.generation.store(generation, Ordering::Release);
+        }
+        Ok(Resolved { entry: function.entry, signature: local.element.signature })
+    }
+}
+
+fn resolve(function: &LocalFunction, symbols: &Symbols) -> Result<(), Refusal> {
+    let addresses = function.imports.iter().map(|import| {
+        let address = symbols.resolve_local(import.name(), import.signature())?;
+        Ok((import, address))
+    });
+    for (import, address) in addresses.collect::<Result<Vec<_>, Refusal>>()? {
+        // SAFETY: the address is that of a function of this signature, for Local Functions; layers
+        // stay callable as long as anything that was linked to them may run.
+        unsafe { import.resolve(std::ptr::without_provenance(address)) };
+    }
+    Ok(())
+}

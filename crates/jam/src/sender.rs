@@ -1,0 +1,228 @@
+//! What a program sends: jams of the packages that it was built with ([`Jam`]), and jams that it got
+//! while it ran ([`LoadedJam`]).
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use jam_abi::entry::{Part, PropertyPart, Types};
+use jam_abi::{Element, Jam};
+use jam_format::{Digest, Machine};
+use parking_lot::Mutex;
+
+use crate::error::JamError;
+use crate::package::element_code;
+
+/// In which form a jam runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The first call to a trustee carries code, later ones its digest; where it is not there any
+    /// more, the call is sent again with it.
+    #[default]
+    Automatic,
+    /// Every call carries code.
+    Injected,
+    /// Calls carry the digest only, until the receiver asks for code.
+    Cached,
+    /// The Local Function of the receiver's own program.
+    Local,
+}
+
+/// The code of a jam, for the machines of this rack.
+#[derive(Clone)]
+pub struct Code(Arc<Inner>);
+
+struct Inner {
+    name: Box<str>,
+    digest: Digest,
+    bytes: Box<[u8]>,
+}
+
+impl Code {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        Self(Arc::new(Inner { name: name.into(), digest: Digest::of(bytes), bytes: bytes.into() }))
+    }
+
+    /// The name of the jam.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What receivers know it by.
+    pub fn digest(&self) -> &Digest {
+        &self.0.digest
+    }
+
+    /// Its blob.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.0.bytes.len() as u64
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Code").field("name", &self.name()).field("digest", self.digest()).finish()
+    }
+}
+
+/// A jam with its types, and how it is sent. [`Jam`] and [`LoadedJam`] are, and what
+/// [`in_mode`](Self::in_mode) makes of them.
+pub trait Sendable {
+    /// `&T` or `&mut T` of the opaque type that names the property; `()` for none.
+    type Property: PropertyPart + 'static;
+    /// The arguments.
+    type Args: Part;
+    /// The element of the payload.
+    type Element: Part;
+    /// The result.
+    type Reply: Part;
+
+    /// Its code.
+    ///
+    /// # Errors
+    /// There is none for this machine.
+    fn code(&self) -> Result<&Code, JamError>;
+
+    /// How it is sent.
+    fn mode(&self) -> Mode {
+        Mode::Automatic
+    }
+
+    /// The same jam, sent in this mode.
+    fn in_mode(&self, mode: Mode) -> InMode<'_, Self>
+    where
+        Self: Sized,
+    {
+        InMode { jam: self, mode }
+    }
+}
+
+/// A jam that is sent in a mode of its own.
+#[derive(Debug)]
+pub struct InMode<'j, J> {
+    jam: &'j J,
+    mode: Mode,
+}
+
+impl<J: Sendable> Sendable for InMode<'_, J> {
+    type Property = J::Property;
+    type Args = J::Args;
+    type Element = J::Element;
+    type Reply = J::Reply;
+
+    fn code(&self) -> Result<&Code, JamError> {
+        self.jam.code()
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl<P: PropertyPart + 'static, A: Part, E: Part, R: Part> Sendable for Jam<P, A, E, R> {
+    type Property = P;
+    type Args = A;
+    type Element = E;
+    type Reply = R;
+
+    fn code(&self) -> Result<&Code, JamError> {
+        let element = self.element();
+        let place = (std::ptr::from_ref(element).addr() >> 4) % RECENT;
+        RECENT_CODES.with(|recent| match recent[place].get() {
+            Some((of, code)) if std::ptr::eq(of, element) => Ok(code),
+            _ => {
+                let code = code_of(element)?;
+                recent[place].set(Some((element, code)));
+                Ok(code)
+            }
+        })
+    }
+}
+
+/// Places of the codes that a thread has sent recently.
+const RECENT: usize = 16;
+
+thread_local! {
+    /// Each in the place that its element's address names.
+    static RECENT_CODES: [Cell<Option<(&'static Element, &'static Code)>>; RECENT] =
+        const { [const { Cell::new(None) }; RECENT] };
+}
+
+/// The code of an element, which is made once for the process and kept.
+#[cold]
+fn code_of(element: &'static Element) -> Result<&'static Code, JamError> {
+    static CODES: Mutex<BTreeMap<usize, &'static Code>> = Mutex::new(BTreeMap::new());
+    let mut codes = CODES.lock();
+    let address = std::ptr::from_ref(element).addr();
+    if let Some(code) = codes.get(&address) {
+        return Ok(code);
+    }
+    let code = element_code(element).ok_or_else(|| no_code(element.name))?;
+    let code: &'static Code = Box::leak(Box::new(Code::new(element.name, code)));
+    codes.insert(address, code);
+    Ok(code)
+}
+
+fn no_code(jam: &str) -> JamError {
+    let machine = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name);
+    JamError::NoCode { jam: jam.to_owned(), machine }
+}
+
+/// A jam that the program was not built with: from a blob, such as a package that was loaded while the
+/// program ran has for this machine. Its types are checked against those that the program expects.
+pub struct LoadedJam<P, A, E, R> {
+    code: Code,
+    types: PhantomData<fn(P, A, E) -> R>,
+}
+
+impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
+    /// The jam in a blob.
+    ///
+    /// # Errors
+    /// The bytes are no blob, it is for another machine, or it has other types.
+    pub fn from_blob(bytes: &[u8]) -> Result<Self, JamError> {
+        let unusable = |jam: &str, reason| JamError::Unusable { jam: jam.to_owned(), reason };
+        let blob = jam_format::Parsed::parse(bytes).map_err(|e| unusable("?", e.to_string()))?;
+        if Machine::CURRENT != Some(blob.machine()) {
+            return Err(no_code(blob.name()));
+        }
+        let (wanted, found) = (Types::<P, A, E, R>::SIGNATURE, blob.entry_signature());
+        if wanted != found {
+            let reason = format!(
+                "its entry has signature {found:016x}, expected {wanted:016x}: its property, \
+                 arguments, payload or result have other types"
+            );
+            return Err(unusable(blob.name(), reason));
+        }
+        Ok(Self { code: Code::new(blob.name(), bytes), types: PhantomData })
+    }
+}
+
+impl<P, A, E, R> Clone for LoadedJam<P, A, E, R> {
+    fn clone(&self) -> Self {
+        Self { code: self.code.clone(), types: PhantomData }
+    }
+}
+
+impl<P, A, E, R> fmt::Debug for LoadedJam<P, A, E, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LoadedJam").field(&self.code).finish()
+    }
+}
+
+impl<P: PropertyPart + 'static, A: Part, E: Part, R: Part> Sendable for LoadedJam<P, A, E, R> {
+    type Property = P;
+    type Args = A;
+    type Element = E;
+    type Reply = R;
+
+    fn code(&self) -> Result<&Code, JamError> {
+        Ok(&self.code)
+    }
+}

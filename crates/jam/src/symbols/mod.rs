@@ -1,0 +1,194 @@
+//! [`Symbols`]: what a jam's imports resolve to at this receiver, by name and signature.
+//!
+//! Layers, the first that has the name with the signature counts:
+//! 1. what was loaded into the running program, newest first ([`Symbols::add_layer`]);
+//! 2. the program's own exports (`export.rs`);
+//! 3. the functions that every receiver has (`c.rs`).
+//!
+//! Adding or removing a layer begins a new *generation*. A linked jam knows the generation of its
+//! imports, and is linked again before it next runs if they resolve to something else.
+
+#[allow(unsafe_code)]
+pub(crate) mod c;
+#[allow(unsafe_code)]
+pub(crate) mod export;
+
+use std::collections::HashMap;
+
+use parking_lot::RwLock;
+use primitive::sync::{AtomicU64, Ordering};
+
+use crate::error::Refusal;
+use crate::symbols::c::C_SIGNATURE;
+use crate::symbols::export::exports;
+
+/// The layer of functions that every receiver has.
+const C_LAYER: u64 = 0;
+/// The layer of the program's exports; loaded ones have greater numbers, newer ones the greatest.
+const PROGRAM_LAYER: u64 = 1;
+
+/// A function that is loaded into a running program, for jams to call.
+#[derive(Clone, Debug)]
+pub struct LoadedFunction {
+    /// Its name.
+    pub name: String,
+    /// The hash of its types.
+    pub signature: u64,
+    /// Its address.
+    pub address: usize,
+}
+
+/// What imports resolve to.
+pub struct Symbols {
+    generation: AtomicU64,
+    /// By name: the newest layer first.
+    names: RwLock<HashMap<Box<str>, Vec<Symbol>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Symbol {
+    layer: u64,
+    signature: u64,
+    injected: usize,
+    local: usize,
+}
+
+impl Symbols {
+    /// With what the program exports.
+    pub(crate) fn of_program() -> Self {
+        let mut names: HashMap<Box<str>, Vec<Symbol>> = HashMap::new();
+        for export in exports() {
+            let (injected, local) = export.addresses();
+            let symbol =
+                Symbol { layer: PROGRAM_LAYER, signature: export.signature(), injected, local };
+            names.entry(export.name().into()).or_default().push(symbol);
+        }
+        for (name, address) in c::table() {
+            let symbol = Symbol {
+                layer: C_LAYER,
+                signature: C_SIGNATURE,
+                injected: address,
+                local: address,
+            };
+            names.entry(name.into()).or_default().push(symbol);
+        }
+        Self { generation: AtomicU64::new(PROGRAM_LAYER), names: RwLock::new(names) }
+    }
+
+    /// The number of the last change.
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Adds functions, which count before all that were there. The number names them for
+    /// [`remove_layer`](Self::remove_layer).
+    ///
+    /// # Safety
+    /// Each address is that of an `extern "C"` function with that signature, which does not unwind,
+    /// and stays callable as long as any jam may run that was linked while it was there.
+    #[allow(unsafe_code)]
+    pub unsafe fn add_layer(&self, functions: &[LoadedFunction]) -> u64 {
+        let mut names = self.names.write();
+        let layer = self.generation.load(Ordering::Relaxed) + 1;
+        for LoadedFunction { name, signature, address } in functions {
+            let symbol =
+                Symbol { layer, signature: *signature, injected: *address, local: *address };
+            names.entry(name.as_str().into()).or_default().insert(0, symbol);
+        }
+        self.generation.store(layer, Ordering::Release);
+        layer
+    }
+
+    /// Takes the functions of a layer out again. Jams that call them are linked anew before they
+    /// next run; one that runs now ends with what it has.
+    pub fn remove_layer(&self, layer: u64) {
+        if layer <= PROGRAM_LAYER {
+            return;
+        }
+        let mut names = self.names.write();
+        names.retain(|_, symbols| {
+            symbols.retain(|symbol| symbol.layer != layer);
+            !symbols.is_empty()
+        });
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The address for injected code of each import, in their order; with the generation that this
+    /// holds for.
+    pub(crate) fn resolve<'n>(
+        &self,
+        imports: impl Iterator<Item = (&'n str, u64)>,
+        mut found: impl FnMut(usize),
+    ) -> Result<u64, Refusal> {
+        let names = self.names.read();
+        for (name, signature) in imports {
+            found(find(&names, name, signature)?.injected);
+        }
+        Ok(self.generation.load(Ordering::Acquire))
+    }
+
+    /// The address for Local Functions of one import.
+    pub(crate) fn resolve_local(&self, name: &str, signature: u64) -> Result<usize, Refusal> {
+        Ok(find(&self.names.read(), name, signature)?.local)
+    }
+}
+
+fn find(
+    names: &HashMap<Box<str>, Vec<Symbol>>,
+    name: &str,
+    signature: u64,
+) -> Result<Symbol, Refusal> {
+    let symbols = names.get(name).map_or(&[][..], Vec::as_slice);
+    let found = symbols.iter().find(|symbol| symbol.signature == signature);
+    found.copied().ok_or_else(|| match symbols.first() {
+        Some(other) => Refusal::WrongSignature {
+            symbol: name.to_owned(),
+            wanted: signature,
+            found: other.signature,
+        },
+        None => Refusal::MissingSymbol { symbol: name.to_owned(), signature },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(name: &str, signature: u64, address: usize) -> LoadedFunction {
+        LoadedFunction { name: name.to_owned(), signature, address }
+    }
+
+    fn resolve(symbols: &Symbols, name: &str, signature: u64) -> Result<usize, Refusal> {
+        let mut address = 0;
+        symbols.resolve([(name, signature)].into_iter(), |found| address = found)?;
+        Ok(address)
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn the_newest_layer_with_the_signature_counts() {
+        let symbols = Symbols::of_program();
+        let missing = Refusal::MissingSymbol { symbol: "f".into(), signature: 1 };
+        assert_eq!(resolve(&symbols, "f", 1), Err(missing.clone()));
+        let before = symbols.generation();
+        // SAFETY: nothing calls these addresses.
+        let old = unsafe { symbols.add_layer(&[loaded("f", 1, 100), loaded("memcpy", 0, 7)]) };
+        // SAFETY: nothing calls this address.
+        let new = unsafe { symbols.add_layer(&[loaded("f", 2, 200)]) };
+        assert!(before < old && old < new && symbols.generation() == new);
+        assert_eq!(resolve(&symbols, "f", 1), Ok(100), "an older one with the right signature");
+        assert_eq!(resolve(&symbols, "f", 2), Ok(200));
+        assert_eq!(resolve(&symbols, "memcpy", 0), Ok(7));
+        let wrong = Refusal::WrongSignature { symbol: "f".into(), wanted: 3, found: 2 };
+        assert_eq!(resolve(&symbols, "f", 3), Err(wrong));
+        symbols.remove_layer(old);
+        assert!(symbols.generation() > new);
+        assert!(matches!(resolve(&symbols, "f", 1), Err(Refusal::WrongSignature { .. })));
+        assert!(resolve(&symbols, "memcpy", 0).is_ok_and(|address| address > 4096));
+        symbols.remove_layer(new);
+        symbols.remove_layer(PROGRAM_LAYER);
+        assert_eq!(resolve(&symbols, "f", 1), Err(missing));
+        assert!(resolve(&symbols, "strlen", 0).is_ok());
+    }
+}
