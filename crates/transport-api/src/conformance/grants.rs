@@ -67,7 +67,8 @@ pub fn an_inhibited_region_is_not_written(make: Make) {
             let remote = a.import(1);
             assert_eq!(a.outcome(|lane| lane.write(&remote, 0, &filled(&[1; 4096]))), Ok(()));
             b.transport.revoke(RegionKey(1)).expect("a revocation");
-            let refused = OpError::Revoked { key: RegionKey(1), generation: 0 };
+            let generation = remote.generation();
+            let refused = OpError::Revoked { key: RegionKey(1), generation };
             let write = a.outcome(|lane| lane.write(&remote, 0, &filled(&[2; 4096])));
             assert_eq!(write, Err(refused.clone()), "round {round}");
             assert_eq!(a.outcome(|lane| lane.signal(&remote, 8, 2)), Err(refused.clone()));
