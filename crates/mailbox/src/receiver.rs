@@ -25,7 +25,7 @@ const LANES_EVERY: u32 = 32;
 const LOOK_AT_LAST: u32 = 1024;
 
 /// Polls of a receiver that waits before it looks at the clock, and between two looks.
-const EAGER: u32 = 64;
+const EAGER: u32 = 512;
 const POLLS_PER_CLOCK: u32 = 8;
 
 /// How long a receiver that finds nothing looks on before it sleeps. A fiber lets others run meanwhile.

@@ -317,7 +317,8 @@ impl Sender {
     /// receiver has not emptied its bank.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`send`](Self::send). Where memory is not mapped, a sender whose bank is full does not learn that
+    /// the receiver has dropped the mailbox, as it would have to ask.
     #[inline]
     #[track_caller]
     pub fn try_send(
@@ -328,6 +329,9 @@ impl Sender {
         if !self.outgoing.may_write(self.flags.memory()) {
             self.segments.poll();
             self.segments.check_peer(self.receiver())?;
+            if self.is_mapped() {
+                self.check_claim()?;
+            }
             return Ok(false);
         }
         self.write(header, &parts).map(|()| true)
@@ -358,27 +362,33 @@ impl Sender {
     #[track_caller]
     fn wait_for_bank(&mut self) -> Result<(), MailboxError> {
         fiber::check_may_wait("the wait for a bank of a mailbox", Location::caller());
-        let outgoing = &mut self.outgoing;
-        let memory = self.flags.memory();
         let awake = Instant::now();
         while awake.elapsed() < AWAKE {
-            if outgoing.may_write(memory) {
+            if self.outgoing.may_write(self.flags.memory()) {
                 return Ok(());
             }
             sleep::let_others(&self.segments);
             primitive::sync::spin_hint();
         }
         loop {
-            let is_ready = || outgoing.may_write(memory);
-            sleep::sleep(&self.flags, WAITING, &self.notifications, sleep::LONGEST, is_ready)?;
-            if outgoing.may_write(memory) {
+            let Sender { flags, notifications, outgoing, .. } = self;
+            let is_ready = || outgoing.may_write(flags.memory());
+            sleep::sleep(flags, WAITING, notifications, sleep::LONGEST, is_ready)?;
+            if self.outgoing.may_write(self.flags.memory()) {
                 return Ok(());
             }
-            let at = self.geometry.claim_at(self.set);
-            if claim_now(&self.segments, &self.mailbox, at)? != self.claim {
-                return Err(MailboxError::Closed(label(&self.mailbox)));
-            }
+            self.check_claim()?;
         }
+    }
+
+    /// Whether the receiver is there, and this sender has its banks.
+    #[track_caller]
+    fn check_claim(&self) -> Result<(), MailboxError> {
+        let at = self.geometry.claim_at(self.set);
+        if claim_now(&self.segments, &self.mailbox, at)? == self.claim {
+            return Ok(());
+        }
+        Err(MailboxError::Closed(label(&self.mailbox)))
     }
 
     /// Says who has claimed the bank set, and wakes the receiver.
