@@ -214,7 +214,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/jam-build/src/link", &[&["machines"], &["reach"], &["layout"], &["relocate"]]),
-    ("crates/jam-format/src", &[&["digest", "machine"], &["blob"], &["fuzzing", "package"]]),
+    ("crates/jam-format/src", &[&["digest", "machine"], &["blob"], &["package"], &["fuzzing"]]),
     ("crates/jam-format/src/blob", &[&["error"], &["parse"], &["write"]]),
     (
         "crates/job/src",
