@@ -6,6 +6,8 @@
 //! Nothing is installed: a cross compiler, QEMU, and a Rust toolchain if rustup has no standard
 //! library for the target, are Debian's packages, unpacked into a folder of the build output.
 //!
+//! Jams are built for the target by this machine, and run there.
+//!
 //! Many tests start their own program again. So the programs run inside a user namespace, in which
 //! `binfmt_misc` makes the kernel run programs of the target with that QEMU; nothing outside it
 //! changes.
@@ -42,8 +44,8 @@ const RECIPE: u32 = 1;
 /// to link, and what they show does not depend on the processor.
 const SUITES: [(&str, &str); 2] = [
     (
-        "--package gossamer-primitive --package gossamer-fiber --package gossamer-transport-api \
-         --package gossamer-transport-shm --package gossamer-trust-core",
+        "--package gossamer-primitive --package gossamer-jam-abi --package gossamer-jam-format \
+         --package gossamer-fiber --package gossamer-transport-api --package gossamer-transport-shm --package gossamer-trust-core",
         "tests of the layers below gossamer, for aarch64",
     ),
     (
@@ -90,6 +92,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
         eprintln!("aarch64: skipping {test}: {why}");
     }
     let cargo = PathBuf::from(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    jams(workspace, &tools, &cargo)?;
     for (suite, name) in SUITES {
         let step = tools
             .inside(&workspace.root, &cargo)
@@ -97,6 +100,22 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
         counted(tools.equip(step, workspace), name)?;
     }
     Ok(())
+}
+
+/// Builds the jams of jam-build's tests for the target, and runs them there.
+fn jams(workspace: &Workspace, tools: &Tools, cargo: &Path) -> Result<()> {
+    let blobs = workspace.target().join("aarch64-jams");
+    let build = "test --package gossamer-jam-build --test cross -- --ignored";
+    let rustc = if tools.has_toolchain { tools.bin.join("rustc") } else { "rustc".into() };
+    let step = Step::program(&workspace.root, cargo, build)
+        .env("JAM_TEST_TARGET", TARGET)
+        .env("JAM_TEST_RUSTC", rustc)
+        .env("JAM_TEST_CC", tools.bin.join("cc"))
+        .env("JAM_TEST_BLOBS", &blobs);
+    counted(step, "jams, built for aarch64")?;
+    let run = format!("test --target {TARGET} --package gossamer-jam-build --test execute");
+    let step = tools.inside(&workspace.root, cargo).args(&run).env("JAM_TEST_BLOBS", &blobs);
+    counted(tools.equip(step, workspace), "jams, run on aarch64")
 }
 
 /// The tools that build and run programs for the target.

@@ -128,6 +128,7 @@ mod tests {
             "frame",
             "hello",
             "jam_blob",
+            "jam_package",
             "machine",
             "memcached",
             "rdma",

@@ -88,7 +88,7 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
     }
 
     /// Checks the lengths of `call`, calls `function` with its context, property, arguments and
-    /// payload, stores the result, and returns a [code](crate::code).
+    /// payload, stores the result, and returns a [`code`].
     ///
     /// # Safety
     /// `call` is as [`Call`] says, with a property of the type that is named [`PROPERTY`](Self::PROPERTY).

@@ -12,24 +12,21 @@ pub const IMPORT_SECTION: &str = ".jam.imports";
 pub const ENTRY_SECTION: &str = ".jam.entry";
 
 /// The length of a [`record`], in bytes.
-pub const fn record_bytes(name: &str, types: &str) -> usize {
-    8 + 4 + 2 + 2 + name.len() + types.len()
+pub const fn record_bytes(name: &str) -> usize {
+    8 + 2 + name.len()
 }
 
-/// What an object says about one import: signature (u64), line of the declaration (u32), lengths of
-/// name and types (u16 each), name, types. Little-endian, without gaps.
+/// What an object says about one import: signature (u64), length of the name (u16), name.
+/// Little-endian, without gaps.
 ///
 /// # Panics
 /// If `N` is not [`record_bytes`].
-pub const fn record<const N: usize>(signature: u64, line: u32, name: &str, types: &str) -> [u8; N] {
-    assert!(N == record_bytes(name, types) && name.len() < 1 << 16 && types.len() < 1 << 16);
+pub const fn record<const N: usize>(signature: u64, name: &str) -> [u8; N] {
+    assert!(N == record_bytes(name) && name.len() < 1 << 16);
     let mut bytes = [0; N];
     let at = put(&mut bytes, 0, &signature.to_le_bytes());
-    let at = put(&mut bytes, at, &line.to_le_bytes());
     let at = put(&mut bytes, at, &(name.len() as u16).to_le_bytes());
-    let at = put(&mut bytes, at, &(types.len() as u16).to_le_bytes());
-    let at = put(&mut bytes, at, name.as_bytes());
-    put(&mut bytes, at, types.as_bytes());
+    put(&mut bytes, at, name.as_bytes());
     bytes
 }
 
@@ -66,13 +63,11 @@ macro_rules! import {
         #[inline(always)]
         $visibility fn $name($($parameter: $type),*) $(-> $result)? {
             const NAME: &str = stringify!($name);
-            const TYPES: &str = stringify!(fn($($type),*) $(-> $result)?);
             const SIGNATURE: u64 = $crate::function_signature!(($($type),*) $(-> $result)?);
             #[used]
             // SAFETY: the section is of data that nothing runs or changes; it is read as bytes.
             #[unsafe(link_section = ".jam.imports")]
-            static RECORD: [u8; $crate::record_bytes(NAME, TYPES)] =
-                $crate::record(SIGNATURE, line!(), NAME, TYPES);
+            static RECORD: [u8; $crate::record_bytes(NAME)] = $crate::record(SIGNATURE, NAME);
             // SAFETY: the receiver has compared the signature of the function that it puts here.
             #[allow(improper_ctypes)]
             unsafe extern "C" {
@@ -277,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_record_has_no_gaps() {
-        let bytes: [u8; record_bytes("ab", "fn()")] = record(1, 2, "ab", "fn()");
-        assert_eq!(bytes, *b"\x01\0\0\0\0\0\0\0\x02\0\0\0\x02\0\x04\0abfn()");
+        let bytes: [u8; record_bytes("ab")] = record(1, "ab");
+        assert_eq!(bytes, *b"\x01\0\0\0\0\0\0\0\x02\0ab");
     }
 }

@@ -57,15 +57,17 @@ pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
     let variable = |name| env::var_os(name).ok_or(Error::NoVariable { name });
     let folder = folder.as_ref();
     println!("cargo::rerun-if-changed={}", folder.display());
-    for name in ["CC", "RUSTC"] {
-        println!("cargo::rerun-if-env-changed={name}");
-    }
     let out = PathBuf::from(variable("OUT_DIR")?);
     let target = variable("TARGET")?.to_string_lossy().into_owned();
     let mut builder = Builder::new(&target, out.join("jam-build"))?.rustc(variable("RUSTC")?);
-    if let Some(cc) =
-        env::var_os("CC").filter(|_| env::var("HOST").is_ok_and(|host| host == target))
-    {
+    let is_own = env::var("HOST").is_ok_and(|host| host == target);
+    // As build scripts name the C compiler of a target.
+    let names = [format!("CC_{}", target.replace('-', "_")), "CC".to_owned()];
+    let usable = if is_own { &names[..] } else { &names[..1] };
+    for name in usable {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    if let Some(cc) = usable.iter().find_map(env::var_os) {
         builder = builder.cc(cc);
     }
     let built = builder.build(folder)?;

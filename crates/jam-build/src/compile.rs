@@ -86,8 +86,12 @@ impl Compilers {
         // Lines for errors of the linker; they are not in the blob.
         rustc.args(["-Cdebuginfo=line-tables-only", "-Cmetadata=jam"]);
         rustc.arg(format!("-Copt-level={}", self.opt_level));
-        if !self.features.is_empty() {
-            let features: Vec<_> = self.features.iter().map(|name| format!("+{name}")).collect();
+        let mut features: Vec<_> = self.features.iter().map(|name| format!("+{name}")).collect();
+        if self.machine == Machine::Aarch64 {
+            // Those are functions that look at a static which the start of a program sets.
+            features.push("-outline-atomics".to_owned());
+        }
+        if !features.is_empty() {
             rustc.arg(format!("-Ctarget-feature={}", features.join(",")));
         }
         let mut remap = |from: &Path, to: &str| {
@@ -129,7 +133,7 @@ impl Compilers {
         if self.machine == Machine::X86_64 {
             cc.arg("-fcf-protection=none");
         } else {
-            // Atomics are then calls to a library that a jam does not have.
+            // As for Rust.
             cc.arg("-mno-outline-atomics");
         }
         cc.args(self.features.iter().filter_map(|name| c_feature(self.machine, name)));

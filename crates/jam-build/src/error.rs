@@ -28,7 +28,10 @@ impl fmt::Display for Site {
 }
 
 /// Why a jam or a package could not be built.
-#[derive(Debug, Error)]
+///
+/// Its debug form is its message with the causes, which is what cargo shows of a build script whose
+/// `main` returns it.
+#[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be read or written, or a program not be started.
@@ -193,6 +196,18 @@ pub enum Error {
         #[source]
         source: PackageError,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
 }
 
 impl Error {

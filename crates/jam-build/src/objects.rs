@@ -35,6 +35,8 @@ pub(crate) const IMPLICIT: &[&str] =
 pub(crate) struct Objects<'d> {
     /// The file, as its author names it.
     pub(crate) file: String,
+    /// What the author's items are in, which no message shows.
+    module: String,
     pub(crate) objects: Vec<object::File<'d>>,
     /// Where each global symbol is defined: in the first object, or else in any other.
     defined: HashMap<String, (usize, SymbolIndex)>,
@@ -69,7 +71,8 @@ impl<'d> Objects<'d> {
                 defined.entry(name.to_owned()).or_insert((index, symbol.index()));
             }
         }
-        Ok(Self { file: file.to_owned(), objects, defined })
+        let module = format!("{crate_prefix}::source::");
+        Ok(Self { file: file.to_owned(), module, objects, defined })
     }
 
     /// Where the symbol with this name is, if an object defines it.
@@ -122,7 +125,7 @@ impl<'d> Objects<'d> {
                 && symbol.address() <= offset
         });
         match inside.max_by_key(|symbol| symbol.address()).and_then(|symbol| symbol.name().ok()) {
-            Some(name) => readable(name),
+            Some(name) => self.readable(name),
             None => {
                 let name =
                     self.section(section).ok().and_then(|s| s.name().ok().map(str::to_owned));
@@ -150,6 +153,11 @@ impl<'d> Objects<'d> {
         Site { file: self.file.clone(), line, column }
     }
 
+    /// A symbol as its author knows it.
+    pub(crate) fn readable(&self, symbol: &str) -> String {
+        format!("{:#}", rustc_demangle::demangle(symbol)).replace(&self.module, "")
+    }
+
     /// An error of what the compiler left in the objects.
     pub(crate) fn records(&self, message: impl Into<String>) -> Error {
         Error::Records { file: self.file.clone(), message: message.into() }
@@ -159,9 +167,4 @@ impl<'d> Objects<'d> {
 /// Whether a section's content is code.
 pub(crate) fn is_text(section: &object::Section<'_, '_>) -> bool {
     section.kind() == SectionKind::Text
-}
-
-/// A symbol as its author knows it.
-pub(crate) fn readable(symbol: &str) -> String {
-    format!("{:#}", rustc_demangle::demangle(symbol))
 }

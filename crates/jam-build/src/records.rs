@@ -53,11 +53,8 @@ fn entry(mut bytes: &[u8]) -> Option<Entry> {
 
 fn import(bytes: &mut &[u8]) -> Option<Imported> {
     let signature = u64::from_le_bytes(take(bytes)?);
-    let _line: [u8; 4] = take(bytes)?;
     let name_len = u16::from_le_bytes(take(bytes)?);
-    let types_len = u16::from_le_bytes(take(bytes)?);
     let name = bytes.split_off(..usize::from(name_len))?;
-    bytes.split_off(..usize::from(types_len))?;
     Some(Imported { name: str::from_utf8(name).ok()?.to_owned(), signature })
 }
 
@@ -148,8 +145,7 @@ mod tests {
     #[test]
     fn records_are_read_as_they_are_written() {
         const NAME: &str = "store";
-        const TYPES: &str = "fn(u64)";
-        let one: [u8; jam_abi::record_bytes(NAME, TYPES)] = jam_abi::record(7, 3, NAME, TYPES);
+        let one: [u8; jam_abi::record_bytes(NAME)] = jam_abi::record(7, NAME);
         let two = [one, one].concat();
         let mut rest = &two[..];
         let expected = Imported { name: NAME.to_owned(), signature: 7 };

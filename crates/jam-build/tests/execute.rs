@@ -1,6 +1,9 @@
 //! Blobs run: what an Injected Function returns, and asks of its receiver, is what the Local Function
 //! of the same source does. The loader here is for tests: it has none of a receiver's checks, and all
 //! of its memory can be written and executed.
+//!
+//! Where the environment variable `JAM_TEST_BLOBS` names a folder, blobs come from there: the machine
+//! that runs this test needs no compiler then.
 
 mod common;
 
@@ -11,7 +14,7 @@ use std::env;
 use std::process::Command;
 use std::ptr::{null_mut, without_provenance_mut};
 
-use common::build;
+use common::blob;
 use jam::{Call, Context, ContextData, Entry, Slice, code};
 use jam_format::{DATA_DISTANCE, Parsed};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -123,6 +126,12 @@ unsafe extern "C" {
     fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32;
 }
 
+#[cfg(target_arch = "aarch64")]
+// SAFETY: it is a function of the compiler's library, with its type.
+unsafe extern "C" {
+    fn __clear_cache(start: *mut u8, end: *mut u8);
+}
+
 fn address(name: &str) -> *const () {
     match name {
         "__jam_panic" => panicked as *const (),
@@ -176,6 +185,8 @@ impl Loaded {
         // every address in it is filled.
         let entry = unsafe {
             memory.copy_from_nonoverlapping(image.as_ptr(), image.len());
+            #[cfg(target_arch = "aarch64")]
+            __clear_cache(memory, memory.add(image.len()));
             std::mem::transmute::<*mut u8, Entry>(memory.add(blob.entry() as usize))
         };
         Self { memory, entry }
@@ -237,7 +248,7 @@ fn resolve(imports: &[&jam::LocalImport]) {
 #[test]
 fn torture_does_the_same_in_both_forms() {
     resolve(torture::jam_imports::ALL);
-    let jam = Loaded::new(&build("torture.rs").blob);
+    let jam = Loaded::new(&blob("torture.rs"));
     let payload: Vec<u8> = (0..1000_u32).map(|i| (i * 7 % 251) as u8).collect();
     for index in 0..16 {
         let args = torture::TortureArgs { index, divisor: index * 3 + 1 };
@@ -255,7 +266,7 @@ fn torture_does_the_same_in_both_forms() {
 #[test]
 fn indirect_put_does_the_same_in_both_forms() {
     resolve(indirect_put::jam_imports::ALL);
-    let jam = Loaded::new(&build("indirect_put.rs").blob);
+    let jam = Loaded::new(&blob("indirect_put.rs"));
     for (key, len) in [(100, 4), (115, 0), (107, 64), (107, 65), (99, 4)] {
         let payload: Vec<u8> = (0..len).collect();
         let result = jam.run(&[key, 5], &payload);
@@ -278,7 +289,7 @@ fn indirect_put_does_the_same_in_both_forms() {
 
 #[test]
 fn a_jam_in_c_calls_both_kinds_of_addresses() {
-    let jam = Loaded::new(&build("weighted_sum.c").blob);
+    let jam = Loaded::new(&blob("weighted_sum.c"));
     let payload: Vec<u8> = [10_i32, 20, -30, 40].iter().flat_map(|v| v.to_le_bytes()).collect();
     assert_eq!(jam.run(&[0], &payload), 10 + 40 - 90 + 160);
     assert_eq!(jam.run(&[1], &payload), -30 + 40);
@@ -289,7 +300,7 @@ fn a_jam_in_c_calls_both_kinds_of_addresses() {
 fn a_panic_says_file_and_line() {
     const CHILD: &str = "JAM_TEST_PANIC";
     if env::var_os(CHILD).is_some() {
-        let jam = Loaded::new(&build("torture.rs").blob);
+        let jam = Loaded::new(&blob("torture.rs"));
         unreachable!("{}", jam.run(&[16, 1], &[1, 2, 3]));
     }
     let mut child = Command::new(env::current_exe().expect("this program"));

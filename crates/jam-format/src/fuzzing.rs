@@ -1,9 +1,11 @@
-//! What must hold for whatever bytes a peer sends as a blob: the body of a fuzz target.
+//! What must hold for whatever bytes a peer sends as a blob or a package: the bodies of fuzz targets.
 //!
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
-//! run it on its committed corpus, `fuzz/corpus/jam_blob`.
+//! run them on their committed corpora, `fuzz/corpus/jam_blob` and `fuzz/corpus/jam_package`.
 
-use crate::{Blob, DATA_DISTANCE, Parsed, SLOT_BYTES};
+use crate::{
+    Blob, DATA_DISTANCE, NewElement, Package, Parsed, SLOT_BYTES, encode_package, sign_package,
+};
 
 /// Bytes are a blob, all of whose parts are in range and which has one encoding, or an error that
 /// can be printed.
@@ -48,16 +50,43 @@ pub fn jam_blob(data: &[u8]) {
     assert_eq!(blob.encode().as_deref(), Ok(data), "a blob has two encodings");
 }
 
+/// Bytes are a package, whose elements are found by their ids and which has one encoding, or an error
+/// that can be printed.
+///
+/// # Panics
+/// When that does not hold.
+pub fn jam_package(data: &[u8]) {
+    let package = match Package::parse(data) {
+        Ok(package) => package,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    for element in package.elements() {
+        let found = package.element(element.id, element.machine);
+        assert_eq!(found, Some(element), "an element is not found");
+    }
+    let elements = package.elements().iter().map(|element| NewElement {
+        kind: element.kind,
+        machine: element.machine,
+        name: element.name,
+        bytes: element.bytes,
+    });
+    let encoded = encode_package(package.name(), &elements.collect::<Vec<_>>());
+    let unsigned = sign_package(&package, &[]);
+    assert_eq!(encoded, unsigned, "a package has two encodings");
+    assert_eq!(sign_package(&package, package.signature_block()).as_deref(), Ok(data));
+}
+
 #[cfg(test)]
 mod tests {
     use fuzz_corpus::Corpus;
 
     use super::*;
-    use crate::{Features, Import, Machine, Relocation};
+    use crate::{ElementKind, Features, Import, Machine, Relocation};
 
     #[test]
     fn the_corpus_does_no_harm() {
         Corpus::of("jam_blob").run(jam_blob);
+        Corpus::of("jam_package").run(jam_package);
     }
 
     #[test]
@@ -94,6 +123,29 @@ mod tests {
             ..Blob::new(Machine::Aarch64)
         };
         put("everything", &all);
-        put("x86-64", &Blob { machine: Machine::X86_64, entry: 3, ..all });
+        let x86_64 = Blob { machine: Machine::X86_64, entry: 3, ..all.clone() };
+        put("x86-64", &x86_64);
+        let (all, x86_64) = (all.encode().expect("a blob"), x86_64.encode().expect("a blob"));
+        let jam =
+            |machine, name, bytes| NewElement { kind: ElementKind::Jam, machine, name, bytes };
+        let elements = [
+            jam(Machine::X86_64, "answer", &bytes),
+            jam(Machine::X86_64, "indirect_put", &x86_64),
+            jam(Machine::Aarch64, "indirect_put", &all),
+            NewElement {
+                kind: ElementKind::Ried,
+                machine: Machine::Aarch64,
+                name: "tables",
+                bytes: b"\x7fELF",
+            },
+        ];
+        let put = |name, bytes: &[u8]| Corpus::of("jam_package").write(name, bytes);
+        let none = encode_package("none", &[]).expect("a package");
+        put("no-elements", &none);
+        let several = encode_package("several", &elements).expect("a package");
+        put("several", &several);
+        let package = Package::parse(&several).expect("a package");
+        put("signed", &sign_package(&package, b"signature").expect("a package"));
+        put("truncated", &several[..several.len() - 1]);
     }
 }

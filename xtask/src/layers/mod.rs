@@ -5,7 +5,9 @@
 //! 2. transports never name each other, except that one which stands on a carrier may be tested
 //!    over it;
 //! 3. only `gossamer` names transports; elsewhere they may be named for tests alone;
-//! 4. every crate of the workspace has its place in the list.
+//! 4. only tests, build scripts and the `gossamer` command name the crate that builds jams: receivers
+//!    have neither a compiler driver nor a linker;
+//! 5. every crate of the workspace has its place in the list.
 //!
 //! The same holds inside crates for their folders ([`folders`]); [`order`] has both tables. What
 //! sources of some crates may not name at all is in [`bans`].
@@ -19,7 +21,7 @@ use anyhow::{Result, bail, ensure};
 use cargo_metadata::DependencyKind;
 use clap::Args;
 
-use crate::layers::order::{LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS};
+use crate::layers::order::{BUILDS_JAMS, LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS};
 use crate::workspace::Workspace;
 
 /// `user` has `used` among its dependencies.
@@ -28,6 +30,7 @@ struct Edge {
     user: String,
     used: String,
     for_tests: bool,
+    for_build: bool,
 }
 
 /// What `cargo xtask layers` does.
@@ -75,6 +78,7 @@ fn edges(workspace: &Workspace, crates: &[&str]) -> Vec<Edge> {
                 user: package.name.to_string(),
                 used: used.name.clone(),
                 for_tests: used.kind == DependencyKind::Development,
+                for_build: used.kind == DependencyKind::Build,
             });
         }
     }
@@ -97,7 +101,7 @@ fn broken_rules(crates: &[&str], edges: &[Edge]) -> Vec<String> {
 }
 
 fn broken_rule(edge: &Edge) -> Option<String> {
-    let Edge { user, used, for_tests } = edge;
+    let Edge { user, used, for_tests, for_build } = edge;
     let is_transport = |name: &str| TRANSPORTS.contains(&name);
     // A crate without a place has been reported as such.
     let (above, below) = (rank(user)?, rank(used)?);
@@ -112,6 +116,8 @@ fn broken_rule(edge: &Edge) -> Option<String> {
         Some(format!(
             "{user} names {used}: only {PICKS_TRANSPORTS} knows transports (others: for tests)"
         ))
+    } else if used == BUILDS_JAMS.0 && user != BUILDS_JAMS.1 && !for_tests && !for_build {
+        Some(format!("{user} names {used}: expected it in tests and build scripts only"))
     } else {
         None
     }
@@ -122,7 +128,7 @@ mod tests {
     use super::*;
 
     fn edge(user: &str, used: &str) -> Edge {
-        Edge { user: user.into(), used: used.into(), for_tests: false }
+        Edge { user: user.into(), used: used.into(), for_tests: false, for_build: false }
     }
 
     fn test_edge(user: &str, used: &str) -> Edge {
@@ -144,6 +150,16 @@ mod tests {
         assert!(broken.contains("does not lie below it"), "{broken}");
         let for_tests = test_edge("gossamer-transport-api", "gossamer-transport-shm");
         assert!(broken_rule(&for_tests).unwrap().contains("does not lie below it"));
+    }
+
+    #[test]
+    fn only_builds_know_how_jams_are_built() {
+        let broken = broken_rule(&edge("gossamer", "gossamer-jam-build")).unwrap();
+        assert!(broken.contains("tests and build scripts only"), "{broken}");
+        let for_build = Edge { for_build: true, ..edge("gossamer-kv", "gossamer-jam-build") };
+        assert_eq!(broken_rule(&for_build), None);
+        assert_eq!(broken_rule(&test_edge("gossamer", "gossamer-jam-build")), None);
+        assert_eq!(broken_rule(&edge("gossamer-daemon", "gossamer-jam-build")), None);
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub(super) const TESTED_OVER: (&str, &str) = ("gossamer-transport-rdma", "gossam
 /// The one crate that selects transports.
 pub(super) const PICKS_TRANSPORTS: &str = "gossamer";
 
+/// The crate that builds jams, and the one whose program builds them for users.
+pub(super) const BUILDS_JAMS: (&str, &str) = ("gossamer-jam-build", "gossamer-daemon");
+
 /// The modules of a source folder, each a file or a folder there, lowest first. Modules of one line
 /// do not use each other. `lib.rs`, `main.rs`, `mod.rs` (of the folder itself) and programs in `bin`
 /// are above all of them; modules for tests only have no place.
@@ -183,6 +186,24 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["records"],
         ],
     ),
+    (
+        "crates/jam-abi/src",
+        &[&["panicking", "signature"], &["types"], &["call", "import"], &["entry"], &["local"]],
+    ),
+    (
+        "crates/jam-build/src",
+        &[
+            &["c_types", "error", "lines"],
+            &["compile", "objects", "source"],
+            &["records"],
+            &["link"],
+            &["generate"],
+            &["builder"],
+        ],
+    ),
+    ("crates/jam-build/src/link", &[&["machines"], &["reach"], &["layout"], &["relocate"]]),
+    ("crates/jam-format/src", &[&["digest", "machine"], &["blob"], &["package"], &["fuzzing"]]),
+    ("crates/jam-format/src/blob", &[&["error"], &["parse"], &["write"]]),
     (
         "crates/job/src",
         &[

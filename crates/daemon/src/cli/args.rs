@@ -84,6 +84,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
+    /// Build packages of jams, and show what is in one
+    #[command(subcommand)]
+    Jam(JamCommand),
     /// Install gossamer and gossamerd on the machines of a rack over ssh, and run a program there
     Deploy(DeployArgs),
     /// Run this host's daemon (the same as gossamerd)
@@ -95,6 +98,29 @@ pub(crate) enum Command {
     },
     /// Print the manual page
     Man,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JamCommand {
+    /// Build the package of a folder of jams, each a file NAME.rs or NAME.c
+    Build {
+        /// The folder
+        folder: PathBuf,
+        /// Build for this target of rustc instead of this machine's
+        #[arg(long)]
+        target: Option<String>,
+        /// Use these processor features, by rustc's names; receivers without them reject the jams
+        #[arg(long, value_delimiter = ',')]
+        features: Vec<String>,
+        /// Write the package to this file instead of FOLDER.jampkg
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Show the elements of a package: imports, sizes, digests, signatures
+    Inspect {
+        /// The package
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

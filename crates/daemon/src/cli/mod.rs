@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod jam;
 mod output;
 mod rack;
 
@@ -16,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::causes::with_causes;
 use crate::cli::args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd};
+use crate::cli::jam::jam;
 use crate::cli::output::{CommandError, complain_as, print};
 use crate::cli::rack::rack;
 use crate::controller::verdict::NO_JOB;
@@ -81,6 +83,7 @@ fn execute(command: Command) -> Result<u8, CommandError> {
                 None => print(secret.as_bytes())?,
             }
         }
+        Command::Jam(command) => jam(command)?,
         Command::Deploy(args) => return deploy(&args),
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {

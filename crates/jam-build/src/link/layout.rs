@@ -73,7 +73,7 @@ impl Layout {
             layout.text_len = layout.thunks_start + layout.thunks.len() as u64 * layout.thunk_bytes;
         }
         if layout.text_len + layout.data_len > MAX_BLOB_BYTES as u64 {
-            return Err(layout.too_long(objects, reached));
+            return Err(layout.too_long(objects, request, reached));
         }
         Ok(layout)
     }
@@ -102,15 +102,16 @@ impl Layout {
     }
 
     /// The error of a jam that is too long, which names its largest part.
-    fn too_long(&self, objects: &Objects<'_>, reached: &Reached) -> Error {
+    fn too_long(&self, objects: &Objects<'_>, request: &Request<'_>, reached: &Reached) -> Error {
         let size = |section| objects.section(section).map_or(0, |section| section.size());
         let largest = reached.parts.iter().max_by_key(|part| size(part.section));
         let largest = largest.expect("the entry is reached").section;
+        let symbol = objects.name_at(largest, 0);
         Error::TooLong {
             bytes: self.text_len + self.data_len,
-            symbol: objects.name_at(largest, 0),
             symbol_bytes: size(largest),
-            site: objects.site(largest, 0),
+            site: request.site(objects, largest, 0, &symbol),
+            symbol,
         }
     }
 

@@ -15,8 +15,8 @@ mod relocate;
 
 use jam_format::{Blob, Features, Import, Machine};
 
-use crate::error::Error;
-use crate::objects::{IMPLICIT, Objects};
+use crate::error::{Error, Site};
+use crate::objects::{IMPLICIT, Objects, Section};
 use crate::records::{Entry, Imported};
 use layout::Layout;
 use reach::Reached;
@@ -39,6 +39,15 @@ impl Request<'_> {
     /// Whether the receiver has the symbol, whoever defines it here.
     fn is_outside(&self, name: &str) -> bool {
         IMPLICIT.contains(&name) || self.imports.iter().any(|import| import.name == name)
+    }
+
+    /// Where a static is declared, or else the line of the code at `offset` of a section.
+    fn site(&self, objects: &Objects<'_>, section: Section, offset: u64, symbol: &str) -> Site {
+        let name = symbol.rsplit("::").next().unwrap_or_default();
+        match (self.line_of)(name) {
+            Some((line, column)) => Site { file: objects.file.clone(), line, column },
+            None => objects.site(section, offset),
+        }
     }
 
     /// The signature of an import; 0 for those that every receiver has.

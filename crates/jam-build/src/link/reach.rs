@@ -6,7 +6,7 @@ use object::{ObjectSection, RelocationFlags, SectionKind};
 
 use super::{ENTRY, Request, machines};
 use crate::error::Error;
-use crate::objects::{Objects, Section, Target, is_text, readable};
+use crate::objects::{Objects, Section, Target, is_text};
 
 /// A reached section.
 #[derive(Clone, Copy, Debug)]
@@ -103,13 +103,7 @@ fn check_kind(
         // Compilers divide a static into parts `NAME.0`, `NAME.1`.
         last.split('.').next().unwrap_or_default().to_owned()
     };
-    let site = |symbol: &str| {
-        let mut site = objects.site(reference.section, reference.offset);
-        if let Some((line, column)) = (request.line_of)(symbol) {
-            (site.line, site.column) = (line, column);
-        }
-        site
-    };
+    let site = |symbol: &str| request.site(objects, reference.section, reference.offset, symbol);
     match content.kind() {
         SectionKind::Text
         | SectionKind::ReadOnlyData
@@ -141,7 +135,7 @@ fn check_outside(
         return Ok(());
     }
     let site = objects.site(reference.section, reference.offset);
-    let symbol = readable(name);
+    let symbol = objects.readable(name);
     if machines::is_thread_local(request.machine, reference.kind) {
         return Err(Error::ThreadLocal { symbol, site });
     }

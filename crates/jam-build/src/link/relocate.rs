@@ -8,7 +8,7 @@ use super::layout::Layout;
 use super::machines::{self, Field, Kind, Source};
 use super::reach::{Reached, Reference};
 use crate::error::Error;
-use crate::objects::{Objects, Target, readable};
+use crate::objects::{Objects, Target};
 
 /// The content of a blob.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ fn error(objects: &Objects<'_>, request: &Request<'_>, reference: &Reference, wh
     let site = objects.site(reference.section, reference.offset);
     let symbol = match &reference.target {
         Target::At(section, offset) => objects.name_at(*section, *offset),
-        Target::Outside(name) => readable(name),
+        Target::Outside(name) => objects.readable(name),
     };
     let relocation = format!("{} of {}", reference.kind, request.machine);
     let why = match why {

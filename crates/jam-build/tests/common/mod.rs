@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,12 +32,17 @@ pub(crate) fn build(file: &str) -> BuiltJam {
     built(builder.build_jam(Path::new(JAMS).join(file)))
 }
 
+/// The blob of the committed jam in `file`: from the folder of blobs, if there is one.
+pub(crate) fn blob(file: &str) -> Vec<u8> {
+    match env::var_os("JAM_TEST_BLOBS") {
+        Some(folder) => fs::read(Path::new(&folder).join(file)).expect("a blob"),
+        None => build(file).blob,
+    }
+}
+
 /// What was built; fails with the whole chain of errors.
 pub(crate) fn built<T>(result: Result<T, Error>) -> T {
-    result.unwrap_or_else(|error| {
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        panic!("{error} ({})", source.unwrap_or_default())
-    })
+    result.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 /// Writes a source `name` with this text to a folder `jams`, and builds it; returns the error.

@@ -1,9 +1,10 @@
 //! Everything that a linker of jams may trip over: tables, vtables, function pointers, a jump table,
-//! SIMD constants, a large frame, division of 128 bits, formatting, bounds checks, an import by value
-//! and by address.
+//! SIMD constants, a large frame, division of 128 bits, atomics, formatting, bounds checks, an import
+//! by value and by address.
 
 use core::fmt::{self, Write};
 use core::hint::black_box;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use jam::Context;
 
@@ -138,6 +139,8 @@ pub fn torture(cx: &Context<'_>, args: TortureArgs, payload: &[u8]) -> i64 {
     result = result.wrapping_add(large_frame(payload));
     result = result.wrapping_add(remainder(weighted(payload), 1000.0) as u64);
     result = result.wrapping_add(number(black_box("jam says one, at another length")));
+    let counter = black_box(AtomicU64::new(result));
+    result = counter.fetch_add(args.index, Ordering::AcqRel).rotate_left(1);
     let dividend = (u128::from(result) << 64) | 12345;
     result = (dividend / (u128::from(args.divisor) << 17 | 3)) as u64;
     let mut line = Line { bytes: [0; 128], len: 0 };

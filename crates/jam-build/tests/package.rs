@@ -1,0 +1,119 @@
+//! What a build script makes of a folder of jams: a package, and a module that a program includes.
+
+mod common;
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{JAMS, TARGET};
+use jam_format::Package;
+use tempfile::TempDir;
+
+/// Runs the test `name` of this program as a build script, with `out` as its folder.
+fn build_script(name: &str, out: &Path) -> Output {
+    let mut child = Command::new(env::current_exe().expect("this program"));
+    child.args(["--exact", name, "--ignored", "--nocapture"]);
+    child.env("OUT_DIR", out).env("TARGET", TARGET).env("HOST", TARGET).env("RUSTC", "rustc");
+    child.output().expect("it runs")
+}
+
+#[test]
+#[ignore = "is a build script, which another test runs"]
+fn script() {
+    let built = gossamer_jam_build::package(JAMS).expect("the committed jams are right");
+    assert_eq!(built.name, "jams");
+}
+
+/// Compiles a crate, and fails with what the compiler says.
+fn rustc(out: &Path, arguments: &[&str]) {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition", "2024", "-Dwarnings"]).args(arguments).current_dir(out);
+    let output = rustc.output().expect("rustc runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A program that has the package, with the receiver's functions that its Local Functions need.
+const PROGRAM: &str = r#"
+#![deny(missing_docs, unsafe_op_in_unsafe_fn)]
+//! A program.
+
+/// The package.
+pub mod jams {
+    include!("jams.rs");
+}
+
+use jams::{indirect_put, server_side_sum, torture, weighted_sum};
+
+unsafe extern "C" fn log(_: *const jam::ContextData, _: *const u8, _: usize) {}
+
+extern "C" fn results_push(_: *mut u8, sum: i64) -> u64 {
+    sum as u64 + 1
+}
+
+fn main() {
+    let sum: jam::Jam<&mut server_side_sum::Results, (), i32, i64> = server_side_sum::SERVER_SIDE_SUM;
+    let _: jam::Jam<&mut weighted_sum::results, u64, i32, i64> = weighted_sum::WEIGHTED_SUM;
+    let _ = (indirect_put::PutArgs { key: 1, offset: 2 }, torture::TortureArgs { index: 0, divisor: 1 });
+    for (id, element) in jams::PACKAGE.jams.iter().enumerate() {
+        assert_eq!(usize::from(element.id), id);
+        println!("{} {} {} {}", element.name, element.id, element.property, element.local.is_some());
+    }
+    let local = sum.element().local.unwrap();
+    let [import] = local.imports else { panic!("one import") };
+    unsafe { import.resolve(results_push as *const ()) };
+    let (values, mut reply) = ([1_i32, 2, 3, 4], [0_i64; 2]);
+    let context = jam::ContextData { sender: 0, reserved: 0, log, receiver: std::ptr::null_mut() };
+    let mut call = jam::Call {
+        property: std::ptr::without_provenance_mut(16),
+        args: values.as_ptr().cast(),
+        args_len: 0,
+        payload: values.as_ptr().cast(),
+        payload_len: 16,
+        reply: reply.as_mut_ptr().cast(),
+        reply_capacity: 8,
+        reply_len: 0,
+        context: &context,
+    };
+    let code = unsafe { (local.entry)(&mut call) };
+    println!("{code} {} {}", call.reply_len, reply[0]);
+}
+"#;
+
+#[test]
+fn a_program_includes_its_package() {
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path();
+    let script = build_script("script", out);
+    let printed = String::from_utf8_lossy(&script.stdout);
+    assert!(script.status.success(), "{printed}{}", String::from_utf8_lossy(&script.stderr));
+    assert!(printed.contains("cargo::rerun-if-changed=tests/jams\n"), "{printed}");
+    let bytes = fs::read(out.join("jams.jampkg")).expect("a package");
+    assert_eq!(Package::parse(&bytes).expect("a package").elements().len(), 4);
+    let abi = concat!(env!("CARGO_MANIFEST_DIR"), "/../jam-abi/src/lib.rs");
+    let any_cfg = ["--check-cfg", "cfg(jam_injected)", "--check-cfg", "cfg(test)"];
+    rustc(out, &[&any_cfg[..], &["--crate-name", "jam", "--crate-type", "rlib", abi]].concat());
+    fs::write(out.join("main.rs"), PROGRAM).expect("a program");
+    rustc(out, &["--extern", "jam=libjam.rlib", "main.rs"]);
+    let output = Command::new(out.join("main")).output().expect("it runs");
+    let expected = "indirect_put 0 bench.Table@1 true\n\
+                    server_side_sum 1 bench.Results@1 true\n\
+                    torture 2  true\n\
+                    weighted_sum 3 bench.Results@1 false\n\
+                    0 8 10\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn a_build_script_needs_cargo() {
+    let mut child = Command::new(env::current_exe().expect("this program"));
+    child.args(["--exact", "script", "--ignored"]).env_remove("OUT_DIR");
+    let output = child.output().expect("it runs");
+    assert!(!output.status.success());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        printed.contains("no environment variable OUT_DIR: call this in a build script"),
+        "{printed}"
+    );
+}
