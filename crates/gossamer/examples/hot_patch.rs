@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 
-use gossamer::jam::{self, Inject, LoadedJam, Mode, Policy, Sendable, receiver};
+use gossamer::jam::{self, Inject, LoadedJam, Policy, receiver};
 use gossamer::{Rack, RackError, Trust, spawn_on_with, threads};
 
 /// Orders of each customer.
@@ -138,9 +138,7 @@ fn order((shop, patch): (Trust<Shop>, Trust<Vec<u8>>)) -> (u64, u64) {
                 old.set(old.get() + 1);
             }
             Some(jam) => {
-                // The property is a `Shop`; the name of its type is that of the jam's.
-                let jam = jam.in_mode(Mode::Automatic);
-                let price = shop.inject(&jam, Order { article, pieces }, &[]).expect("a price");
+                let price = shop.inject(jam, Order { article, pieces }, &[]).expect("a price");
                 assert_eq!(price, full - full / 10);
                 new.set(new.get() + 1);
             }

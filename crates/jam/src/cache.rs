@@ -129,6 +129,16 @@ impl Cache {
         self.push(&mut arena, &verified, resolved)
     }
 
+    /// Takes all jams out.
+    pub(crate) fn clear(&self) {
+        let _arena = self.arena.lock();
+        for bucket in &self.buckets {
+            while let Some(linked) = of_bucket(bucket).next() {
+                self.remove(linked);
+            }
+        }
+    }
+
     /// Bytes of executable memory that linked jams take, and how many there are.
     pub(crate) fn size(&self) -> (usize, usize) {
         let _arena = self.arena.lock();

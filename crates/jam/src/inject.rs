@@ -15,7 +15,9 @@
 //! Requests of one thread to one trustee are served in order, so that a call behind the first finds
 //! the code there.
 
+use std::any::Any;
 use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 
 use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart, Types};
@@ -135,7 +137,7 @@ impl<T: 'static> Inject<T> for Trust<T> {
         let with_code = self.carries_code(&code, mode);
         let first = request::<J>(&code, mode, with_code, args, payload);
         // Kept only where it may have to be sent again.
-        let again = (!with_code).then(|| (self.clone(), Payload::of(payload)));
+        let again = (!with_code).then(|| (shared(self), Payload::of(payload)));
         self.try_apply_with_then(
             serve::<T, J::Property, J::Args, J::Element, J::Reply>,
             first,
@@ -146,6 +148,7 @@ impl<T: 'static> Inject<T> for Trust<T> {
                     then(Err(refused(&code, Refusal::NoRoom { bytes: code.len() })))
                 }
                 (Err(None), Some((trust, payload))) => {
+                    let trust = trust.downcast_ref::<Trust<T>>().expect("it is of this property");
                     let mut second = request::<J>(&code, mode, true, args, &[]);
                     second.payload = payload;
                     trust.try_apply_with_then(
@@ -163,6 +166,28 @@ impl<T: 'static> Inject<T> for Trust<T> {
             },
         );
     }
+}
+
+/// Trusts of calls that may have to be sent again.
+const SHARED: usize = 16;
+
+thread_local! {
+    /// The trust that this thread has shared last for each of some trustees.
+    static LAST_SHARED: RefCell<[Weak<dyn Any>; SHARED]> =
+        RefCell::new(std::array::from_fn(|_| Weak::<()>::new() as Weak<dyn Any>));
+}
+
+/// A trust of the same property, shared by the calls of this thread that are outstanding: a clone for
+/// each would have each send a request when it is dropped.
+fn shared<T: 'static>(trust: &Trust<T>) -> Rc<dyn Any> {
+    let place = trust.trustee().thread().thread as usize % SHARED;
+    let before = LAST_SHARED.with_borrow(|all| all[place].upgrade());
+    let is_it = |any: &Rc<dyn Any>| any.downcast_ref().is_some_and(|other| trust.is_same(other));
+    before.filter(is_it).unwrap_or_else(|| {
+        let fresh: Rc<dyn Any> = Rc::new(trust.clone());
+        LAST_SHARED.with_borrow_mut(|all| all[place] = Rc::downgrade(&fresh));
+        fresh
+    })
 }
 
 trait Carries {
@@ -254,9 +279,6 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     let Request { digest: (low, high), sender, args, payload, code } = request;
     let digest = (u128::from(*low) | u128::from(*high) << 64).to_le_bytes();
     let digest = Digest::from_bytes(digest);
-    if let Some(code) = code {
-        receiver.receive(code.bytes(), digest)?;
-    }
     let name = P::NAME;
     if !name.is_empty() && name != T::NAME {
         return Err(wrong_property(name, T::NAME));
@@ -279,10 +301,17 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     // has it for itself; the other parts have the types of the signature and live until the return;
     // a delegated closure does not wait.
     unsafe {
-        if sender & LOCAL == 0 {
-            receiver.run(&digest, signature, &mut call)?;
-        } else {
+        if sender & LOCAL != 0 {
             receiver.run_local(&digest, signature, &mut call)?;
+            return Ok(reply);
+        }
+        match (receiver.run(&digest, signature, &mut call), code) {
+            // Code that is here already is not looked at: its digest says that it is the same.
+            (Err(Failure::NeedCode), Some(code)) => {
+                receiver.receive(code.bytes(), digest)?;
+                receiver.run(&digest, signature, &mut call)?;
+            }
+            (ended, _) => ended?,
         }
     }
     Ok(reply)

@@ -75,9 +75,11 @@ impl Receiver {
         }
     }
 
-    /// Sets whose jams run from now on. What is linked stays.
+    /// Sets whose jams run from now on. What is linked must be admitted again, so it is given up;
+    /// what runs at this moment ends.
     pub fn set_policy(&self, policy: Policy) {
         self.gatekeeper.set(policy);
+        self.cache.clear();
     }
 
     /// Admits jams under the policy [`Policy::Signed`]. Whoever calls this answers for their code: it

@@ -217,6 +217,18 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/jam-format/src", &[&["digest", "machine"], &["blob"], &["package"], &["fuzzing"]]),
     ("crates/jam-format/src/blob", &[&["error"], &["parse"], &["write"]]),
     (
+        "crates/jam/src",
+        &[
+            &["error", "features", "package", "plain_bytes", "reuse"],
+            &["arena", "enter", "policy", "sender"],
+            &["frame", "symbols"],
+            &["link", "local"],
+            &["cache"],
+            &["receiver"],
+            &["inject"],
+        ],
+    ),
+    (
         "crates/job/src",
         &[
             &["environment", "id", "secret"],

@@ -289,7 +289,11 @@ fn the_policy_decides_whose_code_is_linked() {
     let bytes = blob(sum()).encode().unwrap();
     assert!(matches!(receive(&receiver, &bytes), Err(Refusal::Policy { .. })));
     receiver.admit([Digest::of(&bytes)]);
-    assert!(receive(&receiver, &bytes).is_ok());
+    let digest = receive(&receiver, &bytes).unwrap();
+    assert_eq!(receiver.size().1, 1);
+    receiver.set_policy(Policy::Nothing);
+    assert_eq!(receiver.size(), (0, 0), "what was linked is given up");
+    assert!(receiver.receive(&bytes, digest).is_err());
 }
 
 #[test]

@@ -86,6 +86,11 @@ impl<T: 'static> Trust<T> {
         Trustee::with_number(self.home.number())
     }
 
+    /// Whether both are trusts of the same property.
+    pub fn is_same(&self, other: &Trust<T>) -> bool {
+        self.home == other.home && self.property == other.property
+    }
+
     /// Whether `node`, which is not the trustee's, may queue a request here without waiting for the
     /// reply. If so, that has been noted: the drop of this trust must not overtake the request, on
     /// whatever thread that happens.

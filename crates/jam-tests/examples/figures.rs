@@ -1,0 +1,98 @@
+//! Prints what a cached jam costs beside a delegated closure that does the same, with 64 calls
+//! outstanding and with one: `cargo run --release -p gossamer-jam-tests --example figures` between
+//! two threads; `-- --hosts 2 --threads 1` between two processes.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use gossamer::jam::{Inject, Mode, Sendable};
+use gossamer::{Rack, RackError, Trust};
+use gossamer_jam_tests::Table;
+use gossamer_jam_tests::jams::slot::SLOT;
+
+const ROUNDS: usize = 31;
+const CALLS: u64 = 20_000;
+const OUTSTANDING: u64 = 64;
+
+/// Nanoseconds for each of `CALLS` calls, of which so many are outstanding.
+fn outstanding(call: impl Fn(u64, Rc<Cell<u64>>)) -> f64 {
+    let done = Rc::new(Cell::new(0));
+    let start = Instant::now();
+    for number in 0..CALLS {
+        while number - done.get() >= OUTSTANDING {
+            gossamer::yield_now();
+        }
+        call(number, done.clone());
+    }
+    while done.get() < CALLS {
+        gossamer::yield_now();
+    }
+    start.elapsed().as_nanos() as f64 / CALLS as f64
+}
+
+fn one_by_one(call: impl Fn(u64)) -> f64 {
+    let start = Instant::now();
+    (0..CALLS / 4).for_each(call);
+    start.elapsed().as_nanos() as f64 / (CALLS / 4) as f64
+}
+
+fn many(table: &Trust<Table>, mode: Mode) -> f64 {
+    let jam = SLOT.in_mode(mode);
+    outstanding(|number, done| {
+        table.inject_then(&jam, number & 63, &[], move |slot| {
+            assert!(slot.is_ok());
+            done.set(done.get() + 1);
+        });
+    })
+}
+
+fn main() -> Result<(), RackError> {
+    let rack = Rack::from_args()?;
+    let is_plain = !std::env::args().any(|word| word == "--hosts");
+    let rack = if is_plain { rack.threads(2) } else { rack };
+    rack.run(|| {
+        let last = gossamer::trustees().last().expect("a thread");
+        let table = last.entrust_with(|()| Table::new(1 << 16), ());
+        (0..64).for_each(|key| assert!(table.inject(&SLOT, key, &[]).is_ok()));
+        let arms: [(&str, &dyn Fn() -> f64); 7] = [
+            ("apply, 64 outstanding", &|| {
+                outstanding(|number, done| {
+                    table.apply_with_then(
+                        |table, key| gossamer_jam_tests::table_slot(table, key),
+                        number & 63,
+                        move |_: u64| done.set(done.get() + 1),
+                    );
+                })
+            }),
+            ("cached, 64 outstanding", &|| many(&table, Mode::Automatic)),
+            ("local, 64 outstanding", &|| many(&table, Mode::Local)),
+            ("injected, 64 outstanding", &|| many(&table, Mode::Injected)),
+            ("apply, one", &|| {
+                one_by_one(|number| {
+                    table.apply_with(
+                        |table, key| gossamer_jam_tests::table_slot(table, key),
+                        number & 63,
+                    );
+                })
+            }),
+            ("cached, one", &|| {
+                one_by_one(|number| assert!(table.inject(&SLOT, number & 63, &[]).is_ok()))
+            }),
+            ("local, one", &|| {
+                let jam = SLOT.in_mode(Mode::Local);
+                one_by_one(|number| assert!(table.inject(&jam, number & 63, &[]).is_ok()))
+            }),
+        ];
+        let mut times = vec![Vec::new(); arms.len()];
+        for _ in 0..ROUNDS {
+            for (arm, times) in arms.iter().zip(&mut times) {
+                times.push(arm.1());
+            }
+        }
+        for ((name, _), times) in arms.iter().zip(&mut times) {
+            times.sort_by(f64::total_cmp);
+            println!("{:8.1} ns (least {:8.1})  {name}", times[ROUNDS / 2], times[0]);
+        }
+    })
+}
