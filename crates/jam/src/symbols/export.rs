@@ -184,7 +184,7 @@ pub fn guard<R>(run: impl FnOnce() -> R) -> R {
 ///
 /// ```
 /// pub struct Table { slots: Vec<u64> }
-/// jam::open! { Table = "bench.Table@1"; }
+/// jam::open! { Table = "store.Table@1"; }
 ///
 /// jam::export! {
 ///     /// The slot of a key.
