@@ -77,6 +77,11 @@ impl Incoming {
         self.watched
     }
 
+    /// What it is then.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag
+    }
+
     /// Notes what the next frame changes.
     #[inline(always)]
     fn watch(&mut self) {
