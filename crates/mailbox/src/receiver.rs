@@ -10,7 +10,7 @@ use primitive::sync::Ordering;
 
 use crate::error::MailboxError;
 use crate::frame::Mode;
-use crate::incoming::{Arrival, Arrived};
+use crate::incoming::Arrival;
 use crate::layout::{ASLEEP, Geometry};
 use crate::senders::Senders;
 use crate::sleep;
@@ -115,7 +115,7 @@ impl Mailbox {
     #[track_caller]
     pub fn poll(&mut self) -> Result<Option<Frame<'_>>, MailboxError> {
         match self.find()? {
-            Some((number, arrived)) => Ok(Some(self.view(number, arrived))),
+            Some(number) => Ok(Some(self.view(number))),
             None => Ok(None),
         }
     }
@@ -131,8 +131,8 @@ impl Mailbox {
     pub fn next(&mut self) -> Result<Frame<'_>, MailboxError> {
         loop {
             // Twice, because a frame borrows the mailbox as long as the caller has it.
-            if let Some((number, arrived)) = self.wait(None)? {
-                return Ok(self.view(number, arrived));
+            if let Some(number) = self.wait(None)? {
+                return Ok(self.view(number));
             }
         }
     }
@@ -145,20 +145,20 @@ impl Mailbox {
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Frame<'_>>, MailboxError> {
         // A timeout beyond the range of the clock means no timeout.
         match self.wait(Instant::now().checked_add(timeout))? {
-            Some((number, arrived)) => Ok(Some(self.view(number, arrived))),
+            Some(number) => Ok(Some(self.view(number))),
             None => Ok(None),
         }
     }
 
     #[inline(always)]
-    fn view(&mut self, number: usize, arrived: Arrived) -> Frame<'_> {
-        Frame::new(&mut self.senders, self.segment.memory(), &self.copy, number, arrived)
+    fn view(&mut self, number: usize) -> Frame<'_> {
+        Frame::new(&mut self.senders, self.segment.memory(), &self.copy, number)
     }
 
-    /// Looks for a frame of each sender, round robin, from the one behind the last that had one.
+    /// The sender that has a frame. Looks for one of each, round robin, from the one behind the last that had one.
     #[inline(always)]
     #[track_caller]
-    fn find(&mut self) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn find(&mut self) -> Result<Option<usize>, MailboxError> {
         self.polls += 1;
         if self.polls >= LOOK_AT_LAST {
             self.segments.poll();
@@ -172,13 +172,13 @@ impl Mailbox {
             let sender = &mut self.senders.active[number];
             match sender.incoming.poll(self.segment.memory(), &self.copy) {
                 Arrival::Nothing => {}
-                Arrival::Frame(arrived) => {
+                Arrival::Frame => {
                     self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
                     self.idle = 0;
-                    return Ok(Some((number, arrived)));
+                    return Ok(Some(number));
                 }
-                Arrival::Malformed(reason) => {
-                    let host = sender.host;
+                Arrival::Malformed => {
+                    let (host, reason) = (sender.host, sender.incoming.malformed());
                     self.senders.advance(number);
                     return Err(MailboxError::Malformed { host, reason });
                 }
@@ -220,10 +220,7 @@ impl Mailbox {
     /// Waits up to `deadline`; `None` if that passes first.
     #[inline]
     #[track_caller]
-    fn wait(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
         // Without the clock, which costs as much as a frame. A fiber lets others run instead.
         let eager = if fiber::in_fiber() { 1 } else { EAGER };
         for _ in 0..eager {
@@ -239,10 +236,7 @@ impl Mailbox {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn wait_on(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
         fiber::check_may_wait("the wait for a frame", Location::caller());
         loop {
             let awake = Instant::now();
@@ -283,10 +277,7 @@ impl Mailbox {
 
     /// Sleeps until a frame or a sender comes.
     #[track_caller]
-    fn sleep(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn sleep(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         // A fiber that has opened the flags of a sender does not wake this one.
         let longest = if self.senders.are_opening() { OPENING } else { sleep::LONGEST };
@@ -297,10 +288,7 @@ impl Mailbox {
             // A sender may have said hello before.
             senders.look(segments, segment);
             let ready = senders.active.iter_mut().position(|sender| {
-                match sender.incoming.poll(segment.memory(), copy) {
-                    Arrival::Nothing => false,
-                    Arrival::Frame(_) | Arrival::Malformed(_) => true,
-                }
+                sender.incoming.poll(segment.memory(), copy) != Arrival::Nothing
             });
             found = ready;
             ready.is_some()

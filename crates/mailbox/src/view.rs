@@ -20,7 +20,6 @@ pub struct Frame<'a> {
     number: usize,
     /// Where the frame is.
     memory: &'a SharedBytes,
-    arrived: Arrived,
 }
 
 impl<'a> Frame<'a> {
@@ -31,17 +30,21 @@ impl<'a> Frame<'a> {
         mailbox: &'a SharedBytes,
         copy: &'a SharedBytes,
         number: usize,
-        arrived: Arrived,
     ) -> Frame<'a> {
-        let memory = if arrived.is_copied { copy } else { mailbox };
-        Frame { senders, number, memory, arrived }
+        let is_copied = senders.active[number].incoming.arrived().is_copied;
+        Frame { senders, number, memory: if is_copied { copy } else { mailbox } }
     }
 }
 
 impl Frame<'_> {
+    #[inline(always)]
+    fn arrived(&self) -> &Arrived {
+        self.senders.active[self.number].incoming.arrived()
+    }
+
     /// What the sender says about it.
     pub fn header(&self) -> &FrameHeader {
-        &self.arrived.header
+        &self.arrived().header
     }
 
     /// The host of the sender, as that says.
@@ -51,17 +54,17 @@ impl Frame<'_> {
 
     /// Bytes of the arguments.
     pub fn args_len(&self) -> usize {
-        self.arrived.lengths.args as usize
+        self.arrived().lengths.args as usize
     }
 
     /// Bytes of the payload.
     pub fn payload_len(&self) -> usize {
-        self.arrived.lengths.payload as usize
+        self.arrived().lengths.payload as usize
     }
 
     /// Bytes of the attachment.
     pub fn attachment_len(&self) -> usize {
-        self.arrived.lengths.attachment as usize
+        self.arrived().lengths.attachment as usize
     }
 
     /// Copies the arguments to `out`.
@@ -81,7 +84,7 @@ impl Frame<'_> {
     #[inline]
     #[track_caller]
     pub fn copy_payload(&self, out: &mut [u8]) {
-        let (payload, _, _) = self.arrived.lengths.places();
+        let (payload, _, _) = self.arrived().lengths.places();
         self.copy(payload, self.payload_len(), out);
     }
 
@@ -92,7 +95,7 @@ impl Frame<'_> {
     #[inline]
     #[track_caller]
     pub fn copy_attachment(&self, out: &mut [u8]) {
-        let (_, attachment, _) = self.arrived.lengths.places();
+        let (_, attachment, _) = self.arrived().lengths.places();
         self.copy(attachment, self.attachment_len(), out);
     }
 
@@ -102,7 +105,7 @@ impl Frame<'_> {
         let room = out.len();
         assert!(room == len, "a buffer of {room} bytes for {len} bytes of a frame");
         if !out.is_empty() {
-            self.memory.read_into(self.arrived.at + at, out);
+            self.memory.read_into(self.arrived().at + at, out);
         }
     }
 }
