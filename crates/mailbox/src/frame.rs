@@ -57,7 +57,7 @@ pub struct Parts<'a> {
 }
 
 /// A frame has come whose header no sender of this build writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Error)]
 #[error(
     "frame {sequence} claims {len} bytes of arguments, payload and attachment: at most {max} fit"
 )]

@@ -69,11 +69,13 @@ fn take_all(
     for _ in 0..=geometry.set_frames() {
         match incoming.poll(memory, copy) {
             Arrival::Nothing => return,
-            Arrival::Malformed(malformed) => {
+            Arrival::Malformed => {
+                let malformed = incoming.malformed();
                 assert!(malformed.len > malformed.max, "{malformed}");
                 let _ = incoming.advance();
             }
-            Arrival::Frame(arrived) => {
+            Arrival::Frame => {
+                let arrived = *incoming.arrived();
                 let (payload, attachment, end) = arrived.lengths.places();
                 let room = geometry.stride() - WORD;
                 assert!(HEADER_BYTES <= payload && payload <= attachment && attachment <= end);

@@ -11,18 +11,18 @@ use crate::layout::{Cursor, FrameKind, Geometry, HEADER_WORDS, WORD};
 const LONGEST_SKIP: u32 = 1024;
 
 /// What is at the place of the next frame.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Nothing, or not all of it.
     Nothing,
-    /// A frame.
-    Frame(Arrived),
-    /// Something that no sender of this build writes.
-    Malformed(Malformed),
+    /// A frame: [`Incoming::arrived`].
+    Frame,
+    /// Something that no sender of this build writes: [`Incoming::malformed`].
+    Malformed,
 }
 
 /// A frame that has come, with checked lengths: its body is inside the memory where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrived {
     pub(crate) header: FrameHeader,
     pub(crate) lengths: Lengths,
@@ -50,6 +50,9 @@ pub struct Incoming {
     /// The word that is the next frame's tag once it has come, and that tag.
     watched: usize,
     tag: u64,
+    /// What the last poll has found. Kept here, because copies of it cost as much as the poll.
+    arrived: Arrived,
+    malformed: Malformed,
     /// Copies of the next frame whose checksum was wrong, and polls until the next copy: bytes that
     /// never become a frame must not cost a copy at each poll.
     wrong: u32,
@@ -60,11 +63,31 @@ impl Incoming {
     /// The frames of the sender that has claimed the bank set `set`, with this epoch.
     pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Incoming {
         let cursor = Cursor::new(&geometry, set);
-        let (watched, tag) = (0, 0);
-        let mut incoming =
-            Incoming { geometry, epoch, mode, cursor, watched, tag, wrong: 0, skip: 0 };
+        let mut incoming = Incoming {
+            geometry,
+            epoch,
+            mode,
+            cursor,
+            watched: 0,
+            tag: 0,
+            arrived: Arrived::default(),
+            malformed: Malformed::default(),
+            wrong: 0,
+            skip: 0,
+        };
         incoming.watch();
         incoming
+    }
+
+    /// The frame that the last poll has found.
+    #[inline(always)]
+    pub fn arrived(&self) -> &Arrived {
+        &self.arrived
+    }
+
+    /// What is wrong with what the last poll has found.
+    pub fn malformed(&self) -> Malformed {
+        self.malformed
     }
 
     /// The number of frames that were taken.
@@ -75,6 +98,11 @@ impl Incoming {
     /// Where the word is that changes when the next frame comes.
     pub(crate) fn watched(&self) -> usize {
         self.watched
+    }
+
+    /// What it is then.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag
     }
 
     /// Notes what the next frame changes.
@@ -105,16 +133,23 @@ impl Incoming {
         }
         let at = self.cursor.at;
         match self.parse(memory, at) {
-            Err(malformed) => Arrival::Malformed(malformed),
+            Err(malformed) => self.refuse(malformed),
             Ok((header, lengths)) => {
                 let (_, _, end) = lengths.places();
                 let is_variable = self.geometry.kind == FrameKind::Variable;
                 if is_variable && memory.load(at + end, Ordering::Acquire) != self.tag {
                     return Arrival::Nothing;
                 }
-                Arrival::Frame(Arrived { header, lengths, at, is_copied: false })
+                self.arrived = Arrived { header, lengths, at, is_copied: false };
+                Arrival::Frame
             }
         }
+    }
+
+    #[cold]
+    fn refuse(&mut self, malformed: Malformed) -> Arrival {
+        self.malformed = malformed;
+        Arrival::Malformed
     }
 
     fn take_checked(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
@@ -124,9 +159,10 @@ impl Incoming {
         }
         if self.copy_intact(memory, copy) {
             return match self.parse(copy, 0) {
-                Err(malformed) => Arrival::Malformed(malformed),
+                Err(malformed) => self.refuse(malformed),
                 Ok((header, lengths)) => {
-                    Arrival::Frame(Arrived { header, lengths, at: 0, is_copied: true })
+                    self.arrived = Arrived { header, lengths, at: 0, is_copied: true };
+                    Arrival::Frame
                 }
             };
         }

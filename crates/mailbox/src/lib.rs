@@ -54,8 +54,10 @@
 //! 2. `outgoing.rs` and `incoming.rs`: the two sides of one bank set, on any memory; modelled by loom and
 //!    fuzzed.
 //! 3. `wait.rs` (how a processor waits for a word), `sleep.rs` (how sides sleep and wake each other).
-//! 4. `builder.rs` ([`MailboxBuilder`]), `senders.rs` (which senders there are), `receiver.rs`
-//!    ([`Mailbox`], [`Frame`]), `sender.rs` ([`Sender`]).
+//! 4. The receiver: `senders.rs` (which senders there are), `view.rs` ([`Frame`]), `receiver.rs`
+//!    ([`Mailbox`]), `builder.rs` ([`MailboxBuilder`]).
+//! 5. The sender: `flags.rs` (what it exports), `sender.rs` ([`Sender`]), `open.rs`
+//!    ([`SenderOptions`]).
 
 #![deny(unsafe_code)]
 
@@ -64,6 +66,7 @@ mod claim;
 #[cfg(all(feature = "testing", not(loom)))]
 pub mod conformance;
 mod error;
+mod flags;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod frame;
 #[cfg(all(any(test, fuzzing), not(loom)))]
@@ -72,6 +75,7 @@ pub mod fuzzing;
 mod incoming;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod layout;
+mod open;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod outgoing;
 mod receiver;
@@ -79,6 +83,7 @@ mod sender;
 mod senders;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod sleep;
+mod view;
 #[allow(unsafe_code)]
 mod wait;
 
@@ -100,6 +105,8 @@ pub use self::builder::MailboxBuilder;
 pub use self::error::MailboxError;
 pub use self::frame::{FrameHeader, Malformed, Parts};
 pub use self::layout::{FRAME_OVERHEAD, FrameKind, InvalidGeometry, MAX_FRAME_BYTES};
-pub use self::receiver::{Frame, Mailbox};
-pub use self::sender::{Sender, SenderOptions};
+pub use self::open::SenderOptions;
+pub use self::receiver::Mailbox;
+pub use self::sender::Sender;
+pub use self::view::Frame;
 pub use self::wait::CpuWait;

@@ -110,7 +110,7 @@ impl Outgoing {
     ///
     /// # Panics
     /// If the parts do not fit.
-    #[cfg(any(test, fuzzing, loom))]
+    #[cfg(any(test, loom))]
     pub fn write<T: Target>(
         &mut self,
         to: &T,

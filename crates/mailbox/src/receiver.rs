@@ -1,19 +1,20 @@
-//! [`Mailbox`]: where frames of any host arrive; [`Frame`]: one of them.
+//! [`Mailbox`]: where frames of any host arrive.
 
 use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use gossamer_segment::{HostId, Name, Notifications, Segment, Segments};
+use gossamer_segment::{Name, Notifications, Segment, Segments};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
 use crate::error::MailboxError;
-use crate::frame::{FrameHeader, Mode};
-use crate::incoming::{Arrival, Arrived};
-use crate::layout::{ASLEEP, Geometry, HEADER_BYTES};
+use crate::frame::Mode;
+use crate::incoming::Arrival;
+use crate::layout::{ASLEEP, Geometry};
 use crate::senders::Senders;
 use crate::sleep;
+use crate::view::Frame;
 use crate::wait::CpuWait;
 
 /// Polls that find nothing between two looks at the claims, and between two polls of the lanes where
@@ -114,7 +115,7 @@ impl Mailbox {
     #[track_caller]
     pub fn poll(&mut self) -> Result<Option<Frame<'_>>, MailboxError> {
         match self.find()? {
-            Some((number, arrived)) => Ok(Some(Frame { mailbox: self, number, arrived })),
+            Some(number) => Ok(Some(self.view(number))),
             None => Ok(None),
         }
     }
@@ -130,8 +131,8 @@ impl Mailbox {
     pub fn next(&mut self) -> Result<Frame<'_>, MailboxError> {
         loop {
             // Twice, because a frame borrows the mailbox as long as the caller has it.
-            if let Some((number, arrived)) = self.wait(None)? {
-                return Ok(Frame { mailbox: self, number, arrived });
+            if let Some(number) = self.wait(None)? {
+                return Ok(self.view(number));
             }
         }
     }
@@ -144,15 +145,20 @@ impl Mailbox {
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Frame<'_>>, MailboxError> {
         // A timeout beyond the range of the clock means no timeout.
         match self.wait(Instant::now().checked_add(timeout))? {
-            Some((number, arrived)) => Ok(Some(Frame { mailbox: self, number, arrived })),
+            Some(number) => Ok(Some(self.view(number))),
             None => Ok(None),
         }
     }
 
-    /// Looks for a frame of each sender, round robin, from the one behind the last that had one.
+    #[inline(always)]
+    fn view(&mut self, number: usize) -> Frame<'_> {
+        Frame::new(&mut self.senders, self.segment.memory(), &self.copy, number)
+    }
+
+    /// The sender that has a frame. Looks for one of each, round robin, from the one behind the last that had one.
     #[inline(always)]
     #[track_caller]
-    fn find(&mut self) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn find(&mut self) -> Result<Option<usize>, MailboxError> {
         self.polls += 1;
         if self.polls >= LOOK_AT_LAST {
             self.segments.poll();
@@ -166,13 +172,13 @@ impl Mailbox {
             let sender = &mut self.senders.active[number];
             match sender.incoming.poll(self.segment.memory(), &self.copy) {
                 Arrival::Nothing => {}
-                Arrival::Frame(arrived) => {
+                Arrival::Frame => {
                     self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
                     self.idle = 0;
-                    return Ok(Some((number, arrived)));
+                    return Ok(Some(number));
                 }
-                Arrival::Malformed(reason) => {
-                    let host = sender.host;
+                Arrival::Malformed => {
+                    let (host, reason) = (sender.host, sender.incoming.malformed());
                     self.senders.advance(number);
                     return Err(MailboxError::Malformed { host, reason });
                 }
@@ -214,10 +220,7 @@ impl Mailbox {
     /// Waits up to `deadline`; `None` if that passes first.
     #[inline]
     #[track_caller]
-    fn wait(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
         // Without the clock, which costs as much as a frame. A fiber lets others run instead.
         let eager = if fiber::in_fiber() { 1 } else { EAGER };
         for _ in 0..eager {
@@ -233,10 +236,7 @@ impl Mailbox {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn wait_on(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
         fiber::check_may_wait("the wait for a frame", Location::caller());
         loop {
             let awake = Instant::now();
@@ -268,37 +268,35 @@ impl Mailbox {
         }
         let [sender] = &self.senders.active[..] else { return primitive::sync::spin_hint() };
         let word = self.segment.memory().word(sender.incoming.watched());
-        // A frame that has come since the last look has changed it.
-        self.cpu.wait(word, word.load(Ordering::Relaxed));
+        let now = word.load(Ordering::Relaxed);
+        // Or a frame has come since the last look.
+        if now != sender.incoming.tag() {
+            self.cpu.wait(word, now);
+        }
     }
 
     /// Sleeps until a frame or a sender comes.
     #[track_caller]
-    fn sleep(
-        &mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<(usize, Arrived)>, MailboxError> {
+    fn sleep(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         // A fiber that has opened the flags of a sender does not wake this one.
         let longest = if self.senders.are_opening() { OPENING } else { sleep::LONGEST };
         let longest = left.map_or(longest, |left| left.min(longest));
-        let (memory, copy, senders) = (self.segment.memory(), &self.copy, &mut self.senders);
+        let Mailbox { segments, segment, notifications, copy, senders, .. } = self;
         let mut found = None;
         let is_ready = || {
+            // A sender may have said hello before.
+            senders.look(segments, segment);
             let ready = senders.active.iter_mut().position(|sender| {
-                match sender.incoming.poll(memory, copy) {
-                    Arrival::Nothing => false,
-                    Arrival::Frame(_) | Arrival::Malformed(_) => true,
-                }
+                sender.incoming.poll(segment.memory(), copy) != Arrival::Nothing
             });
             found = ready;
             ready.is_some()
         };
-        sleep::sleep(&self.segment, ASLEEP, &self.notifications, longest, is_ready)?;
-        if let Some(ready) = found {
-            self.senders.cursor = ready;
-        } else {
-            self.look();
+        sleep::sleep(segment, ASLEEP, notifications, longest, is_ready)?;
+        match found {
+            Some(ready) => self.senders.cursor = ready,
+            None => self.look(),
         }
         self.find()
     }
@@ -310,108 +308,6 @@ impl fmt::Debug for Mailbox {
             .field("name", &self.name())
             .field("geometry", &self.geometry)
             .field("senders", &self.senders())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A frame that has come. Its header and lengths are a copy that was checked; its bytes may be in memory
-/// that the sender can write at any time, so copy them out, once, before you look at them.
-///
-/// Drop it as soon as its bytes are copied: the sender may then use its place again.
-pub struct Frame<'a> {
-    mailbox: &'a mut Mailbox,
-    /// Of the sender.
-    number: usize,
-    arrived: Arrived,
-}
-
-impl Frame<'_> {
-    /// What the sender says about it.
-    pub fn header(&self) -> &FrameHeader {
-        &self.arrived.header
-    }
-
-    /// The host of the sender, as that says.
-    pub fn sender(&self) -> HostId {
-        self.mailbox.senders.active[self.number].host
-    }
-
-    /// Bytes of the arguments.
-    pub fn args_len(&self) -> usize {
-        self.arrived.lengths.args as usize
-    }
-
-    /// Bytes of the payload.
-    pub fn payload_len(&self) -> usize {
-        self.arrived.lengths.payload as usize
-    }
-
-    /// Bytes of the attachment.
-    pub fn attachment_len(&self) -> usize {
-        self.arrived.lengths.attachment as usize
-    }
-
-    /// Copies the arguments to `out`.
-    ///
-    /// # Panics
-    /// If `out` is not as long as they are.
-    #[inline]
-    #[track_caller]
-    pub fn copy_args(&self, out: &mut [u8]) {
-        self.copy(HEADER_BYTES, self.args_len(), out);
-    }
-
-    /// Copies the payload to `out`.
-    ///
-    /// # Panics
-    /// If `out` is not as long as it is.
-    #[inline]
-    #[track_caller]
-    pub fn copy_payload(&self, out: &mut [u8]) {
-        let (payload, _, _) = self.arrived.lengths.places();
-        self.copy(payload, self.payload_len(), out);
-    }
-
-    /// Copies the attachment to `out`.
-    ///
-    /// # Panics
-    /// If `out` is not as long as it is.
-    #[inline]
-    #[track_caller]
-    pub fn copy_attachment(&self, out: &mut [u8]) {
-        let (_, attachment, _) = self.arrived.lengths.places();
-        self.copy(attachment, self.attachment_len(), out);
-    }
-
-    #[inline]
-    #[track_caller]
-    fn copy(&self, at: usize, len: usize, out: &mut [u8]) {
-        let room = out.len();
-        assert!(room == len, "a buffer of {room} bytes for {len} bytes of a frame");
-        let Arrived { at: start, is_copied, .. } = self.arrived;
-        let Mailbox { segment, copy, .. } = &*self.mailbox;
-        let memory = if is_copied { copy } else { segment.memory() };
-        if !out.is_empty() {
-            memory.read_into(start + at, out);
-        }
-    }
-}
-
-impl Drop for Frame<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.mailbox.senders.advance(self.number);
-    }
-}
-
-impl fmt::Debug for Frame<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frame")
-            .field("header", self.header())
-            .field("sender", &self.sender())
-            .field("args", &self.args_len())
-            .field("payload", &self.payload_len())
-            .field("attachment", &self.attachment_len())
             .finish_non_exhaustive()
     }
 }

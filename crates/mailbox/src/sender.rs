@@ -4,58 +4,19 @@ use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use gossamer_segment::{
-    Access, HostId, Label, MAX_OPERATION, Notifications, RemoteSegment, Rights, Segment,
-    SegmentError, Segments,
-};
-use parking_lot::Mutex;
+use gossamer_segment::{HostId, Label, MAX_OPERATION, RemoteSegment, SegmentError, Segments};
 use primitive::sync::Ordering;
 
-use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, flags_name, identity};
+use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, identity};
 use crate::error::MailboxError;
+use crate::flags::OwnFlags;
 use crate::frame::{FrameHeader, Mode, Parts};
-use crate::layout::{ASLEEP, CLAIM_BYTES, GEOMETRY_BYTES, Geometry, IDENTITY, WAITING, WORD};
+use crate::layout::{ASLEEP, Geometry, IDENTITY, WAITING};
 use crate::outgoing::{Outgoing, Target};
 use crate::sleep;
 
-/// How long an open waits for an export that is not complete.
-const EXPORTING: Duration = Duration::from_secs(1);
-
 /// How long a sender whose bank is full looks on before it sleeps.
 const AWAKE: Duration = Duration::from_micros(50);
-
-/// A number that no other sender of this process has. A name takes memory for as long as the process
-/// lives, so numbers are used again.
-struct Number(u64);
-
-/// The numbers that were given back, and the first that was never used.
-static NUMBERS: Mutex<(Vec<u64>, u64)> = Mutex::new((Vec::new(), 0));
-
-impl Number {
-    fn take() -> Number {
-        let mut numbers = NUMBERS.lock();
-        if let Some(number) = numbers.0.pop() {
-            return Number(number);
-        }
-        numbers.1 += 1;
-        Number(numbers.1 - 1)
-    }
-}
-
-impl Drop for Number {
-    fn drop(&mut self) {
-        NUMBERS.lock().0.push(self.0);
-    }
-}
-
-/// Options of opening a mailbox: `Sender::options(&segments).host(h).open("orders")`.
-#[derive(Clone)]
-#[must_use = "options do nothing until `open` is called"]
-pub struct SenderOptions {
-    segments: Segments,
-    host: Option<HostId>,
-    timeout: Duration,
-}
 
 /// A mailbox that was opened, with banks there that no other sender uses. Dropping it gives them back:
 /// the receiver still gets every frame that was sent.
@@ -69,154 +30,13 @@ pub struct Sender {
     set: u32,
     claim: Claim,
     outgoing: Outgoing,
-    /// What the receiver writes to. Its name's number is free once it is dropped.
-    flags: Segment,
-    notifications: Notifications,
+    flags: OwnFlags,
     is_done: bool,
-    number: Number,
-}
-
-impl Sender {
-    /// Opens the mailbox that some host exports under `name`.
-    ///
-    /// # Errors
-    /// As [`SenderOptions::open`].
-    #[track_caller]
-    pub fn open(segments: &Segments, name: &str) -> Result<Sender, MailboxError> {
-        Sender::options(segments).open(name)
-    }
-
-    /// Options of opening a mailbox: the host, a timeout.
-    pub fn options(segments: &Segments) -> SenderOptions {
-        SenderOptions { segments: segments.clone(), host: None, timeout: Duration::ZERO }
-    }
-}
-
-impl SenderOptions {
-    /// Looks the name up at `host` only. The default is all hosts.
-    pub fn host(mut self, host: HostId) -> Self {
-        self.host = Some(host);
-        self
-    }
-
-    /// Waits up to `timeout` for the mailbox to be exported, and for one of its bank sets to be free.
-    /// The default is not to wait.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Opens the mailbox, and claims a bank set.
-    ///
-    /// # Errors
-    /// [`MailboxError::NotAMailbox`]; [`MailboxError::Full`]; [`MailboxError::Segment`], as
-    /// [`OpenOptions::open`](gossamer_segment::OpenOptions::open) and
-    /// [`SegmentBuilder::export`](gossamer_segment::SegmentBuilder::export).
-    #[track_caller]
-    pub fn open(&self, name: &str) -> Result<Sender, MailboxError> {
-        let (segments, deadline) = (&self.segments, Instant::now().checked_add(self.timeout));
-        let mut options = segments.options().timeout(self.timeout);
-        if let Some(host) = self.host {
-            options = options.host(host);
-        }
-        let mailbox = options.open(name)?;
-        let geometry = self.geometry(&mailbox)?;
-        let number = Number::take();
-        // No other host may pretend that a bank is empty.
-        let access = Access::none().with(mailbox.owner(), Rights::READ | Rights::WRITE);
-        let flags = segments
-            .builder(&flags_name(number.0))
-            .len(geometry.flags_bytes())
-            .access(access)
-            .export()?;
-        let (set, claim) = self.claim(&mailbox, &geometry, deadline)?;
-        let mode = if mailbox.is_mapped() { Mode::Mapped } else { Mode::Checked };
-        let mut sender = Sender {
-            segments: segments.clone(),
-            geometry,
-            set,
-            claim,
-            outgoing: Outgoing::new(geometry, set, claim.epoch(), mode),
-            notifications: flags.notifications(),
-            flags,
-            is_done: false,
-            mailbox,
-            number,
-        };
-        sender.say_hello(mode).inspect_err(|_| sender.is_done = true)?;
-        Ok(sender)
-    }
-
-    /// What the owner says about its mailbox.
-    #[track_caller]
-    fn geometry(&self, mailbox: &RemoteSegment) -> Result<Geometry, MailboxError> {
-        let not_a_mailbox = || MailboxError::NotAMailbox(label(mailbox));
-        if mailbox.len() < GEOMETRY_BYTES {
-            return Err(not_a_mailbox());
-        }
-        let start = Instant::now();
-        loop {
-            let mut bytes = [0; GEOMETRY_BYTES];
-            mailbox.read(0, &mut bytes).map_err(MailboxError::of_mailbox)?;
-            if let Some(geometry) = Geometry::decode(&bytes, mailbox.len()) {
-                return Ok(geometry);
-            }
-            // The name is published a moment before the geometry is there.
-            if start.elapsed() >= EXPORTING {
-                return Err(not_a_mailbox());
-            }
-            pause(&self.segments);
-        }
-    }
-
-    /// Claims a bank set.
-    #[track_caller]
-    fn claim(
-        &self,
-        mailbox: &RemoteSegment,
-        geometry: &Geometry,
-        deadline: Option<Instant>,
-    ) -> Result<(u32, Claim), MailboxError> {
-        let host = self.segments.local();
-        let mut claims = vec![0; geometry.senders as usize * CLAIM_BYTES];
-        loop {
-            let read = mailbox.read_block(geometry.claim_at(0), &mut claims);
-            read.map_err(MailboxError::of_mailbox)?;
-            for (set, bytes) in claims.chunks(CLAIM_BYTES).enumerate() {
-                let word = bytes.first_chunk::<WORD>().copied().unwrap_or_default();
-                let now = Claim(u64::from_ne_bytes(word));
-                if now.holder().is_none() {
-                    let (set, next) = (set as u32, now.next(host));
-                    let swap = mailbox.compare_swap(geometry.claim_at(set), now.0, next.0);
-                    if swap.map_err(MailboxError::of_mailbox)? == now.0 {
-                        return Ok((set, next));
-                    }
-                }
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let (mailbox, senders) = (label(mailbox), geometry.senders);
-                return Err(MailboxError::Full { mailbox, senders });
-            }
-            pause(&self.segments);
-        }
-    }
 }
 
 /// Which mailbox an error is about.
-fn label(mailbox: &RemoteSegment) -> Label {
+pub(crate) fn label(mailbox: &RemoteSegment) -> Label {
     Label { name: *mailbox.name(), host: mailbox.owner() }
-}
-
-/// Lets a little time pass.
-#[track_caller]
-fn pause(segments: &Segments) {
-    const PAUSE: Duration = Duration::from_micros(200);
-    if fiber::in_fiber() {
-        fiber::sleep(PAUSE);
-    } else {
-        segments.poll();
-        std::thread::sleep(PAUSE);
-    }
 }
 
 /// The claim at byte `at`, if the receiver is still there.
@@ -273,6 +93,33 @@ impl Target for To<'_> {
 }
 
 impl Sender {
+    /// The sender that has claimed a bank set: says hello, and wakes the receiver.
+    #[track_caller]
+    pub(crate) fn begin(
+        segments: &Segments,
+        mailbox: RemoteSegment,
+        geometry: Geometry,
+        (set, claim): (u32, Claim),
+        flags: OwnFlags,
+    ) -> Result<Sender, MailboxError> {
+        let mode = if mailbox.is_mapped() { Mode::Mapped } else { Mode::Checked };
+        let identity = identity(mailbox.name(), mailbox.generation(), set, claim);
+        flags.segment.write(IDENTITY, &identity.to_ne_bytes())?;
+        let hello = Hello { claim, flags: flags.number(), mode }.encode();
+        let said = mailbox.write_notify(geometry.claim_at(set) + HELLO, &hello);
+        said.map_err(MailboxError::of_mailbox)?;
+        Ok(Sender {
+            segments: segments.clone(),
+            geometry,
+            set,
+            claim,
+            outgoing: Outgoing::new(geometry, set, claim.epoch(), mode),
+            flags,
+            is_done: false,
+            mailbox,
+        })
+    }
+
     /// The host that has the mailbox.
     pub fn receiver(&self) -> HostId {
         self.mailbox.owner()
@@ -307,7 +154,7 @@ impl Sender {
     #[inline]
     #[track_caller]
     pub fn send(&mut self, header: &FrameHeader, parts: Parts<'_>) -> Result<(), MailboxError> {
-        if !self.outgoing.may_write(self.flags.memory()) {
+        if !self.outgoing.may_write(self.flags.segment.memory()) {
             self.wait_for_bank()?;
         }
         self.write(header, &parts)
@@ -326,7 +173,7 @@ impl Sender {
         header: &FrameHeader,
         parts: Parts<'_>,
     ) -> Result<bool, MailboxError> {
-        if !self.outgoing.may_write(self.flags.memory()) {
+        if !self.outgoing.may_write(self.flags.segment.memory()) {
             self.segments.poll();
             self.segments.check_peer(self.receiver())?;
             if self.is_mapped() {
@@ -364,17 +211,17 @@ impl Sender {
         fiber::check_may_wait("the wait for a bank of a mailbox", Location::caller());
         let awake = Instant::now();
         while awake.elapsed() < AWAKE {
-            if self.outgoing.may_write(self.flags.memory()) {
+            if self.outgoing.may_write(self.flags.segment.memory()) {
                 return Ok(());
             }
             sleep::let_others(&self.segments);
             primitive::sync::spin_hint();
         }
         loop {
-            let Sender { flags, notifications, outgoing, .. } = self;
-            let is_ready = || outgoing.may_write(flags.memory());
-            sleep::sleep(flags, WAITING, notifications, sleep::LONGEST, is_ready)?;
-            if self.outgoing.may_write(self.flags.memory()) {
+            let Sender { flags: OwnFlags { segment, notifications, .. }, outgoing, .. } = self;
+            let is_ready = || outgoing.may_write(segment.memory());
+            sleep::sleep(segment, WAITING, notifications, sleep::LONGEST, is_ready)?;
+            if self.outgoing.may_write(self.flags.segment.memory()) {
                 return Ok(());
             }
             self.check_claim()?;
@@ -391,18 +238,6 @@ impl Sender {
         Err(MailboxError::Closed(label(&self.mailbox)))
     }
 
-    /// Says who has claimed the bank set, and wakes the receiver.
-    #[track_caller]
-    fn say_hello(&mut self, mode: Mode) -> Result<(), MailboxError> {
-        let Sender { ref mailbox, set, claim, .. } = *self;
-        let number = self.number.0;
-        let identity = identity(mailbox.name(), mailbox.generation(), set, claim);
-        self.flags.write(IDENTITY, &identity.to_ne_bytes())?;
-        let hello = Hello { claim, flags: number, mode }.encode();
-        let at = self.geometry.claim_at(set) + HELLO;
-        mailbox.write_notify(at, &hello).map_err(MailboxError::of_mailbox)
-    }
-
     // ---- the end -------------------------------------------------------------------------------
 
     /// Waits up to `timeout` until the receiver has taken all frames, and gives the banks back.
@@ -417,7 +252,8 @@ impl Sender {
         self.end()?;
         let deadline = Instant::now().checked_add(timeout);
         let released = || {
-            let word = self.flags.memory().load(self.geometry.released_at(), Ordering::Acquire);
+            let word =
+                self.flags.segment.memory().load(self.geometry.released_at(), Ordering::Acquire);
             word == self.claim.0
         };
         while !released() {
@@ -426,7 +262,8 @@ impl Sender {
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let longest = left.map_or(sleep::LONGEST, |left| left.min(sleep::LONGEST));
-            sleep::sleep(&self.flags, WAITING, &self.notifications, longest, released)?;
+            let OwnFlags { segment, notifications, .. } = &self.flags;
+            sleep::sleep(segment, WAITING, notifications, longest, released)?;
             if !released() {
                 claim_now(&self.segments, &self.mailbox, at)?;
             }

@@ -132,9 +132,9 @@ impl Inbox {
     fn take(&mut self) -> Option<Message> {
         match self.incoming.poll(&self.memory, &self.copy) {
             Arrival::Nothing => None,
-            Arrival::Malformed(malformed) => panic!("{malformed}"),
-            Arrival::Frame(arrived) => {
-                let message = Message::of(&arrived, &self.memory, &self.copy);
+            Arrival::Malformed => panic!("{}", self.incoming.malformed()),
+            Arrival::Frame => {
+                let message = Message::of(self.incoming.arrived(), &self.memory, &self.copy);
                 if let Some((bank, emptied)) = self.incoming.advance() {
                     self.flags.store(flag_at(bank), emptied, Ordering::Release);
                 }

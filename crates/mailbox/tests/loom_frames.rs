@@ -63,9 +63,9 @@ fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &SharedBytes) -> O
     let copy = memory.clone();
     match incoming.poll(memory, &copy) {
         Arrival::Nothing => None,
-        Arrival::Malformed(malformed) => panic!("{malformed}"),
-        Arrival::Frame(arrived) => {
-            let (number, word) = arrived.payload_word(memory, 0);
+        Arrival::Malformed => panic!("{}", incoming.malformed()),
+        Arrival::Frame => {
+            let (number, word) = incoming.arrived().payload_word(memory, 0);
             assert_eq!(word, number + 100, "torn");
             let (bank, emptied) = incoming.advance().expect("a bank of one frame");
             flags.store(flag_at(bank), emptied, Ordering::Release);

@@ -116,3 +116,46 @@ fn offsets_that_overflow_are_out_of_bounds() {
         hosts[0].segments.builder("huge").len(8).export().expect("the name is free");
     });
 }
+
+/// A reader that sees a signal sees what was written before; on every transport, and from a thread that
+/// is not attached.
+#[test]
+fn a_signal_is_behind_earlier_writes() {
+    on_each(2, 2, |hosts| {
+        let owner = &hosts[0].segments;
+        let _owner = owner.attach(0).expect("attached");
+        let segment = owner.builder("signals").len(4096).export().expect("a segment");
+        let user = &hosts[1].segments;
+        let _server = user.serve(1).expect("a server");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let remote = user.open("signals").expect("opened");
+                let misaligned = remote.signal(4, 1).unwrap_err();
+                assert!(matches!(misaligned, SegmentError::Misaligned { at: 4, .. }));
+                let outside = remote.signal_words(4088, &[1, 2]).unwrap_err();
+                assert!(matches!(outside, SegmentError::OutOfBounds { .. }), "{outside}");
+                for round in 1..=50 {
+                    remote.write(64, &[round as u8; 1000]).expect("a write");
+                    remote.signal_words(0, &[7 * round, round]).expect("two signals");
+                    while remote.at::<u64>(2).read().expect("a word") != round {
+                        thread::yield_now();
+                    }
+                }
+            });
+            for round in 1..=50 {
+                let words = segment.memory().words();
+                while words.load(1, primitive::sync::Ordering::Acquire) != round {
+                    owner.poll();
+                }
+                assert_eq!(segment.at::<u64>(0).read().expect("a word"), 7 * round);
+                let mut bytes = [0; 1000];
+                segment.read(64, &mut bytes).expect("its memory");
+                assert_eq!(bytes, [round as u8; 1000]);
+                segment.at::<u64>(2).write(&round).expect("its memory");
+            }
+        });
+        assert!(owner.check_peer(owner.local()).is_ok());
+        let unknown = gossamer_segment::HostId(2);
+        assert!(matches!(owner.check_peer(unknown), Err(SegmentError::NoSuchHost(_))));
+    });
+}

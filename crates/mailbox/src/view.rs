@@ -1,0 +1,130 @@
+//! [`Frame`]: a frame that has come, as its receiver sees it.
+
+use std::fmt;
+
+use gossamer_segment::HostId;
+use primitive::SharedBytes;
+
+use crate::frame::FrameHeader;
+use crate::incoming::Arrived;
+use crate::layout::HEADER_BYTES;
+use crate::senders::Senders;
+
+/// A frame that has come. Its header and lengths are a copy that was checked; its bytes may be in memory
+/// that the sender can write at any time, so copy them out, once, before you look at them.
+///
+/// Drop it as soon as its bytes are copied: the sender may then use its place again.
+pub struct Frame<'a> {
+    senders: &'a mut Senders,
+    /// Of the sender.
+    number: usize,
+    /// Where the frame is.
+    memory: &'a SharedBytes,
+}
+
+impl<'a> Frame<'a> {
+    /// What has come of sender `number`: in the mailbox's memory, or in the copy that was checked.
+    #[inline(always)]
+    pub(crate) fn new(
+        senders: &'a mut Senders,
+        mailbox: &'a SharedBytes,
+        copy: &'a SharedBytes,
+        number: usize,
+    ) -> Frame<'a> {
+        let is_copied = senders.active[number].incoming.arrived().is_copied;
+        Frame { senders, number, memory: if is_copied { copy } else { mailbox } }
+    }
+}
+
+impl Frame<'_> {
+    #[inline(always)]
+    fn arrived(&self) -> &Arrived {
+        self.senders.active[self.number].incoming.arrived()
+    }
+
+    /// What the sender says about it.
+    pub fn header(&self) -> &FrameHeader {
+        &self.arrived().header
+    }
+
+    /// The host of the sender, as that says.
+    pub fn sender(&self) -> HostId {
+        self.senders.active[self.number].host
+    }
+
+    /// Bytes of the arguments.
+    pub fn args_len(&self) -> usize {
+        self.arrived().lengths.args as usize
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_len(&self) -> usize {
+        self.arrived().lengths.payload as usize
+    }
+
+    /// Bytes of the attachment.
+    pub fn attachment_len(&self) -> usize {
+        self.arrived().lengths.attachment as usize
+    }
+
+    /// Copies the arguments to `out`.
+    ///
+    /// # Panics
+    /// If `out` is not as long as they are.
+    #[inline]
+    #[track_caller]
+    pub fn copy_args(&self, out: &mut [u8]) {
+        self.copy(HEADER_BYTES, self.args_len(), out);
+    }
+
+    /// Copies the payload to `out`.
+    ///
+    /// # Panics
+    /// If `out` is not as long as it is.
+    #[inline]
+    #[track_caller]
+    pub fn copy_payload(&self, out: &mut [u8]) {
+        let (payload, _, _) = self.arrived().lengths.places();
+        self.copy(payload, self.payload_len(), out);
+    }
+
+    /// Copies the attachment to `out`.
+    ///
+    /// # Panics
+    /// If `out` is not as long as it is.
+    #[inline]
+    #[track_caller]
+    pub fn copy_attachment(&self, out: &mut [u8]) {
+        let (_, attachment, _) = self.arrived().lengths.places();
+        self.copy(attachment, self.attachment_len(), out);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn copy(&self, at: usize, len: usize, out: &mut [u8]) {
+        let room = out.len();
+        assert!(room == len, "a buffer of {room} bytes for {len} bytes of a frame");
+        if !out.is_empty() {
+            self.memory.read_into(self.arrived().at + at, out);
+        }
+    }
+}
+
+impl Drop for Frame<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.senders.advance(self.number);
+    }
+}
+
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("header", self.header())
+            .field("sender", &self.sender())
+            .field("args", &self.args_len())
+            .field("payload", &self.payload_len())
+            .field("attachment", &self.attachment_len())
+            .finish_non_exhaustive()
+    }
+}
