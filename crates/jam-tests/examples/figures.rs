@@ -59,7 +59,7 @@ fn main() -> Result<(), RackError> {
             ("apply, 64 outstanding", &|| {
                 outstanding(|number, done| {
                     table.apply_with_then(
-                        |table, key| gossamer_jam_tests::table_slot(table, key),
+                        gossamer_jam_tests::table_slot,
                         number & 63,
                         move |_: u64| done.set(done.get() + 1),
                     );
@@ -70,10 +70,7 @@ fn main() -> Result<(), RackError> {
             ("injected, 64 outstanding", &|| many(&table, Mode::Injected)),
             ("apply, one", &|| {
                 one_by_one(|number| {
-                    table.apply_with(
-                        |table, key| gossamer_jam_tests::table_slot(table, key),
-                        number & 63,
-                    );
+                    table.apply_with(gossamer_jam_tests::table_slot, number & 63);
                 })
             }),
             ("cached, one", &|| {

@@ -35,23 +35,26 @@ use crate::symbols::export::Open;
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "")]
 struct Request<A: Part> {
-    digest: (u64, u64),
-    /// The number of the sending host, and in the highest bit whether the Local Function is meant.
-    sender: u32,
+    /// The halves of the digest; the number of the sending host, and [`LOCAL`] beside it.
+    head: Value<[u64; 3]>,
     args: Value<A>,
+    more: Option<Box<More>>,
+}
+
+/// What only some calls have.
+#[derive(Default, Serialize, Deserialize)]
+struct More {
     payload: Payload,
     code: Option<Payload>,
 }
 
-const LOCAL: u32 = 1 << 31;
+/// The Local Function is meant.
+const LOCAL: u64 = 1 << 32;
 
-/// How a call has ended.
+/// How a call has ended: a result, which counts only without a failure.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "")]
-enum Answer<R: Part> {
-    Done(Value<R>),
-    Failed(Box<Failure>),
-}
+struct Answer<R: Part>(Value<R>, Option<Box<Failure>>);
 
 /// Runs jams on a property. For `Trust<T>`, where `T` is a type that its crate has
 /// [opened](crate::open) to jams.
@@ -150,7 +153,7 @@ impl<T: 'static> Inject<T> for Trust<T> {
                 (Err(None), Some((trust, payload))) => {
                     let trust = trust.downcast_ref::<Trust<T>>().expect("it is of this property");
                     let mut second = request::<J>(&code, mode, true, args, &[]);
-                    second.payload = payload;
+                    second.more.get_or_insert_default().payload = payload;
                     trust.try_apply_with_then(
                         serve::<T, J::Property, J::Args, J::Element, J::Reply>,
                         second,
@@ -252,13 +255,12 @@ fn request<J: Sendable>(
 ) -> Request<J::Args> {
     let local = if mode == Mode::Local { LOCAL } else { 0 };
     let host = trust_core::local_trustee().trustee().thread().host.0;
-    Request {
-        digest: halves(code.digest()),
-        sender: host | local,
-        args: Value::new(args),
-        payload: Payload::of(payload),
-        code: with_code.then(|| Payload::of_bytes(code.bytes())),
-    }
+    let (low, high) = halves(code.digest());
+    let more = (with_code || !payload.is_empty()).then(|| {
+        let code = with_code.then(|| Payload::of_bytes(code.bytes()));
+        Box::new(More { payload: Payload::of(payload), code })
+    });
+    Request { head: Value::new([low, high, u64::from(host) | local]), args: Value::new(args), more }
 }
 
 /// The delegated closure.
@@ -266,8 +268,12 @@ fn serve<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     property: &mut T,
     request: Request<A>,
 ) -> Answer<R> {
-    run::<T, P, A, E, R>(property, &request)
-        .map_or_else(|failure| Answer::Failed(Box::new(failure)), Answer::Done)
+    run::<T, P, A, E, R>(property, &request).map_or_else(failure_of, |reply| Answer(reply, None))
+}
+
+#[cold]
+fn failure_of<R: Part>(failure: Failure) -> Answer<R> {
+    Answer(Value::zeroed(), Some(Box::new(failure)))
 }
 
 #[inline]
@@ -276,21 +282,26 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     request: &Request<A>,
 ) -> Result<Value<R>, Failure> {
     let receiver = receiver();
-    let Request { digest: (low, high), sender, args, payload, code } = request;
-    let digest = (u128::from(*low) | u128::from(*high) << 64).to_le_bytes();
+    let Request { head, args, more } = request;
+    let [low, high, sender] = head.get();
+    let digest = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
     let digest = Digest::from_bytes(digest);
     let name = P::NAME;
     if !name.is_empty() && name != T::NAME {
         return Err(wrong_property(name, T::NAME));
     }
     let mut reply = Value::<R>::zeroed();
-    let context = receiver.context(*sender & !LOCAL);
+    let context = receiver.context(sender as u32);
+    let (payload, payload_len) = match more {
+        Some(more) => (more.payload.as_ptr(), more.payload.len()),
+        None => (args.as_ptr(), 0),
+    };
     let mut call = Call {
         property: std::ptr::from_mut(property).cast(),
         args: args.as_ptr(),
         args_len: A::BYTES,
-        payload: payload.as_ptr(),
-        payload_len: payload.len(),
+        payload,
+        payload_len,
         reply: reply.as_mut_ptr(),
         reply_capacity: R::BYTES,
         reply_len: 0,
@@ -305,13 +316,15 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
             receiver.run_local(&digest, signature, &mut call)?;
             return Ok(reply);
         }
-        match (receiver.run(&digest, signature, &mut call), code) {
+        let code = || more.as_ref().and_then(|more| more.code.as_ref());
+        match receiver.run(&digest, signature, &mut call) {
             // Code that is here already is not looked at: its digest says that it is the same.
-            (Err(Failure::NeedCode), Some(code)) => {
+            Err(Failure::NeedCode) => {
+                let code = code().ok_or(Failure::NeedCode)?;
                 receiver.receive(code.bytes(), digest)?;
                 receiver.run(&digest, signature, &mut call)?;
             }
-            (ended, _) => ended?,
+            ended => ended?,
         }
     }
     Ok(reply)
@@ -328,8 +341,8 @@ fn result<R: Part>(
     answer: Result<Answer<R>, DelegateError>,
 ) -> Result<R, Option<JamError>> {
     match answer {
-        Ok(Answer::Done(value)) => Ok(value.get()),
-        Ok(Answer::Failed(failure)) => Err(failed(code, *failure)),
+        Ok(Answer(value, None)) => Ok(value.get()),
+        Ok(Answer(_, Some(failure))) => Err(failed(code, *failure)),
         Err(source) => Err(Some(JamError::Delegate { jam: code.name().to_owned(), source })),
     }
 }

@@ -9,7 +9,7 @@
 //! ```no_run
 //! // In the crate of the property:
 //! pub struct Table { slots: Vec<u64> }
-//! jam::open! { Table = "bench.Table@1"; }
+//! jam::open! { Table = "shop.Table@1"; }
 //! jam::export! {
 //!     pub fn table_slot(table: &mut Table, key: u64) -> u64 {
 //!         table.slots[key as usize % table.slots.len()]

@@ -32,7 +32,14 @@ pub enum Mode {
 
 /// The code of a jam, for the machines of this rack.
 #[derive(Clone)]
-pub struct Code(Arc<Inner>);
+pub struct Code(Held);
+
+/// Code of packages is never dropped, so that calls of it count nothing.
+#[derive(Clone)]
+enum Held {
+    Static(&'static Inner),
+    Counted(Arc<Inner>),
+}
 
 struct Inner {
     name: Box<str>,
@@ -40,28 +47,45 @@ struct Inner {
     bytes: Box<[u8]>,
 }
 
+impl Inner {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        Inner { name: name.into(), digest: Digest::of(bytes), bytes: bytes.into() }
+    }
+}
+
 impl Code {
     fn new(name: &str, bytes: &[u8]) -> Self {
-        Self(Arc::new(Inner { name: name.into(), digest: Digest::of(bytes), bytes: bytes.into() }))
+        Self(Held::Counted(Arc::new(Inner::new(name, bytes))))
+    }
+
+    fn of_package(name: &str, bytes: &[u8]) -> Self {
+        Self(Held::Static(Box::leak(Box::new(Inner::new(name, bytes)))))
+    }
+
+    fn inner(&self) -> &Inner {
+        match &self.0 {
+            Held::Static(inner) => inner,
+            Held::Counted(inner) => inner,
+        }
     }
 
     /// The name of the jam.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.inner().name
     }
 
     /// What receivers know it by.
     pub fn digest(&self) -> &Digest {
-        &self.0.digest
+        &self.inner().digest
     }
 
     /// Its blob.
     pub fn bytes(&self) -> &[u8] {
-        &self.0.bytes
+        &self.inner().bytes
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.0.bytes.len() as u64
+        self.inner().bytes.len() as u64
     }
 }
 
@@ -164,7 +188,7 @@ fn code_of(element: &'static Element) -> Result<&'static Code, JamError> {
         return Ok(code);
     }
     let code = element_code(element).ok_or_else(|| no_code(element.name))?;
-    let code: &'static Code = Box::leak(Box::new(Code::new(element.name, code)));
+    let code: &'static Code = Box::leak(Box::new(Code::of_package(element.name, code)));
     codes.insert(address, code);
     Ok(code)
 }
