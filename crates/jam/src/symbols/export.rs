@@ -196,6 +196,15 @@ pub fn guard<R>(run: impl FnOnce() -> R) -> R {
 /// assert_eq!(table_slot(&mut table, 3), 7);
 /// assert!(jam::exports().iter().any(|export| export.name() == "table_slot"));
 /// ```
+///
+/// What a parameter refers to is borrowed during the call only. A function that could keep it does
+/// not compile:
+///
+/// ```compile_fail,E0597
+/// jam::export! {
+///     fn keep(word: &'static u64) { std::thread::spawn(move || println!("{word}")); }
+/// }
+/// ```
 #[macro_export]
 macro_rules! export {
     ($(
@@ -221,9 +230,14 @@ macro_rules! export {
             unsafe extern "C-unwind" fn local(
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
+                // References live as long as this local value at most: signatures do not cover lifetimes.
+                #[allow(clippy::let_unit_value, unused_variables)]
+                let call = ();
                 // SAFETY: the caller was compiled with the same types, by its signature.
                 #[allow(unused_unsafe)]
-                let result = unsafe { $name($(<$type as $crate::Abi>::from_repr($parameter)),*) };
+                let result = unsafe {
+                    $name($(<$type as $crate::Abi>::from_call($parameter, &call)),*)
+                };
                 $crate::Abi::into_repr(result)
             }
 
