@@ -100,6 +100,14 @@ macro_rules! import {
 ///     fn store(bytes: &[u8]);
 /// }
 /// ```
+///
+/// A result borrows nothing, since signatures do not cover lifetimes:
+///
+/// ```compile_fail,E0277
+/// gossamer_jam_abi::import! {
+///     fn first(bytes: &[u8]) -> &u8;
+/// }
+/// ```
 #[cfg(not(jam_injected))]
 #[macro_export]
 macro_rules! import {

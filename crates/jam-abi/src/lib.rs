@@ -38,7 +38,8 @@
 //!
 //! # Reading order
 //!
-//! 1. `signature.rs` (hashes of types and functions), `types.rs` ([`Plain`], [`Property`], [`Abi`]).
+//! 1. `signature.rs` (hashes of types and functions), `types.rs` ([`Plain`], [`Property`], [`Abi`]),
+//!    `declare.rs` ([`plain!`], [`property!`]).
 //! 2. `import.rs` (imports, of both forms), `call.rs` ([`Call`], [`Context`]), `entry.rs` (what a
 //!    generated entry does).
 //! 3. `panicking.rs` (panics of an Injected Function), `local.rs` (what a package shows of a jam in
@@ -49,6 +50,7 @@
 #![no_std]
 
 mod call;
+mod declare;
 pub mod entry;
 mod import;
 #[cfg(not(jam_injected))]
@@ -72,6 +74,7 @@ pub use types::{Abi, AbiResult, MAX_PLAIN_ALIGN, Plain, Pointee, Property, Slice
 pub const SOURCES: &[(&str, &str)] = &[
     ("lib.rs", include_str!("lib.rs")),
     ("call.rs", include_str!("call.rs")),
+    ("declare.rs", include_str!("declare.rs")),
     ("entry.rs", include_str!("entry.rs")),
     ("import.rs", include_str!("import.rs")),
     ("panicking.rs", include_str!("panicking.rs")),

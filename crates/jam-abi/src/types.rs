@@ -47,6 +47,10 @@ pub unsafe trait Abi: Sized {
     const SIGNATURE: u64;
     /// How a value is passed.
     type Repr;
+    /// The type with `'a` as its lifetime, if it has one.
+    type Short<'a>
+    where
+        Self: 'a;
 
     /// The value, to be passed.
     fn into_repr(self) -> Self::Repr;
@@ -57,6 +61,40 @@ pub unsafe trait Abi: Sized {
     /// `repr` is from [`into_repr`](Self::into_repr) of a type with this signature, and what it
     /// refers to is borrowed for as long as `Self` says.
     unsafe fn from_repr(repr: Self::Repr) -> Self;
+
+    /// The value that was passed, for as long as the call runs, during which `call` is borrowed.
+    ///
+    /// Signatures do not cover lifetimes, so a receiver gets parameters by this function: a function
+    /// that wants to keep one longer than its call does not compile.
+    ///
+    /// ```
+    /// use gossamer_jam_abi::Abi;
+    ///
+    /// fn double(word: &u64) -> u64 { *word * 2 }
+    ///
+    /// unsafe extern "C" fn call_of_double(word: *const u64) -> u64 {
+    ///     let call = ();
+    ///     double(unsafe { <&u64 as Abi>::from_call(word, &call) })
+    /// }
+    /// # assert_eq!(unsafe { call_of_double(&4) }, 8);
+    /// ```
+    ///
+    /// ```compile_fail,E0597
+    /// # use gossamer_jam_abi::Abi;
+    /// fn keep(_: &'static u64) {}
+    ///
+    /// unsafe extern "C" fn call_of_keep(word: *const u64) {
+    ///     let call = ();
+    ///     keep(unsafe { <&'static u64 as Abi>::from_call(word, &call) })
+    /// }
+    /// ```
+    ///
+    /// # Safety
+    /// `repr` is from [`into_repr`](Self::into_repr) of a type with this signature, and what it
+    /// refers to is borrowed during the call.
+    unsafe fn from_call<'a>(repr: Self::Repr, call: &'a ()) -> Self::Short<'a>
+    where
+        Self: 'a;
 }
 
 /// An [`Abi`] type that an import may return: those that borrow nothing, since a signature does not
@@ -88,6 +126,10 @@ macro_rules! abi_by_value {
         unsafe impl $crate::Abi for $type {
             const SIGNATURE: u64 = <$type as $crate::Pointee>::SIGNATURE;
             type Repr = Self;
+            type Short<'a>
+                = Self
+            where
+                Self: 'a;
 
             #[inline(always)]
             fn into_repr(self) -> Self {
@@ -96,6 +138,14 @@ macro_rules! abi_by_value {
 
             #[inline(always)]
             unsafe fn from_repr(repr: Self) -> Self {
+                repr
+            }
+
+            #[inline(always)]
+            unsafe fn from_call<'a>(repr: Self, _: &'a ()) -> Self
+            where
+                Self: 'a,
+            {
                 repr
             }
         }
@@ -129,11 +179,18 @@ unsafe impl Pointee for () {
 abi_by_value!(());
 
 macro_rules! abi_references {
-    ($($reference:ty, $pointer:ty, $constructor:literal, $back:ident => $value:expr;)*) => {$(
+    ($(
+        $reference:ty, $life:lifetime $short:ty, $pointer:ty, $constructor:literal,
+        $back:ident => $value:expr;
+    )*) => {$(
         // SAFETY: a reference is passed as its pointer, to a type with the same signature.
         unsafe impl<T: Pointee> Abi for $reference {
             const SIGNATURE: u64 = signature::of($constructor, T::SIGNATURE);
             type Repr = $pointer;
+            type Short<$life>
+                = $short
+            where
+                Self: $life;
 
             #[inline(always)]
             fn into_repr(self) -> $pointer {
@@ -145,13 +202,22 @@ macro_rules! abi_references {
                 // SAFETY: the pointer was made of such a reference, as the caller promises.
                 unsafe { $value }
             }
+
+            #[inline(always)]
+            unsafe fn from_call<$life>($back: $pointer, _: &$life ()) -> $short
+            where
+                Self: $life,
+            {
+                // SAFETY: the pointer was made of such a reference, as the caller promises.
+                unsafe { $value }
+            }
         }
     )*};
 }
 
 abi_references! {
-    &T, *const T, "&", pointer => &*pointer;
-    &mut T, *mut T, "&mut", pointer => &mut *pointer;
+    &T, 'a &'a T, *const T, "&", pointer => &*pointer;
+    &mut T, 'a &'a mut T, *mut T, "&mut", pointer => &mut *pointer;
 }
 
 macro_rules! abi_pointers {
@@ -160,6 +226,10 @@ macro_rules! abi_pointers {
         unsafe impl<T: Pointee> Abi for $pointer {
             const SIGNATURE: u64 = signature::of($constructor, T::SIGNATURE);
             type Repr = Self;
+            type Short<'a>
+                = Self
+            where
+                Self: 'a;
 
             #[inline(always)]
             fn into_repr(self) -> Self {
@@ -168,6 +238,14 @@ macro_rules! abi_pointers {
 
             #[inline(always)]
             unsafe fn from_repr(repr: Self) -> Self {
+                repr
+            }
+
+            #[inline(always)]
+            unsafe fn from_call<'a>(repr: Self, _: &'a ()) -> Self
+            where
+                Self: 'a,
+            {
                 repr
             }
         }
@@ -203,6 +281,10 @@ impl<T> Slice<T> {
 unsafe impl<T: Plain> Abi for &[T] {
     const SIGNATURE: u64 = signature::of("&[]", T::SIGNATURE);
     type Repr = Slice<T>;
+    type Short<'a>
+        = &'a [T]
+    where
+        Self: 'a;
 
     #[inline(always)]
     fn into_repr(self) -> Slice<T> {
@@ -215,12 +297,25 @@ unsafe impl<T: Plain> Abi for &[T] {
         // SAFETY: it was made of such a slice, as the caller promises.
         unsafe { core::slice::from_raw_parts(repr.start, repr.len) }
     }
+
+    #[inline(always)]
+    unsafe fn from_call<'a>(repr: Slice<T>, _: &'a ()) -> &'a [T]
+    where
+        Self: 'a,
+    {
+        // SAFETY: as the caller promises.
+        unsafe { <&'a [T]>::from_repr(repr) }
+    }
 }
 
 // SAFETY: pointer and length return as they were.
 unsafe impl<T: Plain> Abi for &mut [T] {
     const SIGNATURE: u64 = signature::of("&mut []", T::SIGNATURE);
     type Repr = Slice<T>;
+    type Short<'a>
+        = &'a mut [T]
+    where
+        Self: 'a;
 
     #[inline(always)]
     fn into_repr(self) -> Slice<T> {
@@ -233,12 +328,25 @@ unsafe impl<T: Plain> Abi for &mut [T] {
         // SAFETY: it was made of such a slice, as the caller promises.
         unsafe { core::slice::from_raw_parts_mut(repr.start, repr.len) }
     }
+
+    #[inline(always)]
+    unsafe fn from_call<'a>(repr: Slice<T>, _: &'a ()) -> &'a mut [T]
+    where
+        Self: 'a,
+    {
+        // SAFETY: as the caller promises.
+        unsafe { <&'a mut [T]>::from_repr(repr) }
+    }
 }
 
 // SAFETY: pointer and length return as they were.
 unsafe impl Abi for &str {
     const SIGNATURE: u64 = signature::of_name("&str");
     type Repr = Slice<u8>;
+    type Short<'a>
+        = &'a str
+    where
+        Self: 'a;
 
     #[inline(always)]
     fn into_repr(self) -> Slice<u8> {
@@ -250,106 +358,29 @@ unsafe impl Abi for &str {
         // SAFETY: it was made of text, as the caller promises.
         unsafe { core::str::from_utf8_unchecked(<&[u8]>::from_repr(repr)) }
     }
-}
 
-/// Declares structs whose values travel as bytes: arguments, elements of payloads, results, and
-/// parameters of imports. They are `repr(C)` and `Copy`, their fields are [`Plain`], and padding is
-/// a compile error.
-///
-/// ```
-/// gossamer_jam_abi::plain! {
-///     /// A range of a table.
-///     #[derive(Debug, PartialEq)]
-///     pub struct Range { pub start: u64, pub len: u32, pub step: u32 }
-/// }
-/// ```
-///
-/// ```compile_fail
-/// gossamer_jam_abi::plain! {
-///     pub struct HasPadding { pub start: u64, pub len: u32 }
-/// }
-/// ```
-#[macro_export]
-macro_rules! plain {
-    ($(
-        $(#[$meta:meta])* $visibility:vis struct $name:ident {
-            $($(#[$field_meta:meta])* $field_visibility:vis $field:ident: $type:ty),+ $(,)?
-        }
-    )*) => {$(
-        $(#[$meta])*
-        #[derive(Clone, Copy)]
-        #[repr(C)]
-        $visibility struct $name {
-            $($(#[$field_meta])* $field_visibility $field: $type),+
-        }
-
-        // SAFETY: the hash covers the fields' types, in the order that `repr(C)` gives them.
-        unsafe impl $crate::Pointee for $name {
-            const SIGNATURE: u64 =
-                $crate::signature::of_struct(&[$(<$type as $crate::Pointee>::SIGNATURE),+]);
-        }
-
-        // SAFETY: its fields are plain, and fill it, which is checked here.
-        unsafe impl $crate::Plain for $name {}
-
-        const _: () = {
-            const fn is_plain<T: $crate::Plain>() -> usize {
-                ::core::mem::size_of::<T>()
-            }
-            let fields = 0 $(+ is_plain::<$type>())+;
-            assert!(
-                fields == ::core::mem::size_of::<$name>(),
-                concat!("`", stringify!($name), "` has padding: reorder its fields, or fill the gap")
-            );
-        };
-
-        $crate::abi_by_value!($name);
-    )*};
-}
-
-/// Declares the types of properties: opaque, with the name that the crate of the property gives
-/// each. A jam may only pass a reference to one on.
-///
-/// ```
-/// gossamer_jam_abi::property! {
-///     /// A shard of the key-value store.
-///     pub struct Shard = "kv.Shard@3";
-/// }
-/// ```
-#[macro_export]
-macro_rules! property {
-    ($($(#[$meta:meta])* $visibility:vis struct $name:ident = $property:literal;)*) => {$(
-        $(#[$meta])*
-        #[repr(C)]
-        $visibility struct $name {
-            opaque: [u8; 0],
-            marker: ::core::marker::PhantomData<(*mut u8, ::core::marker::PhantomPinned)>,
-        }
-
-        // SAFETY: the name says which type of a receiver it is; nothing here knows its layout.
-        unsafe impl $crate::Pointee for $name {
-            const SIGNATURE: u64 = $crate::signature::of_property($property);
-        }
-
-        // SAFETY: its fields are private and empty.
-        unsafe impl $crate::Property for $name {
-            const NAME: &'static str = $property;
-        }
-    )*};
+    #[inline(always)]
+    unsafe fn from_call<'a>(repr: Slice<u8>, _: &'a ()) -> &'a str
+    where
+        Self: 'a,
+    {
+        // SAFETY: as the caller promises.
+        unsafe { <&'a str>::from_repr(repr) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    plain! {
+    crate::plain! {
         #[derive(Debug, PartialEq)]
         struct Pair { first: u32, second: i32 }
 
         struct Nested { pair: Pair, tail: [u16; 4] }
     }
 
-    property! {
+    crate::property! {
         struct Table = "bench.Table@1";
     }
 

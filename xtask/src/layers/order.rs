@@ -188,7 +188,13 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "crates/jam-abi/src",
-        &[&["panicking", "signature"], &["types"], &["call", "import"], &["entry"], &["local"]],
+        &[
+            &["panicking", "signature"],
+            &["types"],
+            &["call", "declare", "import"],
+            &["entry"],
+            &["local"],
+        ],
     ),
     (
         "crates/jam-build/src",
