@@ -196,6 +196,14 @@ pub fn guard<R>(run: impl FnOnce() -> R) -> R {
 /// assert_eq!(table_slot(&mut table, 3), 7);
 /// assert!(jam::exports().iter().any(|export| export.name() == "table_slot"));
 /// ```
+///
+/// A function cannot keep what it gets longer than its call:
+///
+/// ```compile_fail,E0597
+/// jam::export! {
+///     fn keep(word: &'static u64) {}
+/// }
+/// ```
 #[macro_export]
 macro_rules! export {
     ($(
@@ -205,7 +213,12 @@ macro_rules! export {
         $(#[$meta])*
         $visibility fn $name($($parameter: $type),*) $(-> $result)? $body
 
-        #[allow(unsafe_code, improper_ctypes_definitions, clippy::unused_unit)]
+        #[allow(
+            unsafe_code,
+            unused_variables,
+            improper_ctypes_definitions,
+            clippy::unused_unit
+        )]
         const _: () = {
             /// # Safety
             /// The parameters are of `into_repr` of these types.
@@ -221,9 +234,13 @@ macro_rules! export {
             unsafe extern "C-unwind" fn local(
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
-                // SAFETY: the caller was compiled with the same types, by its signature.
+                let call = ();
+                // SAFETY: the caller was compiled with the same types, by its signature, and lends
+                // what they refer to for this call.
                 #[allow(unused_unsafe)]
-                let result = unsafe { $name($(<$type as $crate::Abi>::from_repr($parameter)),*) };
+                let result = unsafe {
+                    $name($(<$type as $crate::Abi>::from_call($parameter, &call)),*)
+                };
                 $crate::Abi::into_repr(result)
             }
 
