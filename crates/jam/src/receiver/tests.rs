@@ -420,19 +420,18 @@ fn figures() {
     median("parse", 500, || {
         black_box(jam_format::Parsed::parse(black_box(&blobs[0]))).unwrap();
     });
-    let mut receivers = (0..41).map(|_| open_receiver(CHUNKS)).collect::<Vec<_>>().into_iter();
-    let (mut receiver, mut next) = (receivers.next().expect("one"), 0);
-    receive(receiver, &blob(sum()).encode().unwrap()).unwrap(); // its first chunk is there
-    median("receive: parse, digest, link", 199, || {
-        receiver.receive(&blobs[next], digests[next]).unwrap();
-        next += 1;
-        if next == 199
-            && let Some(fresh) = receivers.next()
-        {
-            (receiver, next) = (fresh, 0);
-            receive(receiver, &blob(sum()).encode().unwrap()).unwrap();
-        }
+    // One for each round, with its first chunk there.
+    let first = blob(sum()).encode().unwrap();
+    let receivers: Vec<_> = (0..41).map(|_| open_receiver(CHUNKS)).collect();
+    receivers.iter().for_each(|receiver| assert!(receive(receiver, &first).is_ok()));
+    let mut arrivals = receivers.iter().flat_map(|receiver| {
+        blobs.iter().zip(&digests).map(move |(blob, digest)| (receiver, blob, digest))
     });
+    median("receive: parse, digest, link", 200, || {
+        let (receiver, blob, digest) = arrivals.next().expect("one for each time");
+        receiver.receive(blob, *digest).unwrap();
+    });
+    let receiver = receivers[0];
     let digest = receive(receiver, &blob(sum()).encode().unwrap()).unwrap();
     let mut property = 0;
     let context = receiver.context(5);

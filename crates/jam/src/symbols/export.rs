@@ -197,12 +197,11 @@ pub fn guard<R>(run: impl FnOnce() -> R) -> R {
 /// assert!(jam::exports().iter().any(|export| export.name() == "table_slot"));
 /// ```
 ///
-/// What a parameter refers to is borrowed during the call only. A function that could keep it does
-/// not compile:
+/// A function cannot keep what it gets longer than its call:
 ///
 /// ```compile_fail,E0597
 /// jam::export! {
-///     fn keep(word: &'static u64) { std::thread::spawn(move || println!("{word}")); }
+///     fn keep(word: &'static u64) {}
 /// }
 /// ```
 #[macro_export]
@@ -214,7 +213,12 @@ macro_rules! export {
         $(#[$meta])*
         $visibility fn $name($($parameter: $type),*) $(-> $result)? $body
 
-        #[allow(unsafe_code, improper_ctypes_definitions, clippy::unused_unit)]
+        #[allow(
+            unsafe_code,
+            unused_variables,
+            improper_ctypes_definitions,
+            clippy::unused_unit
+        )]
         const _: () = {
             /// # Safety
             /// The parameters are of `into_repr` of these types.
