@@ -19,7 +19,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use jam_abi::Call;
+use jam_abi::{Call, code};
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_format::Digest;
 use serde::{Deserialize, Serialize};
@@ -296,6 +296,10 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
         Some(more) => (more.payload.as_ptr(), more.payload.len()),
         None => (args.as_ptr(), 0),
     };
+    // A peer wrote the length, and entries in C do not compare it themselves.
+    if !is_whole::<E>(payload_len) {
+        return Err(Refusal::Entry { code: code::PAYLOAD_LENGTH }.into());
+    }
     let mut call = Call {
         property: std::ptr::from_mut(property).cast(),
         args: args.as_ptr(),
@@ -330,6 +334,11 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     Ok(reply)
 }
 
+/// Whether a payload of `len` bytes consists of whole elements.
+fn is_whole<E: Part>(len: usize) -> bool {
+    if E::BYTES == 0 { len == 0 } else { len.is_multiple_of(E::BYTES) }
+}
+
 #[cold]
 fn wrong_property(wanted: &str, found: &str) -> Failure {
     Refusal::WrongProperty { wanted: wanted.to_owned(), found: found.to_owned() }.into()
@@ -361,4 +370,38 @@ fn failed(code: &Code, failure: Failure) -> Option<JamError> {
 #[cold]
 fn refused(code: &Code, source: Refusal) -> JamError {
     JamError::Refused { jam: code.name().to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Place;
+
+    crate::open! { Place = "inject-test.Place@1"; }
+
+    /// How a call of a jam that is not here ends, whose payload has elements of type `E`.
+    fn failure<E: Part>(payload: &[u8], local: u64) -> Failure {
+        let more = More { payload: Payload::of_bytes(payload), code: None };
+        let head = Value::new([1, 2, local]);
+        let request = Request { head, args: Value::new(7_u64), more: Some(Box::new(more)) };
+        match run::<Place, (), u64, E, u64>(&mut Place, &request) {
+            Ok(_) => panic!("there is no such jam"),
+            Err(failure) => failure,
+        }
+    }
+
+    #[test]
+    fn a_payload_of_parts_of_elements_is_refused_before_any_code() {
+        let refused = Failure::Refused(Refusal::Entry { code: code::PAYLOAD_LENGTH });
+        for local in [0, LOCAL] {
+            let not_here = failure::<u32>(&[1; 8], local);
+            assert_ne!(not_here, refused, "two elements");
+            assert_eq!(failure::<u32>(&[], local), not_here);
+            assert_eq!(failure::<u32>(&[1; 7], local), refused);
+            assert_eq!(failure::<()>(&[], local), not_here);
+            assert_eq!(failure::<()>(&[1], local), refused);
+        }
+    }
 }
