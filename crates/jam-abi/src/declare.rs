@@ -3,7 +3,7 @@
 
 /// Declares structs whose values travel as bytes: arguments, elements of payloads, results, and
 /// parameters of imports. They are `repr(C)` and `Copy`, their fields are [`Plain`](crate::Plain), and padding is
-/// a compile error.
+/// a compile error, as is an attribute that changes their alignment: signatures do not cover it.
 ///
 /// ```
 /// gossamer_jam_abi::plain! {
@@ -16,6 +16,20 @@
 /// ```compile_fail
 /// gossamer_jam_abi::plain! {
 ///     pub struct HasPadding { pub start: u64, pub len: u32 }
+/// }
+/// ```
+///
+/// ```compile_fail
+/// gossamer_jam_abi::plain! {
+///     #[repr(align(32))]
+///     pub struct IsOverAligned { pub words: [u64; 4] }
+/// }
+/// ```
+///
+/// ```compile_fail
+/// gossamer_jam_abi::plain! {
+///     #[repr(packed)]
+///     pub struct IsPacked { pub start: u64, pub len: u32 }
 /// }
 /// ```
 #[macro_export]
@@ -49,6 +63,19 @@ macro_rules! plain {
             assert!(
                 fields == ::core::mem::size_of::<$name>(),
                 concat!("`", stringify!($name), "` has padding: reorder its fields, or fill the gap")
+            );
+            let of_fields = [$(::core::mem::align_of::<$type>()),+];
+            let (mut greatest, mut at) = (1, 0);
+            while at < of_fields.len() {
+                if of_fields[at] > greatest {
+                    greatest = of_fields[at];
+                }
+                at += 1;
+            }
+            let align = ::core::mem::align_of::<$name>();
+            assert!(
+                align == greatest && align <= $crate::MAX_PLAIN_ALIGN,
+                concat!("`", stringify!($name), "` has another alignment than its fields: remove the `repr`")
             );
         };
 
