@@ -92,14 +92,32 @@ macro_rules! plain {
 ///     pub struct Shard = "kv.Shard@3";
 /// }
 /// ```
+///
+/// No safe code makes a value of one, not even in its own module:
+///
+/// ```compile_fail
+/// gossamer_jam_abi::property! {
+///     #[derive(Default)]
+///     pub struct Shard = "kv.Shard@3";
+/// }
+/// ```
+///
+/// ```compile_fail,E0451
+/// use core::marker::PhantomData;
+/// use gossamer_jam_abi::Opaque;
+///
+/// gossamer_jam_abi::property! {
+///     pub struct Shard = "kv.Shard@3";
+/// }
+/// let own = Shard { opaque: Opaque { bytes: [], marker: PhantomData } };
+/// ```
 #[macro_export]
 macro_rules! property {
     ($($(#[$meta:meta])* $visibility:vis struct $name:ident = $property:literal;)*) => {$(
         $(#[$meta])*
         #[repr(C)]
         $visibility struct $name {
-            opaque: [u8; 0],
-            marker: ::core::marker::PhantomData<(*mut u8, ::core::marker::PhantomPinned)>,
+            opaque: $crate::Opaque,
         }
 
         // SAFETY: the name says which type of a receiver it is; nothing here knows its layout.
@@ -107,7 +125,7 @@ macro_rules! property {
             const SIGNATURE: u64 = $crate::signature::of_property($property);
         }
 
-        // SAFETY: its fields are private and empty.
+        // SAFETY: its field is empty, and has no safe constructor.
         unsafe impl $crate::Property for $name {
             const NAME: &'static str = $property;
         }

@@ -1,7 +1,7 @@
 //! The types that may cross the border of a jam: as bytes ([`Plain`]), behind a reference
 //! ([`Property`]), and as parameters and results of imports ([`Abi`]).
 
-use core::marker::PhantomData;
+use core::marker::{PhantomData, PhantomPinned};
 
 use crate::signature::{self, UNIT};
 
@@ -34,6 +34,16 @@ pub unsafe trait Plain: Pointee + Copy + 'static {}
 pub unsafe trait Property: Pointee + 'static {
     /// The name that the crate of the property gives its type, such as `kv.Shard@3`.
     const NAME: &'static str;
+}
+
+/// What a type that [`property!`](crate::property) declares consists of: nothing, of which safe code
+/// makes no value.
+#[doc(hidden)]
+#[derive(Debug)]
+#[repr(C)]
+pub struct Opaque {
+    bytes: [u8; 0],
+    marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
 /// A type that an import may take: integers, floats, `bool`, `&T` and `&mut T` of plain and property
