@@ -15,6 +15,7 @@ use crate::arena::{Arena, CHUNK};
 use crate::error::Refusal;
 use crate::frame::Verified;
 use crate::link::{Linked, Resolved};
+use crate::policy::Gatekeeper;
 use crate::reuse::{Inside, Reuse};
 use crate::symbols::Symbols;
 
@@ -102,8 +103,17 @@ impl Cache {
     }
 
     /// Links a jam, unless it is there.
-    pub(crate) fn add(&self, verified: &Verified<'_>, symbols: &Symbols) -> Result<(), Refusal> {
+    ///
+    /// The policy is asked once more, with the lock that [`clear`](Self::clear) takes, too: whoever
+    /// sets another policy and then clears leaves nothing behind that only the old one admits.
+    pub(crate) fn add(
+        &self,
+        verified: &Verified<'_>,
+        symbols: &Symbols,
+        gatekeeper: &Gatekeeper,
+    ) -> Result<(), Refusal> {
         let mut arena = self.arena.lock();
+        gatekeeper.check(&verified.digest())?;
         if self.owned(&verified.digest()).is_some() {
             return Ok(());
         }

@@ -109,7 +109,7 @@ impl Receiver {
     /// Why it does not run here.
     pub fn receive(&self, blob: &[u8], claimed: Digest) -> Result<(), Refusal> {
         let verified = Frame::new(blob, claimed).parse()?.verify(&self.gatekeeper)?;
-        self.cache.add(&verified, &self.symbols)
+        self.cache.add(&verified, &self.symbols, &self.gatekeeper)
     }
 
     /// Runs the jam with this digest, if it is linked.
@@ -158,6 +158,7 @@ impl Receiver {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Failure> {
+        self.gatekeeper.check_local()?;
         let local = self.locals.find(digest, &self.symbols)?;
         if local.signature != signature {
             return Err(wrong_entry(signature, local.signature));

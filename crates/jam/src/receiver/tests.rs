@@ -297,6 +297,31 @@ fn the_policy_decides_whose_code_is_linked() {
 }
 
 #[test]
+fn a_policy_that_changes_while_a_jam_is_received_counts() {
+    let receiver = open_receiver(CHUNKS);
+    let bytes = blob(sum()).encode().unwrap();
+    let frame = Frame::new(&bytes, Digest::of(&bytes)).parse().unwrap();
+    let verified = frame.verify(&receiver.gatekeeper).unwrap();
+    receiver.set_policy(Policy::Nothing);
+    let added = receiver.cache.add(&verified, &receiver.symbols, &receiver.gatekeeper);
+    assert!(matches!(added, Err(Refusal::Policy { .. })), "{added:?}");
+    assert_eq!(receiver.size(), (0, 0));
+}
+
+#[test]
+fn the_policy_decides_whether_local_functions_run() {
+    let receiver = open_receiver(CHUNKS);
+    // SAFETY: pointers and numbers, for all of which zero is a value.
+    let mut call = unsafe { std::mem::zeroed::<Call>() };
+    // SAFETY: nothing runs: there is no such jam, so the call is not looked at.
+    let mut local = || unsafe { receiver.run_local(&Digest::of(b"none"), SIGNATURE, &mut call) };
+    assert_eq!(refusal(local()), Refusal::NotLocal);
+    receiver.set_policy(Policy::Nothing);
+    let refused = refusal(local());
+    assert!(matches!(refused, Refusal::Policy { .. }), "{refused}");
+}
+
+#[test]
 fn symbols_that_change_change_what_linked_jams_call() {
     extern "C" fn doubles(_: *mut u64, by: u64) -> u64 {
         by * 2
