@@ -19,8 +19,8 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use jam_abi::{Call, code};
 use jam_abi::entry::{Part, PropertyPart, Types};
+use jam_abi::{Call, code};
 use jam_format::Digest;
 use serde::{Deserialize, Serialize};
 use trust_core::{DelegateError, Trust};
