@@ -14,6 +14,7 @@ use trust_core::PanicReport;
 
 use crate::arena::icache::Seen;
 use crate::cache::Cache;
+use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
 use crate::local::Locals;
@@ -164,7 +165,7 @@ impl Receiver {
             return Err(wrong_entry(signature, local.signature));
         }
         // SAFETY: its imports are resolved; the rest as the caller promises.
-        let run = AssertUnwindSafe(|| unsafe { (local.entry)(call) });
+        let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
         match catch_unwind(run) {
             Ok(code::DONE) => Ok(()),
             Ok(code) => Err(Refusal::Entry { code }.into()),

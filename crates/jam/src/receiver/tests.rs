@@ -332,7 +332,8 @@ fn symbols_that_change_change_what_linked_jams_call() {
     let function = LoadedFunction {
         name: "receiver_test_add".to_owned(),
         signature: add_signature(),
-        address: doubles as *const () as usize,
+        injected: doubles as *const () as usize,
+        local: doubles as *const () as usize,
     };
     // SAFETY: a function with these types, which does not unwind and is never unloaded.
     let layer = unsafe { receiver.symbols().add_layer(std::slice::from_ref(&function)) };
