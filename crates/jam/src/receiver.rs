@@ -128,7 +128,7 @@ impl Receiver {
         call: &mut Call,
     ) -> Result<(), Failure> {
         let thread = Thread::current(self);
-        let inside = thread.runner.enter();
+        let mut inside = thread.runner.enter();
         let Some(mut linked) = self.cache.find(digest, &inside) else {
             return Err(Failure::NeedCode);
         };
@@ -136,8 +136,10 @@ impl Receiver {
             return Err(wrong_entry(signature, linked.signature));
         }
         if linked.generation.load(Ordering::Relaxed) != self.symbols.generation() {
+            // Outside, since what is taken out waits for all that are inside.
+            drop(inside);
             self.cache.renew(digest, &self.symbols)?;
-            // The old one is alive, since this thread is inside; the new one is what counts.
+            inside = thread.runner.enter();
             linked = self.cache.find(digest, &inside).ok_or(Failure::NeedCode)?;
         }
         thread.seen.catch_up();
