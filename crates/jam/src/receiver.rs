@@ -26,7 +26,8 @@ use crate::symbols::export::check_property_types;
 /// Bytes of executable memory that jams take if the program says nothing else.
 const DEFAULT_MAX_BYTES: usize = 16 << 20;
 
-/// Where lines go that jams write to the receiver's log: with the number of the sending host.
+/// Where lines go that jams write to the receiver's log: with the number of the sending host, as it
+/// says.
 pub type Log = dyn Fn(u32, &str) + Send + Sync;
 
 /// What a process receives jams with.
