@@ -60,7 +60,7 @@ pub type LogFn = unsafe extern "C" fn(context: *const ContextData, text: *const 
 #[derive(Debug)]
 #[repr(C)]
 pub struct ContextData {
-    /// The host that sent the jam.
+    /// The host that sent the jam, as it says.
     pub sender: u32,
     /// 0.
     pub reserved: u32,
@@ -87,7 +87,8 @@ impl<'a> Context<'a> {
         Self { data, call: PhantomData }
     }
 
-    /// The number of the host that sent the jam.
+    /// The number of the host that sent the jam, as that host says: nothing here checks it, so it is
+    /// for logs, not a reason to allow anything.
     pub fn sender(&self) -> u32 {
         // SAFETY: the data lives for 'a, as `new` requires.
         unsafe { (*self.data).sender }

@@ -3,7 +3,7 @@
 
 /// Declares structs whose values travel as bytes: arguments, elements of payloads, results, and
 /// parameters of imports. They are `repr(C)` and `Copy`, their fields are [`Plain`](crate::Plain), and padding is
-/// a compile error.
+/// a compile error, as is an attribute that changes their alignment: signatures do not cover it.
 ///
 /// ```
 /// gossamer_jam_abi::plain! {
@@ -16,6 +16,20 @@
 /// ```compile_fail
 /// gossamer_jam_abi::plain! {
 ///     pub struct HasPadding { pub start: u64, pub len: u32 }
+/// }
+/// ```
+///
+/// ```compile_fail
+/// gossamer_jam_abi::plain! {
+///     #[repr(align(32))]
+///     pub struct IsOverAligned { pub words: [u64; 4] }
+/// }
+/// ```
+///
+/// ```compile_fail
+/// gossamer_jam_abi::plain! {
+///     #[repr(packed)]
+///     pub struct IsPacked { pub start: u64, pub len: u32 }
 /// }
 /// ```
 #[macro_export]
@@ -50,6 +64,19 @@ macro_rules! plain {
                 fields == ::core::mem::size_of::<$name>(),
                 concat!("`", stringify!($name), "` has padding: reorder its fields, or fill the gap")
             );
+            let of_fields = [$(::core::mem::align_of::<$type>()),+];
+            let (mut greatest, mut at) = (1, 0);
+            while at < of_fields.len() {
+                if of_fields[at] > greatest {
+                    greatest = of_fields[at];
+                }
+                at += 1;
+            }
+            let align = ::core::mem::align_of::<$name>();
+            assert!(
+                align == greatest && align <= $crate::MAX_PLAIN_ALIGN,
+                concat!("`", stringify!($name), "` has another alignment than its fields: remove the `repr`")
+            );
         };
 
         $crate::abi_by_value!($name);
@@ -65,14 +92,32 @@ macro_rules! plain {
 ///     pub struct Shard = "kv.Shard@3";
 /// }
 /// ```
+///
+/// No safe code makes a value of one, not even in its own module:
+///
+/// ```compile_fail
+/// gossamer_jam_abi::property! {
+///     #[derive(Default)]
+///     pub struct Shard = "kv.Shard@3";
+/// }
+/// ```
+///
+/// ```compile_fail,E0451
+/// use core::marker::PhantomData;
+/// use gossamer_jam_abi::Opaque;
+///
+/// gossamer_jam_abi::property! {
+///     pub struct Shard = "kv.Shard@3";
+/// }
+/// let own = Shard { opaque: Opaque { bytes: [], marker: PhantomData } };
+/// ```
 #[macro_export]
 macro_rules! property {
     ($($(#[$meta:meta])* $visibility:vis struct $name:ident = $property:literal;)*) => {$(
         $(#[$meta])*
         #[repr(C)]
         $visibility struct $name {
-            opaque: [u8; 0],
-            marker: ::core::marker::PhantomData<(*mut u8, ::core::marker::PhantomPinned)>,
+            opaque: $crate::Opaque,
         }
 
         // SAFETY: the name says which type of a receiver it is; nothing here knows its layout.
@@ -80,7 +125,7 @@ macro_rules! property {
             const SIGNATURE: u64 = $crate::signature::of_property($property);
         }
 
-        // SAFETY: its fields are private and empty.
+        // SAFETY: its field is empty, and has no safe constructor.
         unsafe impl $crate::Property for $name {
             const NAME: &'static str = $property;
         }

@@ -66,6 +66,8 @@ pub use import::LocalImport;
 pub use import::{ENTRY_SECTION, IMPORT_SECTION, record, record_bytes};
 #[cfg(not(jam_injected))]
 pub use local::{Element, Jam, LocalEntry, LocalFunction, PackageData};
+#[doc(hidden)]
+pub use types::Opaque;
 pub use types::{Abi, AbiResult, MAX_PLAIN_ALIGN, Plain, Pointee, Property, Slice};
 
 /// The sources of this crate, each with its path from the folder of `lib.rs`: for builds of jams

@@ -1,7 +1,8 @@
 //! The types that may cross the border of a jam: as bytes ([`Plain`]), behind a reference
 //! ([`Property`]), and as parameters and results of imports ([`Abi`]).
 
-use core::marker::PhantomData;
+use core::marker::{PhantomData, PhantomPinned};
+use core::ptr::NonNull;
 
 use crate::signature::{self, UNIT};
 
@@ -36,6 +37,16 @@ pub unsafe trait Property: Pointee + 'static {
     const NAME: &'static str;
 }
 
+/// What a type that [`property!`](crate::property) declares consists of: nothing, of which safe code
+/// makes no value.
+#[doc(hidden)]
+#[derive(Debug)]
+#[repr(C)]
+pub struct Opaque {
+    bytes: [u8; 0],
+    marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
 /// A type that an import may take: integers, floats, `bool`, `&T` and `&mut T` of plain and property
 /// types, slices of plain types, `&str`, raw pointers, and plain structs by value.
 ///
@@ -54,6 +65,15 @@ pub unsafe trait Abi: Sized {
 
     /// The value, to be passed.
     fn into_repr(self) -> Self::Repr;
+
+    /// Whether what was passed is a value: C can pass text that is not UTF-8.
+    ///
+    /// # Safety
+    /// As for [`from_call`](Self::from_call), but the bytes of text may be any.
+    #[inline(always)]
+    unsafe fn is_value(_repr: &Self::Repr) -> bool {
+        true
+    }
 
     /// The value that was passed.
     ///
@@ -263,7 +283,7 @@ abi_pointers! {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Slice<T> {
-    /// The first element; not null, and aligned.
+    /// The first element: not null, and aligned, unless there is none.
     pub start: *mut T,
     /// How many elements there are.
     pub len: usize,
@@ -274,6 +294,12 @@ impl<T> Slice<T> {
     /// A slice of `len` elements from `start` on.
     pub const fn new(start: *mut T, len: usize) -> Self {
         Self { start, len, elements: PhantomData }
+    }
+
+    /// The first element, for a slice of Rust, whose pointer is never null.
+    #[inline(always)]
+    const fn first(&self) -> *mut T {
+        if self.len == 0 { NonNull::dangling().as_ptr() } else { self.start }
     }
 }
 
@@ -295,7 +321,7 @@ unsafe impl<T: Plain> Abi for &[T] {
     #[allow(clippy::disallowed_methods, reason = "it was a slice, so nobody else writes to it")]
     unsafe fn from_repr(repr: Slice<T>) -> Self {
         // SAFETY: it was made of such a slice, as the caller promises.
-        unsafe { core::slice::from_raw_parts(repr.start, repr.len) }
+        unsafe { core::slice::from_raw_parts(repr.first(), repr.len) }
     }
 
     #[inline(always)]
@@ -326,7 +352,7 @@ unsafe impl<T: Plain> Abi for &mut [T] {
     #[allow(clippy::disallowed_methods, reason = "it was a slice, so nobody else writes to it")]
     unsafe fn from_repr(repr: Slice<T>) -> Self {
         // SAFETY: it was made of such a slice, as the caller promises.
-        unsafe { core::slice::from_raw_parts_mut(repr.start, repr.len) }
+        unsafe { core::slice::from_raw_parts_mut(repr.first(), repr.len) }
     }
 
     #[inline(always)]
@@ -351,6 +377,12 @@ unsafe impl Abi for &str {
     #[inline(always)]
     fn into_repr(self) -> Slice<u8> {
         self.as_bytes().into_repr()
+    }
+
+    #[inline]
+    unsafe fn is_value(repr: &Slice<u8>) -> bool {
+        // SAFETY: they are bytes, as the caller promises.
+        core::str::from_utf8(unsafe { <&[u8]>::from_repr(*repr) }).is_ok()
     }
 
     #[inline(always)]
@@ -399,6 +431,27 @@ mod tests {
         assert_eq!(round_trip(&mut [1_u16, 2][..]), [1, 2]);
         assert_eq!(round_trip(&Pair { first: 1, second: 2 }).second, 2);
         assert_eq!(round_trip(Pair { first: 1, second: 2 }), Pair { first: 1, second: 2 });
+    }
+
+    #[test]
+    fn what_c_passes_for_nothing_is_an_empty_slice() {
+        // SAFETY: they are of no elements.
+        unsafe {
+            let shared = <&[u64]>::from_repr(Slice::new(core::ptr::null_mut(), 0));
+            assert!(shared.is_empty() && shared.as_ptr().addr() == align_of::<u64>());
+            let own = <&mut [u64]>::from_repr(Slice::new(core::ptr::null_mut(), 0));
+            assert!(own.is_empty() && own.as_ptr().addr() == align_of::<u64>());
+            let text = <&str>::from_repr(Slice::new(core::ptr::null_mut(), 0));
+            assert!(text.is_empty() && text.as_ptr().addr() == 1);
+        }
+    }
+
+    #[test]
+    fn only_utf_8_is_text() {
+        for (bytes, is_text) in [(&b"text"[..], true), (b"", true), (b"te\xff", false)] {
+            // SAFETY: a slice.
+            assert_eq!(unsafe { <&str>::is_value(&bytes.into_repr()) }, is_text);
+        }
     }
 
     #[test]

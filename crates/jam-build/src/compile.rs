@@ -125,6 +125,9 @@ impl Compilers {
             "-fvisibility=hidden",
         ]);
         cc.args(["-ffunction-sections", "-fdata-sections", "-fno-stack-protector", "-w"]);
+        // A frame larger than a page touches each of its pages, so that none steps over the guard
+        // below a fiber's stack. Rust's do so by themselves.
+        cc.arg("-fstack-clash-protection");
         cc.args(["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
         cc.arg(match &self.opt_level[..] {
             "s" | "z" => "-Os".to_owned(),

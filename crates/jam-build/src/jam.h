@@ -18,7 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes, bytes that the callee may change, text in UTF-8: as &[u8], &mut [u8] and &str. */
+/* Bytes, bytes that the callee may change, text in UTF-8: as &[u8], &mut [u8] and &str. Where len is 0,
+ * start may be null. Text that is not UTF-8 ends the jam, as a panic does. */
 typedef struct { const uint8_t *start; size_t len; } jam_bytes;
 typedef struct { uint8_t *start; size_t len; } jam_bytes_mut;
 typedef struct { const uint8_t *start; size_t len; } jam_text;

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs;
 use std::path::Path;
 
 use common::{JAMS, TARGET, build, builder, built};
@@ -92,6 +93,27 @@ fn a_jam_in_c_has_the_signatures_of_rust() {
     assert_eq!(imports(&blob), expected.map(|(name, signature)| (name.to_owned(), signature)));
     // One function of the jam and, by its thunk, one of the receiver.
     assert_eq!(blob.relocations().filter(|r| r.value < DATA_DISTANCE).count(), 2);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn large_frames_in_c_touch_each_of_their_pages() {
+    let (folder, builder) = builder(TARGET);
+    let source = folder.path().join("deep.c");
+    let text = "#include \"jam.h\"\n\
+                JAM_SIGNATURE(void, void, uint8_t);\n\
+                int64_t JAM_ENTRY(jam_call *call) {\n\
+                volatile char room[65536];\n\
+                room[call->payload_len & 1] = 1;\n\
+                return room[0];\n\
+                }";
+    fs::write(&source, text).unwrap();
+    let jam = built(builder.build_jam(&source));
+    let blob = Parsed::parse(&jam.blob).unwrap();
+    // As gcc and clang write to the lowest word: or qword ptr [rsp], 0; mov qword ptr [rsp], 0.
+    let touches: [&[u8]; 2] = [&[0x48, 0x83, 0x0c, 0x24, 0], &[0x48, 0xc7, 0x04, 0x24, 0, 0, 0, 0]];
+    let has = |bytes: &[u8]| blob.text().windows(bytes.len()).any(|window| window == bytes);
+    assert!(touches.into_iter().any(has), "{:02x?}", blob.text());
 }
 
 #[test]

@@ -163,6 +163,12 @@ fn unseen_code_runs() {
         Err(JamError::Refused { source: Refusal::Policy { .. }, .. }) => {}
         other => panic!("{other:?}"),
     }
+    for mode in MODES {
+        match table.inject(&NOTHING.in_mode(mode), (), &[]) {
+            Err(JamError::Refused { source: Refusal::Policy { .. }, .. }) => {}
+            other => panic!("{mode:?}: {other:?}"),
+        }
+    }
 }
 
 fn hostile_jams_are_refused() {

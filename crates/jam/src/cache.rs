@@ -15,12 +15,16 @@ use crate::arena::{Arena, CHUNK};
 use crate::error::Refusal;
 use crate::frame::Verified;
 use crate::link::{Linked, Resolved};
+use crate::policy::Gatekeeper;
 use crate::reuse::{Inside, Reuse};
 use crate::symbols::Symbols;
 
 const BUCKETS: usize = 1024;
 /// How often an evicting thread looks whether the runners have left, about 25 ns apart.
 const MAX_SPINS: u32 = 1000;
+/// How many evicted jams may wait for runners before no more are evicted: a thread that stays inside
+/// keeps the places of all, so that to evict more of them makes no room.
+const MAX_WAITING: usize = 8;
 
 /// The linked jams of a process.
 pub(crate) struct Cache {
@@ -102,8 +106,17 @@ impl Cache {
     }
 
     /// Links a jam, unless it is there.
-    pub(crate) fn add(&self, verified: &Verified<'_>, symbols: &Symbols) -> Result<(), Refusal> {
+    ///
+    /// The policy is asked once more, with the lock that [`clear`](Self::clear) takes, too: whoever
+    /// sets another policy and then clears leaves nothing behind that only the old one admits.
+    pub(crate) fn add(
+        &self,
+        verified: &Verified<'_>,
+        symbols: &Symbols,
+        gatekeeper: &Gatekeeper,
+    ) -> Result<(), Refusal> {
         let mut arena = self.arena.lock();
+        gatekeeper.check(&verified.digest())?;
         if self.owned(&verified.digest()).is_some() {
             return Ok(());
         }
@@ -159,18 +172,26 @@ impl Cache {
             if let Some(draft) = draft.map_err(|e| Refusal::NoMemory { reason: e.to_string() })? {
                 break draft;
             }
-            if !self.reclaim(arena) {
+            if self.reclaim(arena) {
+                continue;
+            }
+            let no_room = Refusal::NoRoom { bytes: (text + data) as u64 };
+            let may_evict = self.reuse.waiting() < MAX_WAITING;
+            if may_evict {
                 let oldest = self.all().min_by_key(|linked| linked.used.load(Ordering::Relaxed));
-                let no_room = Refusal::NoRoom { bytes: (text + data) as u64 };
-                self.remove(oldest.ok_or(no_room)?);
-                // Threads that run jams at this moment leave soon, mostly: without this the memory
-                // of many would be given up to get one's.
-                for _ in 0..MAX_SPINS {
-                    if self.reclaim(arena) {
-                        break;
-                    }
+                self.remove(oldest.ok_or_else(|| no_room.clone())?);
+            }
+            // Threads that run jams at this moment leave soon, mostly: without this the memory of
+            // many would be given up to get one's.
+            let is_freed = (0..MAX_SPINS).any(|_| {
+                let is_freed = self.reclaim(arena);
+                if !is_freed {
                     spin_hint();
                 }
+                is_freed
+            });
+            if !is_freed && !may_evict {
+                return Err(no_room);
             }
         };
         let linked = Linked::new(verified, resolved, draft);

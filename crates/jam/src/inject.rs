@@ -19,8 +19,8 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart, Types};
+use jam_abi::{Call, code};
 use jam_format::Digest;
 use serde::{Deserialize, Serialize};
 use trust_core::{DelegateError, Trust};
@@ -113,7 +113,7 @@ impl<T: 'static> Inject<T> for Trust<T> {
             let answer = self
                 .try_apply_with(serve::<T, J::Property, J::Args, J::Element, J::Reply>, request);
             match result(code, answer) {
-                // It was evicted since. With its code it cannot be missing.
+                // It was evicted since. With its code it is linked, unless others take its place.
                 Err(None) if !with_code => with_code = true,
                 Err(None) => return Err(refused(code, Refusal::NoRoom { bytes: code.len() })),
                 Err(Some(error)) => return Err(error),
@@ -296,6 +296,10 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
         Some(more) => (more.payload.as_ptr(), more.payload.len()),
         None => (args.as_ptr(), 0),
     };
+    // A peer wrote the length, and entries in C do not compare it themselves.
+    if !is_whole::<E>(payload_len) {
+        return Err(Refusal::Entry { code: code::PAYLOAD_LENGTH }.into());
+    }
     let mut call = Call {
         property: std::ptr::from_mut(property).cast(),
         args: args.as_ptr(),
@@ -321,13 +325,29 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
             // Code that is here already is not looked at: its digest says that it is the same.
             Err(Failure::NeedCode) => {
                 let code = code().ok_or(Failure::NeedCode)?;
-                receiver.receive(code.bytes(), digest)?;
-                receiver.run(&digest, signature, &mut call)?;
+                // Another thread may evict it again before this one runs it.
+                let mut ended = Err(Failure::NeedCode);
+                for _ in 0..MAX_LINKS {
+                    receiver.receive(code.bytes(), digest)?;
+                    ended = receiver.run(&digest, signature, &mut call);
+                    if ended != Err(Failure::NeedCode) {
+                        break;
+                    }
+                }
+                ended?;
             }
             ended => ended?,
         }
     }
     Ok(reply)
+}
+
+/// How often a call that has its code links it at most.
+const MAX_LINKS: u32 = 4;
+
+/// Whether a payload of `len` bytes consists of whole elements.
+fn is_whole<E: Part>(len: usize) -> bool {
+    if E::BYTES == 0 { len == 0 } else { len.is_multiple_of(E::BYTES) }
 }
 
 #[cold]
@@ -362,3 +382,6 @@ fn failed(code: &Code, failure: Failure) -> Option<JamError> {
 fn refused(code: &Code, source: Refusal) -> JamError {
     JamError::Refused { jam: code.name().to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use jam_format::Digest;
 use parking_lot::RwLock;
+use primitive::sync::{AtomicBool, Ordering};
 
 use crate::error::Refusal;
 
@@ -20,7 +21,7 @@ pub enum Policy {
     /// Those of every host of the rack. Each of them can then do in every process what it can do in
     /// its own.
     AnyPeer,
-    /// None.
+    /// None, and no Local Functions either.
     Nothing,
 }
 
@@ -28,12 +29,16 @@ pub enum Policy {
 #[derive(Default)]
 pub(crate) struct Gatekeeper {
     policy: RwLock<Policy>,
+    /// Whether the policy is [`Policy::Nothing`]: what calls of Local Functions look at.
+    is_nothing: AtomicBool,
     admitted: RwLock<HashSet<Digest>>,
 }
 
 impl Gatekeeper {
     pub(crate) fn set(&self, policy: Policy) {
-        *self.policy.write() = policy;
+        let mut now = self.policy.write();
+        *now = policy;
+        self.is_nothing.store(policy == Policy::Nothing, Ordering::Relaxed);
     }
 
     pub(crate) fn admit(&self, digests: impl IntoIterator<Item = Digest>) {
@@ -48,11 +53,22 @@ impl Gatekeeper {
                 "only code of the program's packages and of signers runs on this host: sign the \
                  package, or set the policy `AnyPeer`"
             }
-            Policy::Nothing => "this host runs no jams: its policy is `Nothing`",
+            Policy::Nothing => NOTHING,
         };
         Err(Refusal::Policy { reason: reason.to_owned() })
     }
+
+    /// For a Local Function, which is of the program's packages, so that `Signed` admits it.
+    #[inline]
+    pub(crate) fn check_local(&self) -> Result<(), Refusal> {
+        if self.is_nothing.load(Ordering::Relaxed) {
+            return Err(Refusal::Policy { reason: NOTHING.to_owned() });
+        }
+        Ok(())
+    }
 }
+
+const NOTHING: &str = "this host runs no jams: its policy is `Nothing`";
 
 #[cfg(test)]
 mod tests {
@@ -65,9 +81,13 @@ mod tests {
         gatekeeper.admit([known]);
         let admits = |digest| gatekeeper.check(&digest).is_ok();
         assert!(admits(known) && !admits(unknown), "the default is `Signed`");
+        assert!(gatekeeper.check_local().is_ok());
         gatekeeper.set(Policy::AnyPeer);
         assert!(admits(known) && admits(unknown));
         gatekeeper.set(Policy::Nothing);
         assert!(!admits(known) && !admits(unknown));
+        assert!(gatekeeper.check_local().is_err());
+        gatekeeper.set(Policy::Signed);
+        assert!(gatekeeper.check_local().is_ok());
     }
 }

@@ -14,6 +14,7 @@ use trust_core::PanicReport;
 
 use crate::arena::icache::Seen;
 use crate::cache::Cache;
+use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
 use crate::local::Locals;
@@ -25,7 +26,8 @@ use crate::symbols::export::check_property_types;
 /// Bytes of executable memory that jams take if the program says nothing else.
 const DEFAULT_MAX_BYTES: usize = 16 << 20;
 
-/// Where lines go that jams write to the receiver's log: with the number of the sending host.
+/// Where lines go that jams write to the receiver's log: with the number of the sending host, as it
+/// says.
 pub type Log = dyn Fn(u32, &str) + Send + Sync;
 
 /// What a process receives jams with.
@@ -109,7 +111,7 @@ impl Receiver {
     /// Why it does not run here.
     pub fn receive(&self, blob: &[u8], claimed: Digest) -> Result<(), Refusal> {
         let verified = Frame::new(blob, claimed).parse()?.verify(&self.gatekeeper)?;
-        self.cache.add(&verified, &self.symbols)
+        self.cache.add(&verified, &self.symbols, &self.gatekeeper)
     }
 
     /// Runs the jam with this digest, if it is linked.
@@ -127,7 +129,7 @@ impl Receiver {
         call: &mut Call,
     ) -> Result<(), Failure> {
         let thread = Thread::current(self);
-        let inside = thread.runner.enter();
+        let mut inside = thread.runner.enter();
         let Some(mut linked) = self.cache.find(digest, &inside) else {
             return Err(Failure::NeedCode);
         };
@@ -135,8 +137,10 @@ impl Receiver {
             return Err(wrong_entry(signature, linked.signature));
         }
         if linked.generation.load(Ordering::Relaxed) != self.symbols.generation() {
+            // Outside, since what is taken out waits for all that are inside.
+            drop(inside);
             self.cache.renew(digest, &self.symbols)?;
-            // The old one is alive, since this thread is inside; the new one is what counts.
+            inside = thread.runner.enter();
             linked = self.cache.find(digest, &inside).ok_or(Failure::NeedCode)?;
         }
         thread.seen.catch_up();
@@ -158,12 +162,13 @@ impl Receiver {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Failure> {
+        self.gatekeeper.check_local()?;
         let local = self.locals.find(digest, &self.symbols)?;
         if local.signature != signature {
             return Err(wrong_entry(signature, local.signature));
         }
         // SAFETY: its imports are resolved; the rest as the caller promises.
-        let run = AssertUnwindSafe(|| unsafe { (local.entry)(call) });
+        let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
         match catch_unwind(run) {
             Ok(code::DONE) => Ok(()),
             Ok(code) => Err(Refusal::Entry { code }.into()),

@@ -63,10 +63,10 @@ fn x86_64(number: u32) -> Option<Kind> {
     Some(match number {
         1 => Kind::Address { bytes: 8 },
         2 | 4 => Kind::Distance { bytes: 4 },
-        9 | 41..=45 => Kind::SlotDistance,
+        9 | 41..=43 => Kind::SlotDistance,
         10 | 11 => Kind::Absolute,
         24 => Kind::Distance { bytes: 8 },
-        16..=23 | 34..=36 => Kind::ThreadLocal,
+        16..=23 | 34..=36 | 44 | 45 => Kind::ThreadLocal,
         _ => return None,
     })
 }
@@ -203,6 +203,18 @@ mod tests {
         assert_eq!(set(0xf940_0000, Field::Low { shift: 3 }, 16), Some(0xf940_0800)); // ldr x0, [x0, 16]
         assert_eq!(set(0xf940_0000, Field::Low { shift: 3 }, 4), None);
         assert_eq!(set(0x9100_0000, Field::Low { shift: 0 }, 0xfff), Some(0x913f_fc00));
+    }
+
+    #[test]
+    fn thread_local_values_of_x86_64_are_known_in_each_encoding() {
+        // GOTPCREL, GOTPCRELX, REX_GOTPCRELX, CODE_4_GOTPCRELX: the last with a REX2 prefix.
+        for number in [9, 41, 42, 43] {
+            assert!(reads_slot(Machine::X86_64, number), "{number}");
+        }
+        // GOTTPOFF, GOTPC32_TLSDESC; CODE_4_GOTTPOFF, CODE_4_GOTPC32_TLSDESC.
+        for number in [22, 34, 44, 45] {
+            assert!(is_thread_local(Machine::X86_64, number), "{number}");
+        }
     }
 
     #[test]

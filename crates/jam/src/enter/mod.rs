@@ -14,7 +14,8 @@
 //!   escape                  stack := Mark::stack; restore the registers; return ESCAPED from enter_jam
 //! ```
 //!
-//! Marks are a list per thread, so runs nest. It has no place for runs that take turns: a jam never
+//! Marks are a list per thread, so runs nest. A Local Function is Rust, whose frames nothing may step
+//! over: it runs behind a [`barrier`], a mark without a place to go back to. The list has no place for runs that take turns: a jam never
 //! waits, and neither does a function that it calls, which holds in delegated context. A run that
 //! finds at its end that another one has taken its place ends the process, as nothing it could return
 //! to is its own.
@@ -40,7 +41,7 @@ const ESCAPED: u32 = u32::MAX;
 
 /// One run: where it goes back to.
 struct Mark {
-    /// Where [`enter_jam`] has saved the registers.
+    /// Where [`enter_jam`] has saved the registers; 0 for a barrier.
     stack: Cell<usize>,
     /// The mark of the run around this one.
     outer: *const Mark,
@@ -73,6 +74,28 @@ pub(crate) unsafe fn run(entry: Entry, call: &mut Call) -> Result<u32, Box<Panic
     if code == ESCAPED { Err(reason_of(&mark)) } else { Ok(code) }
 }
 
+/// Runs a Local Function, which no [`escape`] leaves: one that is called inside ends the process.
+#[inline]
+pub(crate) fn barrier<R>(function: impl FnOnce() -> R) -> R {
+    /// Takes the mark out of the list again, also while a panic unwinds.
+    struct Listed<'m>(&'m Mark);
+
+    impl Drop for Listed<'_> {
+        #[inline]
+        fn drop(&mut self) {
+            if !ptr::eq(INNERMOST.get(), self.0) {
+                out_of_turn();
+            }
+            INNERMOST.set(self.0.outer);
+        }
+    }
+
+    let mark = Mark { stack: Cell::new(0), outer: INNERMOST.get(), reason: Cell::new(None) };
+    INNERMOST.set(&mark);
+    let _listed = Listed(&mark);
+    function()
+}
+
 #[cold]
 #[inline(never)]
 fn reason_of(mark: &Mark) -> Box<Panicked> {
@@ -82,12 +105,14 @@ fn reason_of(mark: &Mark) -> Box<Panicked> {
 /// Leaves the innermost jam of this thread for the one that runs it. Nothing that the caller owns is
 /// dropped.
 ///
-/// Outside every jam this ends the process: there is nowhere to go.
+/// Outside every jam, and in a Local Function, this ends the process: there is nowhere to go.
 pub(crate) fn escape(reason: Panicked) -> ! {
     let mark = INNERMOST.get();
     // SAFETY: a mark is alive while it is in the list: `run` takes it out before it returns, and
-    // frames of `run` are left in no other way, since jams do not unwind.
-    let Some(mark) = (unsafe { mark.as_ref() }) else { outside(&reason) };
+    // frames of `run` are left in no other way, since jams do not unwind; those of `barrier` take it
+    // out in each way.
+    let mark = unsafe { mark.as_ref() }.filter(|mark| mark.stack.get() != 0);
+    let Some(mark) = mark else { outside(&reason) };
     mark.reason.set(Some(Box::new(reason)));
     #[cfg(address_sanitizer)]
     {

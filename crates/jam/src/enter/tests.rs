@@ -94,6 +94,32 @@ fn an_escape_leaves_many_frames() {
     assert_eq!(run_it(deep).unwrap_err().message, "deep");
 }
 
+/// Calls a Local Function that leaves it, as only a function for injected code may.
+///
+/// # Safety
+/// None is needed.
+unsafe extern "C" fn leaves_a_local_function(_: *mut Call) -> u32 {
+    barrier(|| -> u32 { escape(panicked("past Rust")) })
+}
+
+#[test]
+fn an_escape_does_not_step_over_a_local_function() {
+    if std::env::var_os("GOSSAMER_JAM_TEST_CHILD").is_some() {
+        drop(run_it(leaves_a_local_function));
+        return;
+    }
+    let ended = in_child("enter::tests::an_escape_does_not_step_over_a_local_function");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("outside of every jam: past Rust"), "{said}");
+}
+
+#[test]
+fn a_local_function_runs_jams_and_may_panic() {
+    assert_eq!(barrier(|| run_it(nested)).unwrap_err().message, "first and second");
+    let unwound = std::panic::catch_unwind(|| barrier(|| panic!("unwinds")));
+    assert!(unwound.is_err() && INNERMOST.get().is_null());
+}
+
 #[test]
 fn registers_survive_an_escape() {
     // Values that live across the run: some of them in registers that `enter_jam` saves.

@@ -297,6 +297,31 @@ fn the_policy_decides_whose_code_is_linked() {
 }
 
 #[test]
+fn a_policy_that_changes_while_a_jam_is_received_counts() {
+    let receiver = open_receiver(CHUNKS);
+    let bytes = blob(sum()).encode().unwrap();
+    let frame = Frame::new(&bytes, Digest::of(&bytes)).parse().unwrap();
+    let verified = frame.verify(&receiver.gatekeeper).unwrap();
+    receiver.set_policy(Policy::Nothing);
+    let added = receiver.cache.add(&verified, &receiver.symbols, &receiver.gatekeeper);
+    assert!(matches!(added, Err(Refusal::Policy { .. })), "{added:?}");
+    assert_eq!(receiver.size(), (0, 0));
+}
+
+#[test]
+fn the_policy_decides_whether_local_functions_run() {
+    let receiver = open_receiver(CHUNKS);
+    // SAFETY: pointers and numbers, for all of which zero is a value.
+    let mut call = unsafe { std::mem::zeroed::<Call>() };
+    // SAFETY: nothing runs: there is no such jam, so the call is not looked at.
+    let mut local = || unsafe { receiver.run_local(&Digest::of(b"none"), SIGNATURE, &mut call) };
+    assert_eq!(refusal(local()), Refusal::NotLocal);
+    receiver.set_policy(Policy::Nothing);
+    let refused = refusal(local());
+    assert!(matches!(refused, Refusal::Policy { .. }), "{refused}");
+}
+
+#[test]
 fn symbols_that_change_change_what_linked_jams_call() {
     extern "C" fn doubles(_: *mut u64, by: u64) -> u64 {
         by * 2
@@ -307,7 +332,8 @@ fn symbols_that_change_change_what_linked_jams_call() {
     let function = LoadedFunction {
         name: "receiver_test_add".to_owned(),
         signature: add_signature(),
-        address: doubles as *const () as usize,
+        injected: doubles as *const () as usize,
+        local: doubles as *const () as usize,
     };
     // SAFETY: a function with these types, which does not unwind and is never unloaded.
     let layer = unsafe { receiver.symbols().add_layer(std::slice::from_ref(&function)) };
@@ -351,6 +377,50 @@ fn the_least_recently_used_jam_gives_its_place_to_a_new_one() {
     let too_large = receive(receiver, &padded(0, 900_000));
     assert!(too_large.is_ok(), "the others give way: {too_large:?}");
     assert!(receiver.size().1 < 4);
+}
+
+#[test]
+fn a_jam_is_linked_anew_in_an_arena_that_has_room_for_one() {
+    extern "C" fn doubles(_: *mut u64, by: u64) -> u64 {
+        by * 2
+    }
+    let receiver = open_receiver(1);
+    let mut text = import().to_vec();
+    text.resize(700_000, 0xcc);
+    let imports = [Import { name: "receiver_test_add", signature: add_signature() }];
+    let large = Blob { imports: &imports, data: &[0; 8], ..blob(&text) }.encode().unwrap();
+    let digest = receive(receiver, &large).unwrap();
+    assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(5));
+    let other = receive(receiver, &padded(1, 64)).unwrap();
+    let address = doubles as *const () as usize;
+    let function = LoadedFunction {
+        name: "receiver_test_add".to_owned(),
+        signature: add_signature(),
+        injected: address,
+        local: address,
+    };
+    // SAFETY: a function with these types, which does not unwind and is never unloaded.
+    unsafe { receiver.symbols().add_layer(&[function]) };
+    assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(8), "its own place is free first");
+    assert_eq!(run(receiver, &other, &mut 0, 4), Ok(7), "nobody gives way to it");
+}
+
+#[test]
+fn a_thread_that_stays_inside_costs_few_jams_their_places() {
+    let receiver = open_receiver(1);
+    // More than there is room for.
+    (0..30).for_each(|number| assert!(receive(receiver, &padded(number, 50_000)).is_ok()));
+    let (bytes, full) = receiver.size();
+    assert!(full > 15 && full < 30);
+    let inside = Thread::current(receiver).runner.enter();
+    for number in 30..33 {
+        let refused = receive(receiver, &padded(number, 50_000)).unwrap_err();
+        assert!(matches!(refused, Refusal::NoRoom { .. }), "{refused}");
+        assert_eq!(receiver.size().1, full - 8, "no more of them are given up");
+    }
+    drop(inside);
+    (33..41).for_each(|number| assert!(receive(receiver, &padded(number, 50_000)).is_ok()));
+    assert_eq!(receiver.size(), (bytes, full), "their places are free again");
 }
 
 #[test]

@@ -179,8 +179,9 @@ pub fn guard<R>(run: impl FnOnce() -> R) -> R {
 /// Offers functions to jams, under their names and with the signature of their types, which are
 /// [`Abi`](crate::Abi).
 ///
-/// If such a function panics, the jam that called it ends, and its sender gets the message. A jam
-/// runs in delegated context, where the function must not wait.
+/// If such a function panics, the jam that called it ends, and its sender gets the message; so it does
+/// if a jam in C passes text that is not UTF-8, without a call of the function. A jam runs in delegated
+/// context, where the function must not wait.
 ///
 /// ```
 /// pub struct Table { slots: Vec<u64> }
@@ -226,7 +227,17 @@ macro_rules! export {
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
                 // SAFETY: the jam's import has the signature of this function.
-                $crate::guard(|| unsafe { local($($parameter),*) })
+                $crate::guard(|| unsafe {
+                    $(
+                        assert!(
+                            <$type as $crate::Abi>::is_value(&$parameter),
+                            "parameter {:?} of {:?} is not text in UTF-8: the jam must check it",
+                            stringify!($parameter),
+                            stringify!($name),
+                        );
+                    )*
+                    local($($parameter),*)
+                })
             }
 
             /// # Safety
@@ -303,6 +314,8 @@ macro_rules! open {
 
 #[cfg(test)]
 mod tests {
+    use jam_abi::{Call, Slice};
+
     use super::*;
 
     #[derive(Debug)]
@@ -321,6 +334,39 @@ mod tests {
         }
 
         fn test_nothing() {}
+
+        fn test_chars(text: &str) -> u64 {
+            text.chars().count() as u64
+        }
+    }
+
+    /// A jam in C, which passes its arguments as text.
+    ///
+    /// # Safety
+    /// `call` is one.
+    unsafe extern "C" fn passes_its_arguments(call: *mut Call) -> u32 {
+        let export = exports().iter().find(|export| export.name() == "test_chars").unwrap();
+        // SAFETY: a function of this signature, as the record says.
+        let chars: unsafe extern "C" fn(Slice<u8>) -> u64 =
+            unsafe { std::mem::transmute(export.addresses().0) };
+        // SAFETY: the test's call has as many bytes.
+        unsafe { chars(Slice::new((*call).args.cast_mut(), (*call).args_len)) as u32 }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_end_the_jam_that_passes_them() {
+        let run = |args: &[u8]| {
+            // SAFETY: pointers and numbers, for all of which zero is a value.
+            let mut call = unsafe { std::mem::zeroed::<Call>() };
+            call.args = args.as_ptr();
+            call.args_len = args.len();
+            // SAFETY: it uses of the call only the arguments, and does not wait.
+            unsafe { crate::enter::run(passes_its_arguments, &mut call) }
+        };
+        assert_eq!(run("größe".as_bytes()), Ok(5));
+        let message = run(b"gr\xf6\xdfe").unwrap_err().message;
+        assert!(message.contains("\"text\" of \"test_chars\" is not text in UTF-8"), "{message}");
+        assert_eq!(run(b""), Ok(0));
     }
 
     #[test]

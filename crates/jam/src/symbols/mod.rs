@@ -34,8 +34,11 @@ pub struct LoadedFunction {
     pub name: String,
     /// The hash of its types.
     pub signature: u64,
-    /// Its address.
-    pub address: usize,
+    /// The address of its form for injected code, which does not unwind: it ends its caller with
+    /// [`guard`](crate::guard).
+    pub injected: usize,
+    /// The address of its form for Local Functions, which unwinds if it panics.
+    pub local: usize,
 }
 
 /// What imports resolve to.
@@ -85,15 +88,16 @@ impl Symbols {
     /// [`remove_layer`](Self::remove_layer).
     ///
     /// # Safety
-    /// Each address is that of an `extern "C"` function with that signature, which does not unwind,
-    /// and stays callable as long as any jam may run that was linked while it was there.
+    /// Each `injected` is the address of an `extern "C"` function with that signature, which does not
+    /// unwind, each `local` that of an `extern "C-unwind"` one, which does not leave a jam; they stay
+    /// callable as long as any jam may run that was linked while they were there.
     #[allow(unsafe_code)]
     pub unsafe fn add_layer(&self, functions: &[LoadedFunction]) -> u64 {
         let mut names = self.names.write();
         let layer = self.generation.load(Ordering::Relaxed) + 1;
-        for LoadedFunction { name, signature, address } in functions {
+        for LoadedFunction { name, signature, injected, local } in functions {
             let symbol =
-                Symbol { layer, signature: *signature, injected: *address, local: *address };
+                Symbol { layer, signature: *signature, injected: *injected, local: *local };
             names.entry(name.as_str().into()).or_default().insert(0, symbol);
         }
         self.generation.store(layer, Ordering::Release);
@@ -156,7 +160,7 @@ mod tests {
     use super::*;
 
     fn loaded(name: &str, signature: u64, address: usize) -> LoadedFunction {
-        LoadedFunction { name: name.to_owned(), signature, address }
+        LoadedFunction { name: name.to_owned(), signature, injected: address, local: address + 1 }
     }
 
     fn resolve(symbols: &Symbols, name: &str, signature: u64) -> Result<usize, Refusal> {
@@ -179,6 +183,7 @@ mod tests {
         assert!(before < old && old < new && symbols.generation() == new);
         assert_eq!(resolve(&symbols, "f", 1), Ok(100), "an older one with the right signature");
         assert_eq!(resolve(&symbols, "f", 2), Ok(200));
+        assert_eq!(symbols.resolve_local("f", 2), Ok(201), "the form that unwinds");
         assert_eq!(resolve(&symbols, "memcpy", 0), Ok(7));
         let wrong = Refusal::WrongSignature { symbol: "f".into(), wanted: 3, found: 2 };
         assert_eq!(resolve(&symbols, "f", 3), Err(wrong));
