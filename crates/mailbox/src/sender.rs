@@ -11,7 +11,7 @@ use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, identity};
 use crate::error::MailboxError;
 use crate::flags::OwnFlags;
 use crate::frame::{FrameHeader, Mode, Parts};
-use crate::layout::{ASLEEP, Geometry, IDENTITY, WAITING};
+use crate::layout::{ASLEEP, FRAME_OVERHEAD, Geometry, IDENTITY, WAITING};
 use crate::outgoing::{Outgoing, Target};
 use crate::sleep;
 
@@ -160,8 +160,8 @@ impl Sender {
         self.write(header, &parts)
     }
 
-    /// As [`send`](Self::send), without waiting for a bank: false if the frame was not sent because the
-    /// receiver has not emptied its bank.
+    /// As [`send`](Self::send), without waiting for the receiver: false if the frame was not sent because
+    /// that has not emptied its bank, or has not taken the notifications of earlier frames.
     ///
     /// # Errors
     /// As [`send`](Self::send). Where memory is not mapped, a sender whose bank is full does not learn that
@@ -173,7 +173,7 @@ impl Sender {
         header: &FrameHeader,
         parts: Parts<'_>,
     ) -> Result<bool, MailboxError> {
-        if !self.outgoing.may_write(self.flags.segment.memory()) {
+        if !self.outgoing.may_write(self.flags.segment.memory()) || !self.may_notify(&parts) {
             self.segments.poll();
             self.segments.check_peer(self.receiver())?;
             if self.is_mapped() {
@@ -182,6 +182,15 @@ impl Sender {
             return Ok(false);
         }
         self.write(header, &parts).map(|()| true)
+    }
+
+    /// Whether the notification that travels with a frame need not wait for the receiver.
+    #[inline]
+    #[track_caller]
+    fn may_notify(&self, parts: &Parts<'_>) -> bool {
+        let is_alone = !self.geometry.may_sleep || self.mailbox.is_mapped();
+        let body = || parts.args.len() + parts.payload.len() + parts.attachment.len();
+        is_alone || self.mailbox.can_notify(body() + FRAME_OVERHEAD)
     }
 
     #[inline]

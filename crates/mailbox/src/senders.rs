@@ -15,7 +15,7 @@ use primitive::sync::Ordering;
 use crate::claim::{AWAITED, Claim, DONE, Hello, flags_name, identity};
 use crate::frame::Mode;
 use crate::incoming::Incoming;
-use crate::layout::{Geometry, IDENTITY, WAITING, flag_at};
+use crate::layout::{Geometry, IDENTITY, WAITING, WORD, flag_at};
 use crate::sleep;
 
 /// A sender that has said hello.
@@ -58,6 +58,11 @@ impl Active {
         Active { set, claim, host, mode, incoming, flags, is_owed }
     }
 
+    /// Whether the sender, whose claim is at byte `at`, waits for its release.
+    fn is_awaited(&self, segment: &Segment, at: usize) -> bool {
+        segment.memory().load(at + AWAITED, Ordering::Acquire) == self.claim.0
+    }
+
     /// The next frame was taken, or skipped.
     #[inline]
     #[track_caller]
@@ -74,18 +79,17 @@ impl Active {
         if self.is_owed || std::thread::panicking() {
             self.is_owed = true;
         } else {
-            self.flags.set(bank, emptied);
+            self.is_owed = !self.flags.set(bank, emptied);
         }
     }
 
-    /// Writes the flags that are owed.
+    /// Writes the flags that are owed, as far as the sender takes them.
+    #[track_caller]
     fn settle(&mut self) {
         self.flags.take_opened();
         if self.is_owed && !matches!(self.flags, Flags::Opening(_)) {
-            self.is_owed = false;
-            for (bank, emptied) in self.incoming.emptied() {
-                self.flags.set(bank, emptied);
-            }
+            let flags = &mut self.flags;
+            self.is_owed = !self.incoming.emptied().all(|(bank, emptied)| flags.set(bank, emptied));
             self.flags.wake();
         }
     }
@@ -128,20 +132,36 @@ impl Flags {
         }
     }
 
-    /// Sets the flag of a bank.
+    /// Sets the flag of a bank; false as [`set_word`](Self::set_word).
     #[track_caller]
-    fn set(&mut self, bank: u32, emptied: u64) {
-        self.set_word(flag_at(bank), emptied);
+    fn set(&mut self, bank: u32, emptied: u64) -> bool {
+        self.set_word(flag_at(bank), emptied)
     }
 
     /// Sets a word. Where memory is mapped, the sender is then to be [woken](Self::wake); elsewhere a
-    /// notification travels with the word.
+    /// notification travels with the word. A sender that takes no notifications must not stop the
+    /// receiver of all others: false if the word was not written because this would have to wait.
     #[track_caller]
-    fn set_word(&mut self, at: usize, word: u64) {
-        self.with_open(|flags| match flags.is_mapped() {
-            true => flags.signal(at, word),
-            false => flags.write_notify(at, &word.to_ne_bytes()),
+    fn set_word(&mut self, at: usize, word: u64) -> bool {
+        let mut is_set = true;
+        self.with_open(|flags| {
+            match flags.is_mapped() {
+                true => flags.signal(at, word)?,
+                false => is_set = flags.try_write_notify(at, &word.to_ne_bytes())?,
+            }
+            Ok(())
         });
+        is_set
+    }
+
+    /// Whether [`set_word`](Self::set_word) would write, or never will.
+    #[track_caller]
+    fn can_set(&self) -> bool {
+        match self {
+            Flags::Opening(_) => false,
+            Flags::Open(flags) => flags.is_mapped() || flags.can_notify(WORD),
+            Flags::Gone => true,
+        }
     }
 
     /// Wakes the sender, if it sleeps.
@@ -218,8 +238,11 @@ impl Senders {
                 // Everything that was written before is there once this is.
                 let done = segment.memory().load(at + DONE, Ordering::Acquire);
                 let is_done = done == active.claim.done(active.incoming.next());
-                let is_over = is_done || active.claim != claim;
-                if is_over || segments.check_peer(active.host).is_err() {
+                let is_taken_back = active.claim != claim;
+                let is_lost = segments.check_peer(active.host).is_err();
+                // A sender that waits for its release keeps its banks until it can be told.
+                let is_told = || !active.is_awaited(segment, at) || active.flags.can_set();
+                if is_taken_back || is_lost || is_done && is_told() {
                     self.free(known, claim, segment);
                 }
             } else if let Some(host) = claim.holder() {
@@ -250,9 +273,10 @@ impl Senders {
     /// Frees the bank set of `active[number]`, unless another sender has claimed it.
     #[track_caller]
     fn free(&mut self, number: usize, now: Claim, segment: &Segment) {
-        let Active { set, claim, mut flags, .. } = self.active.remove(number);
-        let at = self.geometry.claim_at(set);
-        let is_awaited = segment.memory().load(at + AWAITED, Ordering::Acquire) == claim.0;
+        let active = self.active.remove(number);
+        let at = self.geometry.claim_at(active.set);
+        let is_awaited = active.is_awaited(segment, at);
+        let Active { claim, mut flags, .. } = active;
         if claim == now {
             segment.memory().store(at, now.freed().0, Ordering::Release);
         }
