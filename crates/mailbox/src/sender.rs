@@ -103,11 +103,18 @@ impl Sender {
         flags: OwnFlags,
     ) -> Result<Sender, MailboxError> {
         let mode = if mailbox.is_mapped() { Mode::Mapped } else { Mode::Checked };
-        let identity = identity(mailbox.name(), mailbox.generation(), set, claim);
-        flags.segment.write(IDENTITY, &identity.to_ne_bytes())?;
-        let hello = Hello { claim, flags: flags.number(), mode }.encode();
-        let said = mailbox.write_notify(geometry.claim_at(set) + HELLO, &hello);
-        said.map_err(MailboxError::of_mailbox)?;
+        let at = geometry.claim_at(set);
+        let say_hello = || {
+            let identity = identity(mailbox.name(), mailbox.generation(), set, claim);
+            flags.segment.write(IDENTITY, &identity.to_ne_bytes())?;
+            let hello = Hello { claim, flags: flags.number(), mode }.encode();
+            mailbox.write_notify(at + HELLO, &hello).map_err(MailboxError::of_mailbox)
+        };
+        if let Err(error) = say_hello() {
+            // The receiver may free the set. If this fails as well, it does so later.
+            let _ = mailbox.signal(at + DONE, claim.done(0));
+            return Err(error);
+        }
         Ok(Sender {
             segments: segments.clone(),
             geometry,

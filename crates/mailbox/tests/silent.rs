@@ -21,7 +21,7 @@ const FRAMES: usize = CLAIM + 2 * 64;
 const FLAG: usize = 64;
 
 /// More than the notifications that are held back for a thread, and that a transport takes in advance.
-const COUNT: u64 = 20_000;
+const COUNT: u64 = 60_000;
 
 fn header(reply: u64) -> FrameHeader {
     FrameHeader { reply, ..FrameHeader::default() }
