@@ -1,7 +1,10 @@
 //! [`MailboxBuilder`]: the settings of a mailbox to export.
 
+use std::time::Duration;
+
 use gossamer_segment::{Access, Segments};
 
+use crate::claim::HELLO_WITHIN;
 use crate::error::MailboxError;
 use crate::layout::{FrameKind, Geometry};
 use crate::receiver::Mailbox;
@@ -15,6 +18,7 @@ pub struct MailboxBuilder {
     geometry: Geometry,
     senders: Option<u32>,
     access: Option<Access>,
+    hello_within: Duration,
 }
 
 impl Mailbox {
@@ -34,7 +38,13 @@ impl MailboxBuilder {
             kind: FrameKind::Variable,
             may_sleep: true,
         };
-        Self { name: name.to_owned(), geometry, senders: None, access: None }
+        Self {
+            name: name.to_owned(),
+            geometry,
+            senders: None,
+            access: None,
+            hello_within: HELLO_WITHIN,
+        }
     }
 
     /// Banks of each sender, from 1 to 64. The default is 4. With one bank, a sender waits for the
@@ -83,6 +93,13 @@ impl MailboxBuilder {
         self
     }
 
+    /// For tests: how long a claim may be without a hello before it is freed.
+    #[doc(hidden)]
+    pub fn hello_within(mut self, limit: Duration) -> Self {
+        self.hello_within = limit;
+        self
+    }
+
     /// The receiver polls for ever when it waits: senders never notify it, which saves them a fence per
     /// frame, or, where memory is not mapped, a notification.
     pub fn never_sleeps(mut self) -> Self {
@@ -106,6 +123,6 @@ impl MailboxBuilder {
         }
         let segment = builder.export()?;
         segment.write(0, &geometry.encode())?;
-        Ok(Mailbox::new(segments.clone(), segment, geometry))
+        Ok(Mailbox::new(segments.clone(), segment, geometry, self.hello_within))
     }
 }

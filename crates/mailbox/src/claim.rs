@@ -13,7 +13,10 @@
 //! every frame's tag, so that frames of an earlier sender are not taken for frames of this one.
 //!
 //! The host in word 0 is what the sender says; the receiver needs it to free the set of a host that is
-//! lost before it has said hello.
+//! lost before it has said hello. It also frees a set whose sender says no hello in time, or is done
+//! without one, because its hello has failed.
+
+use std::time::Duration;
 
 use gossamer_segment::Name;
 use primitive::SharedBytes;
@@ -31,6 +34,9 @@ pub(crate) const HELLO_BYTES: usize = HELLO_WORDS * WORD;
 
 /// Where a claim has the end of its sender.
 pub(crate) const DONE: usize = HELLO + HELLO_BYTES;
+
+/// How long a receiver waits for the hello of a sender that has claimed a bank set.
+pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(30);
 
 /// Where a claim has that its sender waits for its release.
 pub(crate) const AWAITED: usize = DONE + WORD;

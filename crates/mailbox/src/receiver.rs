@@ -68,13 +68,18 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    pub(crate) fn new(segments: Segments, segment: Segment, geometry: Geometry) -> Mailbox {
+    pub(crate) fn new(
+        segments: Segments,
+        segment: Segment,
+        geometry: Geometry,
+        hello_within: Duration,
+    ) -> Mailbox {
         Mailbox {
             segments,
             notifications: segment.notifications(),
             segment,
             geometry,
-            senders: Senders::new(geometry),
+            senders: Senders::new(geometry, hello_within),
             copy: SharedBytes::heap(geometry.stride()),
             idle: 0,
             polls: 0,

@@ -11,7 +11,7 @@ use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, identity};
 use crate::error::MailboxError;
 use crate::flags::OwnFlags;
 use crate::frame::{FrameHeader, Mode, Parts};
-use crate::layout::{ASLEEP, Geometry, IDENTITY, WAITING};
+use crate::layout::{ASLEEP, FRAME_OVERHEAD, Geometry, IDENTITY, WAITING};
 use crate::outgoing::{Outgoing, Target};
 use crate::sleep;
 
@@ -103,11 +103,18 @@ impl Sender {
         flags: OwnFlags,
     ) -> Result<Sender, MailboxError> {
         let mode = if mailbox.is_mapped() { Mode::Mapped } else { Mode::Checked };
-        let identity = identity(mailbox.name(), mailbox.generation(), set, claim);
-        flags.segment.write(IDENTITY, &identity.to_ne_bytes())?;
-        let hello = Hello { claim, flags: flags.number(), mode }.encode();
-        let said = mailbox.write_notify(geometry.claim_at(set) + HELLO, &hello);
-        said.map_err(MailboxError::of_mailbox)?;
+        let at = geometry.claim_at(set);
+        let say_hello = || {
+            let identity = identity(mailbox.name(), mailbox.generation(), set, claim);
+            flags.segment.write(IDENTITY, &identity.to_ne_bytes())?;
+            let hello = Hello { claim, flags: flags.number(), mode }.encode();
+            mailbox.write_notify(at + HELLO, &hello).map_err(MailboxError::of_mailbox)
+        };
+        if let Err(error) = say_hello() {
+            // The receiver may free the set. If this fails as well, it does so later.
+            let _ = mailbox.signal(at + DONE, claim.done(0));
+            return Err(error);
+        }
         Ok(Sender {
             segments: segments.clone(),
             geometry,
@@ -160,8 +167,8 @@ impl Sender {
         self.write(header, &parts)
     }
 
-    /// As [`send`](Self::send), without waiting for a bank: false if the frame was not sent because the
-    /// receiver has not emptied its bank.
+    /// As [`send`](Self::send), without waiting for the receiver: false if the frame was not sent because
+    /// that has not emptied its bank, or has not taken the notifications of earlier frames.
     ///
     /// # Errors
     /// As [`send`](Self::send). Where memory is not mapped, a sender whose bank is full does not learn that
@@ -173,7 +180,7 @@ impl Sender {
         header: &FrameHeader,
         parts: Parts<'_>,
     ) -> Result<bool, MailboxError> {
-        if !self.outgoing.may_write(self.flags.segment.memory()) {
+        if !self.outgoing.may_write(self.flags.segment.memory()) || !self.may_notify(&parts) {
             self.segments.poll();
             self.segments.check_peer(self.receiver())?;
             if self.is_mapped() {
@@ -182,6 +189,15 @@ impl Sender {
             return Ok(false);
         }
         self.write(header, &parts).map(|()| true)
+    }
+
+    /// Whether the notification that travels with a frame need not wait for the receiver.
+    #[inline]
+    #[track_caller]
+    fn may_notify(&self, parts: &Parts<'_>) -> bool {
+        let is_alone = !self.geometry.may_sleep || self.mailbox.is_mapped();
+        let body = || parts.args.len() + parts.payload.len() + parts.attachment.len();
+        is_alone || self.mailbox.can_notify(body() + FRAME_OVERHEAD)
     }
 
     #[inline]

@@ -3,10 +3,11 @@
 //! ```text
 //!   free --claim, hello--> active --done and all taken, or the host is lost--> free
 //!     ^                       |
-//!     +---- host is lost -----+ (also between claim and hello)
+//!     +---- host is lost -----+ (also between claim and hello; there also: done, or no hello in time)
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use gossamer_segment::{HostId, RemoteSegment, Segment, SegmentError, Segments};
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use primitive::sync::Ordering;
 use crate::claim::{AWAITED, Claim, DONE, Hello, flags_name, identity};
 use crate::frame::Mode;
 use crate::incoming::Incoming;
-use crate::layout::{Geometry, IDENTITY, WAITING, flag_at};
+use crate::layout::{Geometry, IDENTITY, WAITING, WORD, flag_at};
 use crate::sleep;
 
 /// A sender that has said hello.
@@ -30,8 +31,30 @@ pub(crate) struct Active {
     is_owed: bool,
 }
 
-/// What a fiber has opened.
+/// What a fiber has opened, which keeps this until it ends.
 type Opened = Arc<Mutex<Option<Flags>>>;
+
+/// What is known of a bank set that no sender is active in.
+#[derive(Default)]
+struct Idle {
+    /// The last opening of a sender's flags here, which lives as long as its fiber.
+    opening: Weak<Mutex<Option<Flags>>>,
+    /// The claim that has come without a hello, and since when.
+    unsaid: Option<(Claim, Instant)>,
+}
+
+impl Idle {
+    /// Whether this claim, which has no hello, has had none for longer than `limit`.
+    fn is_overdue(&mut self, claim: Claim, limit: Duration) -> bool {
+        match self.unsaid {
+            Some((known, since)) if known == claim => since.elapsed() >= limit,
+            _ => {
+                self.unsaid = Some((claim, Instant::now()));
+                limit.is_zero()
+            }
+        }
+    }
+}
 
 /// The flags of a sender.
 enum Flags {
@@ -49,13 +72,18 @@ impl Active {
         geometry: Geometry,
         (set, host): (u32, HostId),
         hello: Hello,
-    ) -> Self {
+    ) -> Option<Self> {
         let Hello { claim, flags, mode } = hello;
         let incoming = Incoming::new(geometry, set, claim.epoch(), mode);
         let identity = identity(segment.name(), segment.generation(), set, claim);
-        let flags = Flags::begin_open(segments, (host, flags), geometry.flags_bytes(), identity);
+        let flags = Flags::begin_open(segments, (host, flags), geometry.flags_bytes(), identity)?;
         let is_owed = matches!(flags, Flags::Opening(_));
-        Active { set, claim, host, mode, incoming, flags, is_owed }
+        Some(Active { set, claim, host, mode, incoming, flags, is_owed })
+    }
+
+    /// Whether the sender, whose claim is at byte `at`, waits for its release.
+    fn is_awaited(&self, segment: &Segment, at: usize) -> bool {
+        segment.memory().load(at + AWAITED, Ordering::Acquire) == self.claim.0
     }
 
     /// The next frame was taken, or skipped.
@@ -74,18 +102,17 @@ impl Active {
         if self.is_owed || std::thread::panicking() {
             self.is_owed = true;
         } else {
-            self.flags.set(bank, emptied);
+            self.is_owed = !self.flags.set(bank, emptied);
         }
     }
 
-    /// Writes the flags that are owed.
+    /// Writes the flags that are owed, as far as the sender takes them.
+    #[track_caller]
     fn settle(&mut self) {
         self.flags.take_opened();
         if self.is_owed && !matches!(self.flags, Flags::Opening(_)) {
-            self.is_owed = false;
-            for (bank, emptied) in self.incoming.emptied() {
-                self.flags.set(bank, emptied);
-            }
+            let flags = &mut self.flags;
+            self.is_owed = !self.incoming.emptied().all(|(bank, emptied)| flags.set(bank, emptied));
             self.flags.wake();
         }
     }
@@ -93,14 +120,14 @@ impl Active {
 
 impl Flags {
     /// Opens the flags of a sender, which is an exchange with its host: in a fiber of its own, if the
-    /// caller is one.
+    /// caller is one; `None` if there is no stack for it.
     #[track_caller]
     fn begin_open(
         segments: &Segments,
         (host, number): (HostId, u64),
         len: usize,
         identity: u64,
-    ) -> Flags {
+    ) -> Option<Flags> {
         let segments = segments.clone();
         let open = move || {
             let flags = segments.options().host(host).open(&flags_name(number)).ok()?;
@@ -109,15 +136,15 @@ impl Flags {
             is_it.then_some(flags)
         };
         if !fiber::in_fiber() {
-            return open().map_or(Flags::Gone, Flags::Open);
+            return Some(open().map_or(Flags::Gone, Flags::Open));
         }
         let opened = Opened::default();
         let there = opened.clone();
-        let _detached = fiber::spawn_local(move || {
+        let opening = fiber::Builder::new().spawn_local(move || {
             let flags = open().map_or(Flags::Gone, Flags::Open);
             *there.lock() = Some(flags);
         });
-        Flags::Opening(opened)
+        opening.ok().map(|_detached| Flags::Opening(opened))
     }
 
     fn take_opened(&mut self) {
@@ -128,20 +155,36 @@ impl Flags {
         }
     }
 
-    /// Sets the flag of a bank.
+    /// Sets the flag of a bank; false as [`set_word`](Self::set_word).
     #[track_caller]
-    fn set(&mut self, bank: u32, emptied: u64) {
-        self.set_word(flag_at(bank), emptied);
+    fn set(&mut self, bank: u32, emptied: u64) -> bool {
+        self.set_word(flag_at(bank), emptied)
     }
 
     /// Sets a word. Where memory is mapped, the sender is then to be [woken](Self::wake); elsewhere a
-    /// notification travels with the word.
+    /// notification travels with the word. A sender that takes no notifications must not stop the
+    /// receiver of all others: false if the word was not written because this would have to wait.
     #[track_caller]
-    fn set_word(&mut self, at: usize, word: u64) {
-        self.with_open(|flags| match flags.is_mapped() {
-            true => flags.signal(at, word),
-            false => flags.write_notify(at, &word.to_ne_bytes()),
+    fn set_word(&mut self, at: usize, word: u64) -> bool {
+        let mut is_set = true;
+        self.with_open(|flags| {
+            match flags.is_mapped() {
+                true => flags.signal(at, word)?,
+                false => is_set = flags.try_write_notify(at, &word.to_ne_bytes())?,
+            }
+            Ok(())
         });
+        is_set
+    }
+
+    /// Whether [`set_word`](Self::set_word) would write, or never will.
+    #[track_caller]
+    fn can_set(&self) -> bool {
+        match self {
+            Flags::Opening(_) => false,
+            Flags::Open(flags) => flags.is_mapped() || flags.can_notify(WORD),
+            Flags::Gone => true,
+        }
     }
 
     /// Wakes the sender, if it sleeps.
@@ -166,6 +209,10 @@ impl Flags {
 /// Who has which bank set.
 pub(crate) struct Senders {
     geometry: Geometry,
+    /// How long a claim may be without a hello.
+    hello_within: Duration,
+    /// By bank set.
+    idle: Box<[Idle]>,
     pub(crate) active: Vec<Active>,
     /// Whether a flag was set whose sender may sleep. The fence that it takes to know can wait until
     /// there is no frame.
@@ -175,8 +222,9 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    pub(crate) fn new(geometry: Geometry) -> Self {
-        Self { geometry, active: Vec::new(), owes_wakes: false, cursor: 0 }
+    pub(crate) fn new(geometry: Geometry, hello_within: Duration) -> Self {
+        let idle = (0..geometry.senders).map(|_| Idle::default()).collect();
+        Self { geometry, hello_within, idle, active: Vec::new(), owes_wakes: false, cursor: 0 }
     }
 
     /// Whether a fiber opens the flags of some sender.
@@ -218,8 +266,11 @@ impl Senders {
                 // Everything that was written before is there once this is.
                 let done = segment.memory().load(at + DONE, Ordering::Acquire);
                 let is_done = done == active.claim.done(active.incoming.next());
-                let is_over = is_done || active.claim != claim;
-                if is_over || segments.check_peer(active.host).is_err() {
+                let is_taken_back = active.claim != claim;
+                let is_lost = segments.check_peer(active.host).is_err();
+                // A sender that waits for its release keeps its banks until it can be told.
+                let is_told = || !active.is_awaited(segment, at) || active.flags.can_set();
+                if is_taken_back || is_lost || is_done && is_told() {
                     self.free(known, claim, segment);
                 }
             } else if let Some(host) = claim.holder() {
@@ -228,7 +279,7 @@ impl Senders {
         }
     }
 
-    /// A bank set is claimed.
+    /// A bank set is claimed. A sender that claims it again and again has one opening at a time.
     #[track_caller]
     fn take_up(
         &mut self,
@@ -238,21 +289,39 @@ impl Senders {
         claim: Claim,
         host: HostId,
     ) {
-        let at = self.geometry.claim_at(set);
+        let (at, memory) = (self.geometry.claim_at(set), segment.memory());
+        let free = || memory.store(at, claim.freed().0, Ordering::Release);
         if segments.check_peer(host).is_err() {
-            segment.memory().store(at, claim.freed().0, Ordering::Release);
-        } else if let Some(hello) = Hello::read(segment.memory(), at, claim) {
-            let place = (segments, segment);
-            self.active.push(Active::new(place, self.geometry, (set, host), hello));
+            return free();
         }
+        // First: a hello that was said before is there then.
+        let has_given_up = memory.load(at + DONE, Ordering::Acquire) == claim.done(0);
+        let idle = &mut self.idle[set as usize];
+        let Some(hello) = Hello::read(memory, at, claim) else {
+            if has_given_up || idle.is_overdue(claim, self.hello_within) {
+                free();
+            }
+            return;
+        };
+        if idle.opening.strong_count() > 0 {
+            return;
+        }
+        let active = Active::new((segments, segment), self.geometry, (set, host), hello);
+        // The next look tries again.
+        let Some(active) = active else { return };
+        if let Flags::Opening(opened) = &active.flags {
+            idle.opening = Arc::downgrade(opened);
+        }
+        self.active.push(active);
     }
 
     /// Frees the bank set of `active[number]`, unless another sender has claimed it.
     #[track_caller]
     fn free(&mut self, number: usize, now: Claim, segment: &Segment) {
-        let Active { set, claim, mut flags, .. } = self.active.remove(number);
-        let at = self.geometry.claim_at(set);
-        let is_awaited = segment.memory().load(at + AWAITED, Ordering::Acquire) == claim.0;
+        let active = self.active.remove(number);
+        let at = self.geometry.claim_at(active.set);
+        let is_awaited = active.is_awaited(segment, at);
+        let Active { claim, mut flags, .. } = active;
         if claim == now {
             segment.memory().store(at, now.freed().0, Ordering::Release);
         }

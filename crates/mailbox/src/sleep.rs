@@ -37,7 +37,9 @@ pub(crate) fn sleep(
     slept.map(drop)
 }
 
-/// Behind a write to mapped memory: wakes its owner, if the word at `at` says that it sleeps.
+/// Behind a write to mapped memory: wakes its owner, if the word at `at` says that it sleeps. It does
+/// not wait for an owner that takes no notifications: one that sleeps looks again by itself, after
+/// [`LONGEST`].
 #[inline]
 #[track_caller]
 pub(crate) fn wake(segment: &RemoteSegment, at: usize) -> Result<(), SegmentError> {
@@ -61,7 +63,7 @@ pub fn must_wake<E>(load: impl FnOnce() -> Result<u64, E>) -> Result<bool, E> {
 #[inline(never)]
 #[track_caller]
 fn notify(segment: &RemoteSegment) -> Result<(), SegmentError> {
-    segment.write_notify(0, &[])
+    segment.try_write_notify(0, &[]).map(drop)
 }
 
 /// For a side that is about to look again, and may wait: lets fibers or lanes of the calling thread go on.

@@ -1,6 +1,7 @@
 //! Mailboxes used by fibers: a wait parks the fiber, and others of its thread run.
 #![cfg(not(loom))]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use gossamer_segment::Segments;
 use mailbox::{FrameHeader, Mailbox, Parts, Sender};
 use progress::Progress;
 use transport_api::conformance::within;
+use transport_api::integrity::checksum_of;
 use transport_api::{HostId, Transport};
 use transport_shm::ShmTransport;
 use transport_tcp::TcpTransport;
@@ -34,6 +36,11 @@ fn on_each(hosts: u32, test: fn(&[Host])) {
     });
 }
 
+thread_local! {
+    /// The fibers of this thread.
+    static LIVE: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Attaches the calling thread as `thread`, runs `main` in a fiber of it, and returns when that has
 /// ended. As a runtime thread does, it polls in every round.
 fn in_fiber(host: &Host, thread: u32, main: impl FnOnce() + 'static) {
@@ -52,6 +59,7 @@ fn in_fiber(host: &Host, thread: u32, main: impl FnOnce() + 'static) {
         let main = spawn_local(main);
         while !main.is_finished() {
             let now = Instant::now();
+            LIVE.set(scheduler.live());
             let deadline = scheduler.expire(now);
             let resumed = scheduler.run(64);
             if progress.poll() || resumed > 0 {
@@ -106,6 +114,38 @@ fn receive_all(mut inbox: Mailbox) {
 fn export(host: &Host) -> Mailbox {
     let builder = Mailbox::builder("fibers").banks(2).frames(4).frame_bytes(64);
     builder.export(&host.segments).expect("a mailbox")
+}
+
+/// Where the first claim is: `layout.rs`.
+const CLAIM: usize = 128;
+
+/// A host that claims a bank set again and again, and serves nobody that opens its flags, keeps one
+/// fiber of the receiver waiting.
+#[test]
+fn one_opening_of_a_bank_set_at_a_time() {
+    within(Duration::from_secs(60), || {
+        let rack = TcpTransport::in_process(2, 2, |_| ()).expect("a rack");
+        let transport: Arc<dyn Transport> = rack[0].clone();
+        let host = Host { segments: Segments::new(transport.clone()), transport };
+        let there = host.clone();
+        in_fiber(&host, 0, move || {
+            let mut inbox = export(&there);
+            let raw = there.segments.open("fibers").expect("its segment");
+            for epoch in 1..=100_u64 {
+                // Of host 1, whose thread was never started.
+                let claim = epoch << 32 | 2;
+                let hello = [claim, 0, 2];
+                let words = [claim, hello[0], hello[1], hello[2], checksum_of(3, |at| hello[at])];
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                raw.write(CLAIM, &bytes).expect("a write");
+                for _ in 0..200 {
+                    assert!(inbox.poll().expect("no error").is_none(), "a frame");
+                }
+                fiber::yield_now();
+            }
+            LIVE.with(|live| assert!(live.get() <= 4, "{} fibers", live.get()));
+        });
+    });
 }
 
 /// Two fibers of one thread: if a wait of one of them held the thread, the other could not end it.

@@ -2,6 +2,8 @@
 //! thread plays all sides, so that every test takes the same course each time.
 #![cfg(not(loom))]
 
+use std::time::Duration;
+
 use gossamer_segment::{Attached, RemoteSegment, Segments};
 use mailbox::{FRAME_OVERHEAD, FrameHeader, Mailbox, MailboxBuilder, MailboxError, Parts, Sender};
 use transport_api::HostId;
@@ -181,6 +183,31 @@ fn claims_of_nobody_are_freed() {
     let header = FrameHeader { reply: 5, ..FrameHeader::default() };
     sender.send(&header, Parts::default()).expect("a frame");
     assert!(scene.takes(5));
+}
+
+/// A host that lives, and claims without saying hello, does not keep the banks for ever.
+#[test]
+fn claims_without_a_hello_are_freed() {
+    let is_free = |scene: &mut Scene| {
+        for _ in 0..1_000 {
+            assert!(scene.inbox.poll().expect("no error").is_none());
+        }
+        scene.raw.at_byte::<u64>(CLAIMS).read().expect("a claim") as u32 == 0
+    };
+    let builder = Mailbox::builder("unsaid").frame_bytes(64).hello_within(Duration::ZERO);
+    let mut scene = Scene::new(builder, 1, 32);
+    scene.write(CLAIMS, &[7 << 32 | 1]);
+    assert!(is_free(&mut scene), "no hello in time");
+    drop(scene);
+    let builder = Mailbox::builder("unsaid").frame_bytes(64).hello_within(Duration::MAX);
+    let mut scene = Scene::new(builder, 1, 32);
+    scene.write(CLAIMS, &[7 << 32 | 1]);
+    assert!(!is_free(&mut scene), "there is time");
+    // The end of an earlier sender is none of this one.
+    scene.write(CLAIMS + 40, &[6 << 32]);
+    assert!(!is_free(&mut scene), "another claim is done");
+    scene.write(CLAIMS + 40, &[7 << 32]);
+    assert!(is_free(&mut scene), "its hello has failed");
 }
 
 /// A sender that names the flags of another one does not make the receiver write to them.

@@ -3,7 +3,7 @@
 
 use transport_api::{OpError, RemoteRegion, Rights};
 
-use crate::engine::{Engine, attached, is_attached, run};
+use crate::engine::{Engine, PIECE, attached, is_attached, run};
 use crate::error::SegmentError;
 use crate::remote::segment::RemoteSegment;
 use crate::span::Span;
@@ -114,6 +114,36 @@ impl RemoteSegment {
     #[track_caller]
     pub fn write_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
         self.write_over_lane(at, bytes, true)
+    }
+
+    /// For layers above: as [`write_notify`](Self::write_notify), without waiting for notifications or
+    /// writes that the owner has not taken; false, and nothing is written, if it would have to.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn try_write_notify(&self, at: usize, bytes: &[u8]) -> Result<bool, SegmentError> {
+        if is_attached(&self.shared) {
+            // Nothing of this thread comes between: the write does not wait.
+            return match self.can_notify(bytes.len()) {
+                true => self.write_notify(at, bytes).map(|()| true),
+                false => Ok(false),
+            };
+        }
+        let (segment, bytes) = (self.clone(), bytes.to_vec());
+        run(&self.shared, move |_| segment.try_write_notify(at, &bytes))
+    }
+
+    /// For layers above: whether a [`write_notify`](Self::write_notify) of `bytes` bytes need not wait
+    /// for notifications that the owner has not taken, nor its first 64 KiB for other writes. True
+    /// if that cannot be found out: the write then says why.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn can_notify(&self, bytes: usize) -> bool {
+        let (host, thread) = (self.owner(), self.thread_to_notify(true));
+        let bytes = bytes.min(PIECE);
+        run(&self.shared, move |engine| Ok(engine.has_room(host, bytes, thread))).unwrap_or(true)
     }
 
     /// Writes any number of bytes at byte `at`, in pieces, with a limited number of bytes in flight.
