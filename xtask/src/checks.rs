@@ -248,55 +248,38 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
     let without: Vec<&str> =
         MODELLED.into_iter().filter(|name| models.iter().all(|(of, _)| of != name)).collect();
     ensure!(without.is_empty(), "no tests/loom_*.rs in {}", without.join(", "));
-    build_loom(workspace)?;
-    for (package, model) in &models {
-        let step = models_step(workspace, &models, &format!(" --test {model}"));
-        counted(step, &format!("models in {package}'s {model}"))?;
+    let packages: BTreeSet<&str> = models.iter().map(|(package, _)| package.as_str()).collect();
+    let packages: String = packages.iter().map(|name| format!(" --package {name}")).collect();
+    let all: String = models.iter().map(|(_, model)| format!(" --test {model}")).collect();
+    // All models are built at once, and always for the same packages: see `Workspace::build_programs`.
+    let test = |tests: &str| {
+        Step::cargo(&workspace.root, &format!("test --release{packages}{tests}"))
+            .env("RUSTFLAGS", "--cfg loom")
+            // Under `--cfg loom` everything is another program, hence a folder of its own.
+            .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
+            // Building takes longer than exploring.
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+    };
+    test(&format!("{all} --no-run")).run()?;
+    for (package, model) in models {
+        counted(test(&format!(" --test {model}")), &format!("models in {package}'s {model}"))?;
     }
     Ok(())
 }
 
-/// Builds all loom models.
-pub(crate) fn build_loom(workspace: &Workspace) -> Result<()> {
-    let models = workspace.tests("loom_");
-    let all: String = models.iter().map(|(_, model)| format!(" --test {model}")).collect();
-    models_step(workspace, &models, &format!("{all} --no-run")).run()
-}
-
-/// A command of cargo on test programs of `models`, always for the same packages: see
-/// `Workspace::build_programs`.
-fn models_step(workspace: &Workspace, models: &[(String, String)], tests: &str) -> Step {
-    let packages: BTreeSet<&str> = models.iter().map(|(package, _)| package.as_str()).collect();
-    let packages: String = packages.iter().map(|name| format!(" --package {name}")).collect();
-    Step::cargo(&workspace.root, &format!("test --release{packages}{tests}"))
-        .env("RUSTFLAGS", "--cfg loom")
-        // Under `--cfg loom` everything is another program, hence a folder of its own.
-        .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
-        // Building takes longer than exploring.
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-}
-
 /// `cargo xtask hotpath`.
 pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
-    build_hotpath(workspace)?;
-    counted(kit_step(workspace, "--test hotpath")?, "tests of the hot path")?;
-    counted(kit_step(workspace, "--lib --test count")?, "tests of the measurements")?;
-    Ok(())
-}
-
-/// Builds the tests of the hot path.
-pub(crate) fn build_hotpath(workspace: &Workspace) -> Result<()> {
-    kit_step(workspace, "--lib --test hotpath --test count --no-run")?.run()
-}
-
-/// A command of cargo on tests of the measurement kit. They are optimised, since the machine code is
-/// traced, and as the programs of the workspace, which have no link-time optimisation. TCP has no
-/// part in the hot path.
-fn kit_step(workspace: &Workspace, tests: &str) -> Result<Step> {
     let folder = workspace.benchmarks("kit")?;
-    Ok(Step::cargo(&folder, &format!("test --release --no-default-features {tests}"))
-        .env("CARGO_PROFILE_RELEASE_LTO", "false"))
+    // Optimised, since the machine code is traced, and as the programs of the workspace, which have
+    // no link-time optimisation. TCP has no part in the hot path.
+    let test = |tests: &str| {
+        Step::cargo(&folder, &format!("test --release --no-default-features {tests}"))
+            .env("CARGO_PROFILE_RELEASE_LTO", "false")
+    };
+    counted(test("--test hotpath"), "tests of the hot path")?;
+    counted(test("--lib --test count"), "tests of the measurements")?;
+    Ok(())
 }
 
 /// Runs test programs; an error if no test ran.

@@ -1,10 +1,8 @@
 //! `cargo xtask ci`: all gates in order, timed, stopping at the first that fails. `.ci/run`
-//! installs what they need and starts this. What later gates need is built meanwhile
-//! (`ahead.rs`).
+//! installs what they need and starts this.
 
 use anyhow::{Context, Result};
 
-use crate::ahead::Ahead;
 use crate::step::Step;
 use crate::times::Times;
 use crate::workspace::Workspace;
@@ -34,7 +32,6 @@ const GATES: &[(&str, &str)] = &[
 /// Runs the gates.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut times = Times::new();
-    let _ahead = Ahead::start(workspace).context("cannot build ahead")?;
     for (number, (name, arguments)) in GATES.iter().enumerate() {
         println!("\n==> gate {} of {}: {name}: cargo {arguments}", number + 1, GATES.len());
         let result = times.of(*name, || Step::cargo(&workspace.root, arguments).run());

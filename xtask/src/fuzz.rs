@@ -61,7 +61,7 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
 }
 
 /// Builds every target.
-pub(crate) fn build(workspace: &Workspace) -> Result<()> {
+fn build(workspace: &Workspace) -> Result<()> {
     cargo_fuzz(workspace, "build")?.within(BUILD_TIMEOUT).run()
 }
 

@@ -30,12 +30,11 @@
 //! 3. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 4. [`checks`] (cargo's own tools and tests; [`subjects`] of commits), [`aarch64`] (the suites for
 //!    another processor), [`deny`], [`fuzz`], [`programs`] (demo, chaos), [`netns`], [`rack_deploy`]
-//!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`], [`ahead`] (builds for later gates), [`ci`].
+//!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`], [`ci`].
 
 #![forbid(unsafe_code)]
 
 mod aarch64;
-mod ahead;
 mod bench;
 mod checks;
 mod ci;
@@ -78,9 +77,6 @@ struct Cli {
 enum Command {
     /// Run every gate of CI in order, with times; stop at the first that fails
     Ci,
-    /// Build what later gates of `ci` need, which starts this itself
-    #[command(hide = true)]
-    BuildAhead,
     /// Check that no lower crate or folder uses an upper one, and that the core has no socket, clock or
     /// thread
     Layers(Layers),
@@ -173,7 +169,6 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::RdmaVm(vm) => return rdma_vm::run(&workspace, vm),
         Command::DeployTest => deploy_test::run(&workspace),
         Command::Ci => ci::run(&workspace),
-        Command::BuildAhead => ahead::build(&workspace),
         Command::Layers(layers) => layers::run(&workspace, layers),
         Command::Unsafe => ledger::run(&workspace),
         Command::Lint => checks::lint(&workspace),

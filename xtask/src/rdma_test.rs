@@ -131,23 +131,6 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
 /// first, since there is much to compile beside the bindings to libibverbs, which take half a minute
 /// of one processor.
 fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
-    let messages = times.of("building the tests", || built_tests(workspace))?;
-    let clippy = checks::rdma(workspace, "clippy --all-targets").args("-- -Dwarnings");
-    times.of("clippy", || clippy.run())?;
-    let doc = checks::rdma(workspace, checks::DOC).env("RUSTDOCFLAGS", "-Dwarnings");
-    times.of("documentation", || doc.run())?;
-    let packages = workspace.metadata.packages.iter();
-    let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));
-    programs_in(&messages, &packages.collect())
-}
-
-/// Builds the test programs.
-pub(crate) fn build_tests(workspace: &Workspace) -> Result<()> {
-    built_tests(workspace).map(drop)
-}
-
-/// Builds the test programs; what cargo prints about them, as JSON.
-fn built_tests(workspace: &Workspace) -> Result<Vec<u8>> {
     let built = |step: Step| {
         let step = step.args("--no-run --message-format json-render-diagnostics");
         let step = OPTIMISED.iter().fold(step, |step, package| {
@@ -155,9 +138,18 @@ fn built_tests(workspace: &Workspace) -> Result<Vec<u8>> {
         });
         step.capture()
     };
-    let integration = built(checks::rdma(workspace, "test").args(INTEGRATION))?;
-    let unit = built(Step::cargo(&workspace.root, UNIT))?;
-    Ok([integration, unit].concat())
+    let messages = times.of("building the tests", || {
+        let integration = built(checks::rdma(workspace, "test").args(INTEGRATION))?;
+        let unit = built(Step::cargo(&workspace.root, UNIT))?;
+        anyhow::Ok([integration, unit].concat())
+    })?;
+    let clippy = checks::rdma(workspace, "clippy --all-targets").args("-- -Dwarnings");
+    times.of("clippy", || clippy.run())?;
+    let doc = checks::rdma(workspace, checks::DOC).env("RUSTDOCFLAGS", "-Dwarnings");
+    times.of("documentation", || doc.run())?;
+    let packages = workspace.metadata.packages.iter();
+    let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));
+    programs_in(&messages, &packages.collect())
 }
 
 /// Runs those tests of the programs that need no device.

@@ -325,7 +325,6 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["aarch64", "ledger", "netns", "rack_deploy", "rdma_vm"],
             &["deploy_test", "slurm"],
             &["bench", "rdma_test"],
-            &["ahead"],
             &["ci"],
         ],
     ),
