@@ -449,8 +449,9 @@ mod tests {
     #[test]
     fn only_utf_8_is_text() {
         for (bytes, is_text) in [(&b"text"[..], true), (b"", true), (b"te\xff", false)] {
-            // SAFETY: a slice.
-            assert_eq!(unsafe { <&str>::is_value(&bytes.into_repr()) }, is_text);
+            // SAFETY: the slice is of `bytes`.
+            let found = unsafe { <&str>::is_value(&bytes.into_repr()) };
+            assert_eq!(found, is_text);
         }
     }
 

@@ -8,7 +8,7 @@
 //!
 //! A test is a play with one script for each player. Player `n` is a thread, attached as thread `n` of host
 //! `n`; in a rack with fewer hosts than players, the last players share a host. Player 0 receives. A
-//! player polls while it waits for others ([`Player::until`], `meet`), because revocation and transports
+//! player polls while it waits for others (`Player::until`, `meet`), because revocation and transports
 //! wait for polls. A test that does not end within [`DEADLINE`] fails.
 
 pub mod frames;
