@@ -151,7 +151,8 @@ impl Importer {
         match error {
             SegmentError::NotFound { .. } | SegmentError::Revoked { .. } => {}
             // It went between the lookup and the import.
-            SegmentError::Region { .. } if what.starts_with("open") => {}
+            SegmentError::Region { .. } | SegmentError::Denied { .. }
+                if what.starts_with("open") => {}
             SegmentError::PeerLost(lost, _) if lost.0 == host => self.ledger.lose(host),
             SegmentError::RackEnded | SegmentError::NotAttached => {
                 let what = format!("cannot {what} {}: the rack has ended", name_of(owner));
