@@ -242,7 +242,7 @@ abi_references! {
 
 macro_rules! abi_pointers {
     ($($pointer:ty, $constructor:literal;)*) => {$(
-        // SAFETY: it is a type of C already; whoever dereferences it vouches for it.
+        // SAFETY: it is a type of C already; the code that dereferences it guarantees that it is valid.
         unsafe impl<T: Pointee> Abi for $pointer {
             const SIGNATURE: u64 = signature::of($constructor, T::SIGNATURE);
             type Repr = Self;
@@ -283,7 +283,7 @@ abi_pointers! {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Slice<T> {
-    /// The first element: not null, and aligned, unless there is none.
+    /// The first element: not null, and aligned, unless the slice is empty.
     pub start: *mut T,
     /// How many elements there are.
     pub len: usize,
@@ -318,7 +318,7 @@ unsafe impl<T: Plain> Abi for &[T] {
     }
 
     #[inline(always)]
-    #[allow(clippy::disallowed_methods, reason = "it was a slice, so nobody else writes to it")]
+    #[allow(clippy::disallowed_methods, reason = "it was a slice, so no other code writes to it")]
     unsafe fn from_repr(repr: Slice<T>) -> Self {
         // SAFETY: it was made of such a slice, as the caller promises.
         unsafe { core::slice::from_raw_parts(repr.first(), repr.len) }
@@ -349,7 +349,7 @@ unsafe impl<T: Plain> Abi for &mut [T] {
     }
 
     #[inline(always)]
-    #[allow(clippy::disallowed_methods, reason = "it was a slice, so nobody else writes to it")]
+    #[allow(clippy::disallowed_methods, reason = "it was a slice, so no other code writes to it")]
     unsafe fn from_repr(repr: Slice<T>) -> Self {
         // SAFETY: it was made of such a slice, as the caller promises.
         unsafe { core::slice::from_raw_parts_mut(repr.first(), repr.len) }

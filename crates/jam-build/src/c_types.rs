@@ -57,7 +57,7 @@ impl Types {
         self.properties.contains_key(&pointee).then_some((pointee, !is_const))
     }
 
-    /// The hash of the Rust type that `c` is as a parameter or result; `None` if it is none.
+    /// The hash of the Rust type that `c` is as a parameter or result; `None` if Rust has no such type.
     pub(crate) fn hash(&self, c: &str) -> Option<u64> {
         let c = normal(c);
         match &c[..] {

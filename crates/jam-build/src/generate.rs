@@ -20,6 +20,7 @@ pub(crate) fn injected(name: &str, path: &Path, shape: &Shape) -> String {
          static ENTRY: [u8; Types::RECORD_BYTES] = Types::record();\n\
          #[unsafe(no_mangle)]\n\
          unsafe extern \"C\" fn {entry}(call: *mut jam::Call) -> u32 {{\n\
+         \x20   // SAFETY: the receiver makes the call as the signature of `Types` says.\n\
          \x20   unsafe {{ Types::enter(call, {call}) }}\n\
          }}\n",
         section = jam_abi::ENTRY_SECTION,

@@ -62,6 +62,7 @@ fn main() {
     }
     let local = sum.element().local.unwrap();
     let [import] = local.imports else { panic!("one import") };
+    // SAFETY: the function has the types of the import.
     unsafe { import.resolve(results_push as *const ()) };
     let (values, mut reply) = ([1_i32, 2, 3, 4], [0_i64; 2]);
     let context = jam::ContextData { sender: 0, reserved: 0, log, receiver: std::ptr::null_mut() };
@@ -76,6 +77,7 @@ fn main() {
         reply_len: 0,
         context: &context,
     };
+    // SAFETY: the call is as the jam's signature says, and its memory outlives it.
     let code = unsafe { (local.entry)(&mut call) };
     println!("{code} {} {}", call.reply_len, reply[0]);
 }

@@ -133,7 +133,7 @@ impl Features {
         Self(self.0 & !available.0)
     }
 
-    /// Whether there is none in it.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -255,7 +255,7 @@ impl<'a> Package<'a> {
         &self.bytes[..self.content]
     }
 
-    /// The signature block, which nobody has checked; empty if there is none.
+    /// The signature block, not checked; empty if the package is not signed.
     pub fn signature_block(&self) -> &'a [u8] {
         &self.bytes[self.content..]
     }

@@ -36,7 +36,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Whether the receiver has the symbol, whoever defines it here.
+    /// Whether the receiver has the symbol, even if an object defines it too.
     fn is_outside(&self, name: &str) -> bool {
         IMPLICIT.contains(&name) || self.imports.iter().any(|import| import.name == name)
     }

@@ -69,7 +69,7 @@ impl Arena {
     }
 
     /// Takes a place for `text` and `data` bytes, aligned to `align`, a power of two of at most 4096;
-    /// `None` if there is none left.
+    /// `None` if the arena is full.
     ///
     /// # Errors
     /// The system has no memory for another chunk.
