@@ -164,11 +164,15 @@ fn in_callback<R: Send + 'static>(
 ) {
     thread::scope(|scope| {
         let (user, owner) = (&hosts[1], &hosts[0]);
-        let (expected, is_expected) = mpsc::channel();
+        let ((ended, is_ended), (expected, is_expected)) = (mpsc::channel(), mpsc::channel());
         let peer = scope.spawn(move || {
             let attached = user.segments.attach(0).expect("attached");
             let peers = export(user, "peers");
-            open(user, "notified").at::<u64>(0).write_notify(&1).expect("a write");
+            let notified = open(user, "notified");
+            notified.at::<u64>(0).write_notify(&1).expect("a write");
+            notified.fence().expect("it has arrived");
+            // A peer that took notifications meanwhile would make room for more of them.
+            is_ended.recv().expect("an end of the callback");
             let expected: u64 = loop {
                 match is_expected.try_recv() {
                     Ok(expected) => break expected,
@@ -202,6 +206,7 @@ fn in_callback<R: Send + 'static>(
                 Err(mpsc::TryRecvError::Empty) => attached.park(Duration::from_millis(1)),
             }
         };
+        ended.send(()).expect("a peer");
         expected.send(end(result, &peers)).expect("a peer");
         while !peer.is_finished() {
             attached.park(Duration::from_millis(1));
