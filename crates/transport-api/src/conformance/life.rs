@@ -26,7 +26,7 @@ pub fn a_wake_travels_with_its_flush(make: Make) {
 }
 
 fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
-    const ROUNDS: u64 = 3000;
+    const ROUNDS: u64 = 1000;
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let (of_a, of_b) = (a.export(2, 64, Rights::WRITE), b.export(1, 64, Rights::WRITE));
