@@ -14,25 +14,10 @@
 //! Elements are sorted by id and machine. Ids count from 0 in the order of names; the builds of one
 //! element for several machines have its id and name. A package has one encoding.
 
-use thiserror::Error;
-
 use crate::table::{
-    BLOCK_LENGTH, ELEMENT_BYTES, HEADER_BYTES, MAGIC, PAD, Table, TableEntry, VERSION,
+    BLOCK_LENGTH, Cut, ELEMENT_BYTES, HEADER_BYTES, MAGIC, PAD, Table, TableEntry, VERSION,
 };
-use crate::{BlobError, Digest, Machine, Parsed};
-
-/// The length of the longest package, in bytes.
-pub const MAX_PACKAGE_BYTES: usize = 64 << 20;
-
-/// What an element of a package is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ElementKind {
-    /// A jam: its bytes are a blob.
-    Jam = 1,
-    /// A ried: its bytes are a shared library.
-    Ried = 2,
-}
+use crate::{Digest, ElementKind, MAX_PACKAGE_BYTES, Machine, PackageError, Parsed};
 
 /// An element of a package, for one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,75 +47,6 @@ pub struct NewElement<'a> {
     pub name: &'a str,
     /// A blob, or a shared library.
     pub bytes: &'a [u8],
-}
-
-/// Why bytes are not a package.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum PackageError {
-    /// They are too few, too many, or not as many as its header says.
-    #[error("package of {len} bytes, expected {expected} by its header")]
-    Length {
-        /// How many there are.
-        len: usize,
-        /// How many there should be.
-        expected: usize,
-    },
-    /// It exceeds the limit.
-    #[error("package of {len} bytes, expected at most {MAX_PACKAGE_BYTES}")]
-    TooLong {
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// They do not begin as a package does.
-    #[error("not a package: it begins with {found:02x?}, expected \"JAMP\"")]
-    Magic {
-        /// How they begin.
-        found: [u8; 4],
-    },
-    /// It is of another version.
-    #[error("package of version {found}, expected {VERSION}")]
-    Version {
-        /// Its version.
-        found: u16,
-    },
-    /// A field of an element is wrong.
-    #[error("element {index} of a package: expected {expected}")]
-    Element {
-        /// Which of the elements.
-        index: usize,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// An element that is a jam is not a blob.
-    #[error("element {index} of a package is not a jam")]
-    Blob {
-        /// Which of the elements.
-        index: usize,
-        /// Why.
-        #[source]
-        source: BlobError,
-    },
-    /// A name has other than 1 to 255 printable ASCII characters, or padding is not zero.
-    #[error("byte {at} of a package, expected {expected}")]
-    Byte {
-        /// Its offset.
-        at: usize,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// Its signature block is malformed.
-    #[error("signature block of a package: expected {expected}")]
-    Signature {
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// It has more elements than its header can count. Only when writing.
-    #[error("package of {count} elements, expected at most 65535")]
-    TooMany {
-        /// How many.
-        count: usize,
-    },
 }
 
 /// A package whose bytes have been checked, with all of its elements.
@@ -277,48 +193,4 @@ pub fn sign_package(package: &Package<'_>, block: &[u8]) -> Result<Vec<u8>, Pack
     let mut bytes = [package.content(), block].concat();
     bytes[BLOCK_LENGTH].copy_from_slice(&(block.len() as u32).to_le_bytes());
     Ok(bytes)
-}
-
-/// Takes one part after the other.
-pub(crate) struct Cut<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) at: usize,
-}
-
-impl<'a> Cut<'a> {
-    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], PackageError> {
-        let end = self.at.saturating_add(len);
-        let part = self.bytes.get(self.at..end);
-        self.at = end;
-        part.ok_or(PackageError::Length { len: self.bytes.len(), expected: end })
-    }
-
-    pub(crate) fn name(&mut self, len: usize) -> Result<&'a str, PackageError> {
-        let expected = "a name of 1 to 255 printable ASCII characters";
-        let wrong = PackageError::Byte { at: self.at, expected };
-        let name = self.take(len)?;
-        let is_name = !name.is_empty() && name.iter().all(u8::is_ascii_graphic);
-        str::from_utf8(name).ok().filter(|_| is_name).ok_or(wrong)
-    }
-
-    fn pad(&mut self) -> Result<(), PackageError> {
-        let start = self.at;
-        check_zero(self.take(start.next_multiple_of(PAD) - start)?, start)
-    }
-}
-
-pub(crate) fn check_zero(bytes: &[u8], start: usize) -> Result<(), PackageError> {
-    match bytes.iter().position(|byte| *byte != 0) {
-        Some(index) => Err(PackageError::Byte { at: start + index, expected: "0" }),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array(bytes, at))
-}
-
-/// The `N` bytes at `at`, which are there.
-pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    *bytes[at..].first_chunk().expect("a field is inside its record")
 }

@@ -4,16 +4,25 @@
 //! and a receiver that gets one jam of a package checks the signature with it alone
 //! ([`Proof`](crate::Proof)).
 
-use crate::package::{Cut, array, check_zero, u32_at};
-use crate::{Digest, ElementKind, MAX_PACKAGE_BYTES, Machine, PackageError};
+pub(crate) use crate::package_error::VERSION;
+use crate::{Digest, MAX_PACKAGE_BYTES, Machine, PackageError};
 
 pub(crate) const MAGIC: [u8; 4] = *b"JAMP";
-pub(crate) const VERSION: u16 = 1;
 pub(crate) const HEADER_BYTES: usize = 20;
 pub(crate) const ELEMENT_BYTES: usize = 28;
 pub(crate) const PAD: usize = 16;
 /// The bytes of the header with the length of the signature block, which no signature covers.
 pub(crate) const BLOCK_LENGTH: std::ops::Range<usize> = 12..16;
+
+/// What an element of a package is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ElementKind {
+    /// A jam: its bytes are a blob.
+    Jam = 1,
+    /// A ried: its bytes are a shared library.
+    Ried = 2,
+}
 
 /// An element of a package, as its table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,4 +163,48 @@ fn is_next(before: &TableEntry<'_>, entry: &TableEntry<'_>) -> bool {
             && before.machine < entry.machine;
     }
     before.id.checked_add(1) == Some(entry.id) && before.name < entry.name
+}
+
+/// Takes one part after the other.
+pub(crate) struct Cut<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Cut<'a> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], PackageError> {
+        let end = self.at.saturating_add(len);
+        let part = self.bytes.get(self.at..end);
+        self.at = end;
+        part.ok_or(PackageError::Length { len: self.bytes.len(), expected: end })
+    }
+
+    pub(crate) fn name(&mut self, len: usize) -> Result<&'a str, PackageError> {
+        let expected = "a name of 1 to 255 printable ASCII characters";
+        let wrong = PackageError::Byte { at: self.at, expected };
+        let name = self.take(len)?;
+        let is_name = !name.is_empty() && name.iter().all(u8::is_ascii_graphic);
+        str::from_utf8(name).ok().filter(|_| is_name).ok_or(wrong)
+    }
+
+    pub(crate) fn pad(&mut self) -> Result<(), PackageError> {
+        let start = self.at;
+        check_zero(self.take(start.next_multiple_of(PAD) - start)?, start)
+    }
+}
+
+fn check_zero(bytes: &[u8], start: usize) -> Result<(), PackageError> {
+    match bytes.iter().position(|byte| *byte != 0) {
+        Some(index) => Err(PackageError::Byte { at: start + index, expected: "0" }),
+        None => Ok(()),
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+/// The `N` bytes at `at`, which are there.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    *bytes[at..].first_chunk().expect("a field is inside its record")
 }

@@ -44,10 +44,11 @@ impl Who {
             )));
         }
         let identity = Identity::load(&directory)?;
-        if identity.member.role == Role::Host {
-            let (directory, name) = (directory.display(), &identity.member.name);
+        if matches!(identity.member.role, Role::Host | Role::Signer) {
+            let (directory, role, name) =
+                (directory.display(), identity.member.role, &identity.member.name);
             return Err(CommandError::Other(format!(
-                "{directory} holds the identity of host {name}, which may not call daemons: set the \
+                "{directory} holds the identity of {role} {name}, which may not call daemons: set the \
                  directory of an administrator or viewer with --identity DIR or GOSSAMER_IDENTITY"
             )));
         }
