@@ -7,6 +7,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ use crate::signers::SigningAuthority;
 pub const PACKAGES_FD: &str = "GOSSAMER_PACKAGES_FD";
 /// Bytes of the largest message that a process sends.
 pub const LARGEST_FROM_PROCESS: usize = 4096;
+/// How long a process waits for a daemon that does not read.
+const WRITE_TIME: Duration = Duration::from_secs(5);
 /// Bytes of the largest header: with a list of revoked certificates as long as a daemon reads.
 const LARGEST_HEADER: usize = 40 << 20;
 
@@ -68,7 +71,7 @@ pub fn package_message<T: Serialize>(message: &T) -> Vec<u8> {
 pub struct PackageSocket(UnixStream);
 
 impl PackageSocket {
-    /// That of this process; `None` if no daemon started it. To be called once: each call makes
+    /// The socket of this process; `None` if no daemon started it. To be called once: each call makes
     /// another descriptor of the same socket.
     ///
     /// # Errors
@@ -77,7 +80,8 @@ impl PackageSocket {
         let Some(fd) = take_descriptor(PACKAGES_FD)? else { return Ok(None) };
         let failed = |error| JobError::Read { variable: PACKAGES_FD, error };
         let socket = UnixStream::from(fd);
-        socket.local_addr().map_err(failed)?;
+        let bounded = socket.local_addr().and_then(|_| socket.set_write_timeout(Some(WRITE_TIME)));
+        bounded.map_err(failed)?;
         Ok(Some(Self(socket)))
     }
 

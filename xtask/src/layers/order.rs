@@ -191,7 +191,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/gossamer/src",
         &[
             &["barrier", "board", "children", "error", "mixed", "processors", "publications"],
-            &["arguments", "cause", "unencrypted"],
+            &["arguments", "cause", "packages", "unencrypted"],
             &["rack"],
             &["shared", "start"],
             &["reporter", "worker"],
