@@ -203,3 +203,6 @@ pub fn packages() -> Vec<Arc<ArrivedPackage>> {
 pub fn on_package(callback: impl Fn(&Arc<ArrivedPackage>) + Send + Sync + 'static) {
     crate::receiver().arrived().on_arrival(Arc::new(callback));
 }
+
+#[cfg(test)]
+mod tests;

@@ -244,3 +244,34 @@ fn the_authority_survives_json() {
         assert!(serde_json::from_str::<SigningAuthority>(wrong).is_err(), "{wrong}");
     }
 }
+
+#[test]
+#[ignore = "prints figures: cargo test --release -p gossamer-job --lib figures -- --ignored --nocapture"]
+fn figures() {
+    let authority = authority();
+    for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
+        let key = KeyPair::generate_for(kind).unwrap();
+        let ann = authority.member_with(key, "gossamer:lab/signer/ann", |_| ());
+        let proof = Package::parse(&ann.sign(None)).unwrap().proof().unwrap();
+        let time = |what: &dyn Fn()| {
+            let rounds: Vec<_> = (0..11)
+                .map(|_| {
+                    let start = Instant::now();
+                    (0..100).for_each(|_| what());
+                    start.elapsed() / 100
+                })
+                .collect();
+            let mut rounds = rounds;
+            rounds.sort();
+            rounds[rounds.len() / 2]
+        };
+        let signers = authority.signers();
+        let known = time(&|| drop(signers.verify(&Proof::parse(&proof).unwrap()).unwrap()));
+        let first = time(&|| {
+            let signers = authority.signers();
+            drop(signers.verify(&Proof::parse(&proof).unwrap()).unwrap());
+        });
+        let algorithm = ann.algorithm;
+        println!("{algorithm:?}: {known:?} by a known signer, {first:?} by the first of a process");
+    }
+}
