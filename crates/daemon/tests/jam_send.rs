@@ -48,6 +48,7 @@ type Price = LoadedJam<&'static mut ShopOfJams, u64, (), u64>;
 
 const PLACE: &str = "JAM_SEND_PLACE";
 const NO_JAMS: &str = "JAM_SEND_NO_JAMS";
+const REVOKES: &str = "JAM_SEND_REVOKES";
 /// What a peer sends without `jam send`; only the first is admitted.
 const SENT_BY_PEER: [&str; 6] =
     ["signed", "unsigned", "forged", "other-job", "by-admin", "by-revoked"];
@@ -65,11 +66,33 @@ fn task() {
     gossamer::Rack::from_args().unwrap().run(move || main(&place)).unwrap();
 }
 
+/// Waits until `is_there`, as a fiber.
+fn wait_until(is_there: impl Fn() -> bool) {
+    while !is_there() {
+        gossamer::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Calls a jam before and after its signer is revoked.
+fn use_until_revoked(place: &Path, shop: &gossamer::Trust<Shop>) {
+    fs::write(place.join("ready"), "").unwrap();
+    wait_until(|| !jam::packages().is_empty());
+    let price: Price = jam::packages()[0].find("price").unwrap();
+    println!("before: {}", shop.inject(&price, 5, &[]).unwrap());
+    fs::write(place.join("used"), "").unwrap();
+    wait_until(|| jam::packages().is_empty());
+    let error = shop.inject(&price, 5, &[]).unwrap_err();
+    println!("after: {}", error.source().unwrap());
+}
+
 /// Sends what the test has put into `place`, and later calls what was brought into the job.
 fn main(place: &Path) {
     let shops: Vec<_> = gossamer::trustees()
         .map(|trustee| trustee.entrust_with(|()| Shop { base: 100 }, ()))
         .collect();
+    if env::var_os(REVOKES).is_some() {
+        return use_until_revoked(place, &shops[0]);
+    }
     if env::var_os(NO_JAMS).is_none() {
         for name in SENT_BY_PEER {
             let bytes = fs::read(place.join(format!("{name}.jampkg"))).unwrap();
@@ -84,9 +107,7 @@ fn main(place: &Path) {
         }
     }
     fs::write(place.join("ready"), "").unwrap();
-    while !place.join("go").exists() {
-        gossamer::sleep(Duration::from_millis(20));
-    }
+    wait_until(|| place.join("go").exists());
     for package in jam::packages() {
         let price: Price = package.find("price").unwrap();
         let wrong: Result<LoadedJam<(), u64, (), u64>, _> = package.find("price");
@@ -130,14 +151,22 @@ fn rack() -> Rack {
     let rack = Rack::new(&["a", "b"]);
     rack.join("ann", "signer");
     rack.join("bob", "signer");
-    let dir = rack.path("rack");
-    let revoked = rack.gossamer(&["rack", "revoke", "--dir", &dir, "bob"]).output().unwrap();
-    assert!(revoked.status.success(), "{revoked:?}");
-    for host in ["a", "b"] {
-        let list = fs::read(rack.path("rack/ca/revoked.pem")).unwrap();
-        fs::write(rack.path(&format!("rack/{host}/revoked.pem")), list).unwrap();
-    }
+    revoke(&rack, "bob");
     rack
+}
+
+/// Revokes a member's certificate, and brings the list to the daemons.
+fn revoke(rack: &Rack, name: &str) {
+    let dir = rack.path("rack");
+    let revoked = rack.gossamer(&["rack", "revoke", "--dir", &dir, name]).output().unwrap();
+    assert!(revoked.status.success(), "{revoked:?}");
+    let list = fs::read(rack.path("rack/ca/revoked.pem")).unwrap();
+    for host in ["a", "b"] {
+        // Complete at any time: a daemon may read it now.
+        let (part, path) = (rack.path("list.part"), format!("rack/{host}/revoked.pem"));
+        fs::write(&part, &list).unwrap();
+        fs::rename(&part, rack.path(&path)).unwrap();
+    }
 }
 
 /// Writes a package for the processes and commands of the rack.
@@ -302,6 +331,26 @@ fn a_package_comes_into_a_running_job_and_only_if_a_signer_has_signed_it() {
         line(&["gossamer_audit", "refused a package", "by=admin", "bob was revoked"]);
         assert!(!log.contains("\"surcharge\""), "{log}");
     }
+    rack.assert_nothing_left();
+}
+
+#[test]
+fn a_revocation_reaches_jobs_that_run() {
+    let rack = rack();
+    let (job, number) = start(&rack, &["--env", &format!("{REVOKES}=1")]);
+    let prices = signed(&rack, "prices", &build(&rack, "prices", "price", 7), "ann", None);
+    assert_eq!(send_package(&rack, &number, &prices).status, Some(0));
+    let used = rack.place.path().join("used");
+    eventually("the jam has run", || used.exists().then_some(()));
+    revoke(&rack, "ann");
+    let ran = send_package(&rack, &number, &prices);
+    assert!(ran.err.contains("of its signer ann was revoked"), "{ran:?}");
+    let ran = finish(job);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.out.contains("[a] before: 735\n"), "{ran:?}");
+    let refused =
+        "[a] after: its code is not admitted: the certificate of its signer ann was revoked";
+    assert!(ran.out.contains(refused), "{ran:?}");
     rack.assert_nothing_left();
 }
 

@@ -157,7 +157,7 @@ fn audit(reports: mpsc::SyncSender<Report>, lost: Arc<AtomicU64>) {
     });
 }
 
-/// Takes a package that the daemon brings; the error is for the member who sent it.
+/// Takes a package, or a newer list of revoked certificates, that the daemon brings; the error is for the member who sent it.
 fn take(
     receiver: &Receiver,
     trusted: &mut Trusted,
@@ -168,6 +168,9 @@ fn take(
         // With a newer list of revoked certificates.
         trusted.authority = header.authority;
         trusted.install(receiver).map_err(|error| error.to_string())?;
+    }
+    if bytes.is_empty() {
+        return Ok(());
     }
     let taken = catch_unwind(AssertUnwindSafe(|| receiver.take_package(bytes)));
     match taken {

@@ -163,6 +163,17 @@ impl Arrived {
         Ok(package)
     }
 
+    /// Drops the packages whose proofs `is_good` refuses.
+    pub(crate) fn keep(&self, is_good: impl Fn(&Proof<'_>) -> bool) {
+        let mut state = self.state.write();
+        let is_good =
+            |package: &ArrivedPackage| Proof::parse(&package.proof).is_ok_and(|p| is_good(&p));
+        let kept: Vec<_> = state.packages.iter().filter(|p| is_good(p)).cloned().collect();
+        let is_kept = |package: &Arc<ArrivedPackage>| kept.iter().any(|k| Arc::ptr_eq(k, package));
+        state.by_digest.retain(|_, package| is_kept(package));
+        state.packages = kept;
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<ArrivedPackage>> {
         self.state.read().packages.clone()
     }

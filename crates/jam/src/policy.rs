@@ -87,8 +87,12 @@ impl Gatekeeper {
         self.is_nothing.store(policy == Policy::Nothing, Ordering::Relaxed);
     }
 
+    /// Has `verifier` verify from now on, and forgets what signatures have admitted.
     pub(crate) fn set_verifier(&self, verifier: Arc<dyn Verifier>) {
-        *self.verifier.write() = Some(verifier);
+        let mut now = self.verifier.write();
+        *now = Some(verifier);
+        // With the lock, so that nothing is admitted behind this by the one before.
+        self.admitted.write().retain(|_, origin| !matches!(origin, Origin::Signer(_)));
     }
 
     pub(crate) fn set_unauthenticated(&self) {
@@ -148,6 +152,11 @@ impl Gatekeeper {
             proof.table().entries().iter().filter(|e| Machine::CURRENT == Some(e.machine));
         if self.admitted.read().len() + of_machine.clone().count() > MAX_SIGNED {
             return Err(not_admitted(format!("{MAX_SIGNED} jams are admitted, the limit")));
+        }
+        let now = self.verifier.read();
+        if !now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &verifier)) {
+            let reason = "the rack's list of revoked certificates has just changed: send it again";
+            return Err(not_admitted(reason.to_owned()));
         }
         self.admit(of_machine.map(|entry| entry.digest), &Origin::Signer(signer.clone()));
         Ok(signer)

@@ -98,8 +98,13 @@ impl Receiver {
 
     /// Has signatures of packages verified by `verifier`, in place of an earlier one. A process that a
     /// daemon starts as part of a rack has one, which knows the rack's signers.
+    ///
+    /// What an earlier verifier has accepted must be accepted by this one, too: jams of a signer whose
+    /// certificate was revoked since do not run again.
     pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
         self.gatekeeper.set_verifier(Arc::new(verifier));
+        self.arrived.keep(|proof| self.gatekeeper.admit_proven(proof).is_ok());
+        self.cache.clear();
     }
 
     /// Says that anyone on the network can forge what arrives, as over RDMA: from now on every jam

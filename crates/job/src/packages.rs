@@ -29,7 +29,7 @@ const LARGEST_HEADER: usize = 40 << 20;
 pub struct PackageHeader {
     /// Distinguishes it from other packages of this daemon.
     pub number: u64,
-    /// How many bytes it has.
+    /// How many bytes it has; 0 for none, if only the authority is to be told.
     pub bytes: u64,
     /// The authority of the rack, with the newest list of revoked certificates.
     pub authority: SigningAuthority,

@@ -56,8 +56,8 @@ impl Default for Places {
 /// Why a package is not brought into a job.
 #[derive(Debug, Error)]
 enum NotBrought {
-    #[error("package of {0} bytes, expected at most {MAX_PACKAGE_BYTES}")]
-    TooLong(u64),
+    #[error("package of {0} bytes, expected 1 to {MAX_PACKAGE_BYTES}")]
+    Length(u64),
     #[error("{AT_ONCE} packages are being sent to this host, the limit: try again later")]
     Busy,
     #[error("the package is refused")]
@@ -111,7 +111,7 @@ async fn receive<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     sender: &mut Sender<W>,
 ) -> Result<(Vec<u8>, Signer), NotBrought> {
     let len = usize::try_from(bytes).ok().filter(|len| *len <= MAX_PACKAGE_BYTES);
-    let len = len.ok_or(NotBrought::TooLong(bytes))?;
+    let len = len.filter(|len| *len > 0).ok_or(NotBrought::Length(bytes))?;
     send(sender, &Answer::SendPackage).await?;
     let mut package = Vec::new();
     while package.len() < len {
@@ -175,6 +175,20 @@ async fn deliver<W: AsyncWrite + Unpin>(
         send(sender, &answer).await?;
     }
     send(sender, &Answer::PackageEnd(Some(signer.name))).await
+}
+
+/// Tells the processes of all jobs of another authority: the same, with a newer list of revoked
+/// certificates. A process that has no room for that is told with the next package.
+pub(crate) fn announce(daemon: &Daemon, authority: &Arc<SigningAuthority>) {
+    for job in daemon.jobs.that_run() {
+        let Some(deliveries) = job.deliveries() else { continue };
+        let (answer, _) = oneshot::channel();
+        let (package, authority) = (Arc::default(), authority.clone());
+        if deliveries.try_send(Delivery { package, authority, answer }).is_err() {
+            let job = job.summary().job;
+            tracing::warn!(target: AUDIT, %job, "cannot tell a process of revoked certificates");
+        }
+    }
 }
 
 fn log_outcome(process: Process, refused: Option<&str>) {

@@ -89,7 +89,10 @@ pub(crate) async fn serve(
             let current = acceptor.current();
             (acceptor.signing(), current)
         };
-        *daemon.signing.lock() = signing;
+        let before = std::mem::replace(&mut *daemon.signing.lock(), signing.clone());
+        if !Arc::ptr_eq(&before, &signing) {
+            packages::announce(&daemon, &signing);
+        }
         let handshake = async move {
             match timeout(HANDSHAKE_TIMEOUT, authenticate(&daemon, acceptor, stream))
                 .await

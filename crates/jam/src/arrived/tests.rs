@@ -13,6 +13,15 @@ use crate::sender::Sendable;
 /// Takes what "ann" has signed.
 struct Ann;
 
+/// Takes nothing.
+struct Nobody;
+
+impl Verifier for Nobody {
+    fn verify(&self, _: &Proof<'_>) -> Result<String, String> {
+        Err("revoked".to_owned())
+    }
+}
+
 impl Verifier for Ann {
     fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
         match proof.signature().signature {
@@ -120,6 +129,23 @@ fn a_package_replaces_one_of_its_name_and_there_is_a_limit() {
     let (more, _) = package("one-more", &[0xc3], b"ann");
     assert!(reason(receiver.take_package(&more)).contains("the limit"));
     receiver.take_package(&new).unwrap();
+}
+
+#[test]
+fn another_verifier_judges_what_is_there_again() {
+    let receiver = receiver();
+    let (bytes, digest) = package("p", &[0xc3], b"ann");
+    receiver.take_package(&bytes).unwrap();
+    assert_eq!(receiver.link_arrived(&digest), Ok(true));
+    receiver.set_verifier(Ann);
+    assert_eq!((receiver.arrived().all().len(), receiver.size().1), (1, 0));
+    assert_eq!(receiver.link_arrived(&digest), Ok(true));
+    receiver.set_verifier(Nobody);
+    assert_eq!((receiver.arrived().all().len(), receiver.size().1), (0, 0));
+    assert_eq!(receiver.link_arrived(&digest), Ok(false));
+    let package = crate::Package::parse(&bytes).unwrap();
+    let jam: NoArgs = package.find("jam").unwrap();
+    assert!(receiver.receive(jam.code().unwrap().wire(), digest).is_err());
 }
 
 #[test]
