@@ -15,7 +15,7 @@
 use crate::{Digest, Package, PackageError, Parsed, Table};
 
 /// The length of the longest [`Proof`] that a receiver looks at, in bytes: of about a thousand
-/// elements. Packages with more are brought into a job by `gossamer jam send`.
+/// elements. Packages with more cannot be signed.
 pub const MAX_PROOF_BYTES: usize = 64 << 10;
 
 const VERSION: u8 = 1;

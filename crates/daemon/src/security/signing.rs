@@ -15,8 +15,8 @@ use crate::security::member::{Name, Role};
 pub enum SigningError {
     /// The identity has another role.
     #[error(
-        "{name} is a {role}, and only a signer may sign packages: `gossamer rack sign --role signer` \
-         makes one"
+        "the role of {name} is {role}: only a signer may sign packages (`gossamer rack sign --role \
+         signer` makes one)"
     )]
     Role {
         /// The member.
@@ -30,6 +30,9 @@ pub enum SigningError {
     /// The key cannot be used.
     #[error("cannot sign with the key of this identity")]
     Key(#[source] rustls::Error),
+    /// Its table is too long for the proof that travels with its jams.
+    #[error("it has too many elements to be signed: split the package")]
+    TooMany,
     /// The key is of another kind.
     #[error("the key of this identity is neither of Ed25519 nor of ECDSA on P-256")]
     Algorithm,
@@ -61,7 +64,11 @@ pub fn sign(
     let signature = signer.sign(&package.signed_message(job)).map_err(SigningError::Key)?;
     let block =
         Signature { algorithm, job, certificate: &identity.certificate, signature: &signature };
-    Ok(sign_package(&package, &block.encode()?)?)
+    let signed = sign_package(&package, &block.encode()?)?;
+    match Package::parse(&signed)?.proof() {
+        Some(_) => Ok(signed),
+        None => Err(SigningError::TooMany),
+    }
 }
 
 #[cfg(test)]
