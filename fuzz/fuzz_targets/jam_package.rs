@@ -1,5 +1,11 @@
-//! Packages: files with jams, which a member of a rack sends to others.
+//! Packages, signed or not: files with jams, and the proofs that travel with single jams of them,
+//! which a member of a rack sends to others.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_jam_format::fuzzing::jam_package(data));
+use gossamer_jam_format::fuzzing::{jam_package, jam_proof};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    jam_package(data);
+    jam_proof(data);
+});

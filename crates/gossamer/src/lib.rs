@@ -70,7 +70,7 @@
 //!    (trusts under names), [`Sharded`], `records/` ([`ShardedRecords`]), [`Barrier`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
-//! 5. `reporter.rs` (statistics for the daemon), `end.rs` (how the rack ends), `run.rs`
+//! 5. `reporter.rs` (statistics for the daemon), `packages.rs` (jams that it brings), `end.rs` (how the rack ends), `run.rs`
 //!    ([`Rack::run`]).
 //!
 //! The crate `trust-core` implements delegation, re-exported here; the crate `gossamer-job` defines
@@ -88,6 +88,8 @@ mod end;
 mod error;
 #[cfg(all(feature = "shm", feature = "tcp", not(feature = "rdma")))]
 mod mixed;
+#[cfg(all(feature = "jam", feature = "tcp"))]
+mod packages;
 mod placement;
 mod processors;
 mod publications;

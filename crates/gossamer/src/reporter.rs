@@ -75,7 +75,8 @@ mod tests {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let transport = transport_shm::ShmTransport::threads(2).expect("a rack");
-        let joined = Joined { transport, reports: Some(theirs) };
+        let joined = Joined::from(transport as std::sync::Arc<dyn transport_api::Transport>);
+        let joined = Joined { reports: Some(theirs), ..joined };
         let (has_sent, sent) = mpsc::channel();
         let (has_seen, seen) = mpsc::channel();
         let reader = thread::spawn(move || {

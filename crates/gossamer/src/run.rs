@@ -17,6 +17,8 @@ use transport_api::{ThreadId, Transport};
 use trust_core::{Registered, Wiring};
 
 use crate::children::Children;
+#[cfg(all(feature = "jam", feature = "tcp"))]
+use crate::packages::Packages;
 use crate::processors::Processors;
 #[cfg(feature = "tcp")]
 use crate::reporter::Reporter;
@@ -138,6 +140,12 @@ impl Rack {
         let _reporter = joined
             .reports
             .map(|socket| Reporter::start(shared.clone(), socket))
+            .transpose()
+            .map_err(|error| RackError::Start(error.into()))?;
+        #[cfg(all(feature = "jam", feature = "tcp"))]
+        let _packages = joined
+            .packages
+            .map(Packages::start)
             .transpose()
             .map_err(|error| RackError::Start(error.into()))?;
         let outcome = Arc::new(Mutex::new(None));

@@ -36,6 +36,9 @@ pub(crate) struct Joined {
     /// Where to report what the threads of this process do.
     #[cfg(feature = "tcp")]
     pub(crate) reports: Option<UnixDatagram>,
+    /// Where packages of jams come from.
+    #[cfg(all(feature = "jam", feature = "tcp"))]
+    pub(crate) packages: Option<crate::packages::Prepared>,
 }
 
 impl From<Arc<dyn Transport>> for Joined {
@@ -44,6 +47,8 @@ impl From<Arc<dyn Transport>> for Joined {
             transport,
             #[cfg(feature = "tcp")]
             reports: None,
+            #[cfg(all(feature = "jam", feature = "tcp"))]
+            packages: None,
         }
     }
 }
@@ -57,7 +62,15 @@ pub(crate) fn assemble(rack: &mut Rack, children: &mut Children) -> Result<Joine
         let reports = statistics_socket()?;
         let no_listener = || JobError::Descriptor { variable: LISTEN_FD, value: String::new() };
         let listener = JobDescription::listener_from_environment()?.ok_or_else(no_listener)?;
-        return Ok(Joined { transport: join(rack, job, listener)?, reports });
+        // Before any other host can send a jam.
+        #[cfg(feature = "jam")]
+        let packages = crate::packages::prepare(&job)?;
+        return Ok(Joined {
+            transport: join(rack, job, listener)?,
+            reports,
+            #[cfg(feature = "jam")]
+            packages,
+        });
     }
     #[cfg(feature = "tcp")]
     if let Some(step) = slurm::Step::from_environment().map_err(slurm::SlurmError::from)? {
@@ -140,6 +153,11 @@ fn connect(rack: &Rack, mut config: TcpConfig) -> Result<Arc<dyn Transport>, Rac
     let mut rdma = RdmaConfig { host_address: Some(address), ..rack.rdma.clone() };
     if let Ok(device) = std::env::var(RDMA_DEVICE) {
         rdma.device = Some(device);
+    }
+    // Before any packet arrives that someone else could have sent.
+    #[cfg(feature = "jam")]
+    if rack.hosts > 1 {
+        jam::receiver().set_unauthenticated();
     }
     let carrier = TcpTransport::join(config)?;
     let transport = RdmaTransport::over(carrier, rdma)?;

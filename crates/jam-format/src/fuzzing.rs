@@ -4,7 +4,8 @@
 //! run them on their committed corpora, `fuzz/corpus/jam_blob` and `fuzz/corpus/jam_package`.
 
 use crate::{
-    Blob, DATA_DISTANCE, NewElement, Package, Parsed, SLOT_BYTES, encode_package, sign_package,
+    Blob, DATA_DISTANCE, MAX_PROOF_BYTES, NewElement, Package, Parsed, Proof, SLOT_BYTES,
+    encode_package, sign_package, split_proof,
 };
 
 /// Bytes are a blob, all of whose parts are in range and which has one encoding, or an error that
@@ -74,6 +75,40 @@ pub fn jam_package(data: &[u8]) {
     let unsigned = sign_package(&package, &[]);
     assert_eq!(encoded, unsigned, "a package has two encodings");
     assert_eq!(sign_package(&package, package.signature_block()).as_deref(), Ok(data));
+    match package.signature() {
+        Ok(Some(signature)) => {
+            assert_eq!(signature.encode().as_deref(), Ok(package.signature_block()));
+            let message = package.signed_message(signature.job);
+            let proof = package.proof();
+            let Some(bytes) = &proof else {
+                return assert!(data.len() > MAX_PROOF_BYTES, "no proof of a short package");
+            };
+            let proof = Proof::parse(bytes).expect("the proof of a package");
+            assert_eq!(proof.signed_message(), message, "the proof is of another message");
+            let elements = package.elements();
+            assert!(elements.iter().all(|element| proof.covers(&element.digest)));
+            assert_eq!(proof.table().entries().len(), elements.len());
+        }
+        Ok(None) => assert!(package.proof().is_none(), "a proof without a signature"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// Bytes are a proof that a jam is of a signed package, which has one encoding, or an error that can
+/// be printed.
+///
+/// # Panics
+/// When that does not hold.
+pub fn jam_proof(data: &[u8]) {
+    let (blob, rest) = split_proof(data);
+    assert_eq!([blob, rest].concat(), data);
+    let proof = match Proof::parse(data) {
+        Ok(proof) => proof,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let block = proof.signature().encode().expect("a parsed block");
+    assert!(data.ends_with(&block));
+    assert!(proof.table().entries().iter().all(|entry| proof.covers(&entry.digest)));
 }
 
 #[cfg(test)]
@@ -81,12 +116,16 @@ mod tests {
     use fuzz_corpus::Corpus;
 
     use super::*;
-    use crate::{ElementKind, Features, Import, Machine, Relocation};
+    use crate::{Algorithm, ElementKind, Features, Import, Machine, Relocation, Signature};
 
     #[test]
     fn the_corpus_does_no_harm() {
         Corpus::of("jam_blob").run(jam_blob);
-        Corpus::of("jam_package").run(jam_package);
+        let package = |data: &[u8]| {
+            jam_package(data);
+            jam_proof(data);
+        };
+        Corpus::of("jam_package").run(package);
     }
 
     #[test]
@@ -147,5 +186,15 @@ mod tests {
         let package = Package::parse(&several).expect("a package");
         put("signed", &sign_package(&package, b"signature").expect("a package"));
         put("truncated", &several[..several.len() - 1]);
+        let signature = Signature {
+            algorithm: Algorithm::EcdsaP256,
+            job: Some(7),
+            certificate: &[0x30; 40],
+            signature: &[0x31; 70],
+        };
+        let signed = sign_package(&package, &signature.encode().expect("a block"));
+        let signed = signed.expect("a package");
+        put("signed-block", &signed);
+        put("proof", &Package::parse(&signed).expect("a package").proof().expect("a proof"));
     }
 }

@@ -21,7 +21,8 @@
 //!
 //! 1. `machine.rs` (processors and their features), `digest.rs`.
 //! 2. `blob/`: the layout, then `parse.rs`, then `write.rs`.
-//! 3. `package.rs`: files with several elements.
+//! 3. `table.rs`: what a package consists of; `package.rs`: files with several elements;
+//!    `signature.rs`: who answers for them.
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,9 @@ mod digest;
 pub mod fuzzing;
 mod machine;
 mod package;
+mod package_error;
+mod signature;
+mod table;
 
 pub use blob::{
     ARENA_UNIT, Blob, BlobError, DATA_DISTANCE, ELEMENT_LIMIT, HEADER_BYTES, Import, MAX_ALIGN,
@@ -38,7 +42,7 @@ pub use blob::{
 };
 pub use digest::Digest;
 pub use machine::{Features, Machine, UnknownFeature};
-pub use package::{
-    ElementKind, MAX_PACKAGE_BYTES, NewElement, Package, PackageElement, PackageError,
-    encode_package, sign_package,
-};
+pub use package::{NewElement, Package, PackageElement, encode_package, sign_package};
+pub use package_error::{MAX_PACKAGE_BYTES, PackageError};
+pub use signature::{Algorithm, MAX_PROOF_BYTES, Proof, Signature, split_proof};
+pub use table::{ElementKind, Table, TableEntry};

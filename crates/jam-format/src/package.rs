@@ -8,33 +8,16 @@
 //!    lengths of the elements' names: u8 each
 //!    names: the package's, the elements'
 //!    for each element: zeros up to a multiple of 16, its bytes
-//!    the signature block, which signs the content
+//!    the signature block (`signature.rs`), which signs all before the elements' bytes
 //! ```
 //!
 //! Elements are sorted by id and machine. Ids count from 0 in the order of names; the builds of one
 //! element for several machines have its id and name. A package has one encoding.
 
-use thiserror::Error;
-
-use crate::{BlobError, Digest, Machine, Parsed};
-
-const MAGIC: [u8; 4] = *b"JAMP";
-const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 20;
-const ELEMENT_BYTES: usize = 28;
-const PAD: usize = 16;
-/// The length of the longest package, in bytes.
-pub const MAX_PACKAGE_BYTES: usize = 64 << 20;
-
-/// What an element of a package is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ElementKind {
-    /// A jam: its bytes are a blob.
-    Jam = 1,
-    /// A ried: its bytes are a shared library.
-    Ried = 2,
-}
+use crate::table::{
+    BLOCK_LENGTH, Cut, ELEMENT_BYTES, HEADER_BYTES, MAGIC, PAD, Table, TableEntry, VERSION,
+};
+use crate::{Digest, ElementKind, MAX_PACKAGE_BYTES, Machine, PackageError, Parsed};
 
 /// An element of a package, for one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,177 +49,49 @@ pub struct NewElement<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Why bytes are not a package.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum PackageError {
-    /// They are too few, too many, or not as many as its header says.
-    #[error("package of {len} bytes, expected {expected} by its header")]
-    Length {
-        /// How many there are.
-        len: usize,
-        /// How many there should be.
-        expected: usize,
-    },
-    /// It exceeds the limit.
-    #[error("package of {len} bytes, expected at most {MAX_PACKAGE_BYTES}")]
-    TooLong {
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// They do not begin as a package does.
-    #[error("not a package: it begins with {found:02x?}, expected \"JAMP\"")]
-    Magic {
-        /// How they begin.
-        found: [u8; 4],
-    },
-    /// It is of another version.
-    #[error("package of version {found}, expected {VERSION}")]
-    Version {
-        /// Its version.
-        found: u16,
-    },
-    /// A field of an element is wrong.
-    #[error("element {index} of a package: expected {expected}")]
-    Element {
-        /// Which of the elements.
-        index: usize,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// An element that is a jam is not a blob.
-    #[error("element {index} of a package is not a jam")]
-    Blob {
-        /// Which of the elements.
-        index: usize,
-        /// Why.
-        #[source]
-        source: BlobError,
-    },
-    /// A name has other than 1 to 255 printable ASCII characters, or padding is not zero.
-    #[error("byte {at} of a package, expected {expected}")]
-    Byte {
-        /// Its offset.
-        at: usize,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// It has more elements than its header can count. Only when writing.
-    #[error("package of {count} elements, expected at most 65535")]
-    TooMany {
-        /// How many.
-        count: usize,
-    },
-}
-
 /// A package whose bytes have been checked, with all of its elements.
 #[derive(Clone, Debug)]
 pub struct Package<'a> {
     bytes: &'a [u8],
-    content: usize,
-    name: &'a str,
+    table: Table<'a>,
     elements: Vec<PackageElement<'a>>,
 }
 
 impl<'a> Package<'a> {
-    /// Checks `bytes`, which only this process may be able to change.
+    /// Checks `bytes`, which only this process may be able to change. The signature block is not
+    /// looked at.
     ///
     /// # Errors
     /// [`PackageError`], which says what they lack to be a package.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PackageError> {
-        let length = |expected| PackageError::Length { len: bytes.len(), expected };
-        let (header, _) =
-            bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| length(HEADER_BYTES))?;
         if bytes.len() > MAX_PACKAGE_BYTES {
             return Err(PackageError::TooLong { len: bytes.len() });
         }
-        let found = array(header, 0);
-        if found != MAGIC {
-            return Err(PackageError::Magic { found });
-        }
-        let version = u16::from_le_bytes(array(header, 4));
-        if version != VERSION {
-            return Err(PackageError::Version { found: version });
-        }
-        let content = u32::from_le_bytes(array(header, 8)) as usize;
-        let all = content.saturating_add(u32::from_le_bytes(array(header, 12)) as usize);
+        let table = Table::parse(bytes)?;
+        let (content, all) = (table.content, table.content + table.block);
         if all != bytes.len() {
-            return Err(length(all));
+            return Err(PackageError::Length { len: bytes.len(), expected: all });
         }
-        let mut cut = Cut { bytes: &bytes[..content], at: HEADER_BYTES };
-        check_zero(&header[17..], 17)?;
-        let count = usize::from(u16::from_le_bytes(array(header, 6)));
-        let records = cut.take(count * ELEMENT_BYTES)?.as_chunks::<ELEMENT_BYTES>().0;
-        let name_lens = cut.take(count)?;
-        let name = cut.name(header[16].into())?;
-        let mut elements = Vec::with_capacity(count);
-        for (record, len) in records.iter().zip(name_lens) {
-            let name = cut.name(usize::from(*len))?;
-            elements.push((record, name));
-        }
-        let mut package = Self { bytes, content, name, elements: Vec::with_capacity(count) };
-        for (index, (record, name)) in elements.into_iter().enumerate() {
-            let wrong = |expected| PackageError::Element { index, expected };
+        let mut cut = Cut { bytes: &bytes[..content], at: table.bytes().len() };
+        let mut elements = Vec::with_capacity(table.entries().len());
+        for (index, entry) in table.entries().iter().enumerate() {
             cut.pad()?;
-            let (offset, len) = (u32_at(record, 4) as usize, u32_at(record, 8) as usize);
-            if offset != cut.at {
-                return Err(wrong("its bytes behind those of the one before"));
-            }
-            let element = PackageElement {
-                kind: match record[0] {
-                    1 => ElementKind::Jam,
-                    2 => ElementKind::Ried,
-                    _ => return Err(wrong("a jam (1) or a ried (2)")),
-                },
-                machine: Machine::from_number(record[1])
-                    .ok_or_else(|| wrong("a machine, 1 (x86_64) or 2 (aarch64)"))?,
-                id: u16::from_le_bytes(array(record, 2)),
-                name,
-                digest: Digest::from_bytes(array(record, 12)),
-                bytes: cut.take(len)?,
-            };
-            package.add(index, element)?;
+            let &TableEntry { kind, machine, id, name, digest, len, .. } = entry;
+            let bytes = cut.take(len)?;
+            check(index, entry, bytes)?;
+            elements.push(PackageElement { kind, machine, id, name, digest, bytes });
         }
-        if cut.at != content {
-            return Err(PackageError::Length { len: content, expected: cut.at });
-        }
-        Ok(package)
-    }
-
-    /// Adds an element behind the others, if it may be there.
-    fn add(&mut self, index: usize, element: PackageElement<'a>) -> Result<(), PackageError> {
-        let wrong = |expected| Err(PackageError::Element { index, expected });
-        let is_next = match self.elements.last() {
-            None => element.id == 0,
-            Some(before) if before.id == element.id => {
-                before.name == element.name
-                    && before.kind == element.kind
-                    && before.machine < element.machine
-            }
-            Some(before) => {
-                before.id.checked_add(1) == Some(element.id) && before.name < element.name
-            }
-        };
-        if !is_next {
-            return wrong("ids from 0 on in the order of names, and each machine once");
-        }
-        if Digest::of(element.bytes) != element.digest {
-            return wrong("the digest of its bytes");
-        }
-        if element.kind == ElementKind::Jam {
-            let blob = Parsed::parse(element.bytes);
-            let blob = blob.map_err(|source| PackageError::Blob { index, source })?;
-            if (blob.machine(), blob.name()) != (element.machine, element.name) {
-                return wrong("machine and name of its blob");
-            }
-        }
-        self.elements.push(element);
-        Ok(())
+        Ok(Self { bytes, table, elements })
     }
 
     /// Its name.
     pub const fn name(&self) -> &'a str {
-        self.name
+        self.table.name()
+    }
+
+    /// Its table.
+    pub const fn table(&self) -> &Table<'a> {
+        &self.table
     }
 
     /// Its elements, sorted by id and machine.
@@ -250,15 +105,31 @@ impl<'a> Package<'a> {
         Some(&self.elements[at])
     }
 
-    /// What a signature covers.
+    /// All of it but the signature block.
     pub fn content(&self) -> &'a [u8] {
-        &self.bytes[..self.content]
+        &self.bytes[..self.table.content]
     }
 
     /// The signature block, not checked; empty if the package is not signed.
     pub fn signature_block(&self) -> &'a [u8] {
-        &self.bytes[self.content..]
+        &self.bytes[self.table.content..]
     }
+}
+
+/// Checks that `bytes` are the element that the table says.
+fn check(index: usize, entry: &TableEntry<'_>, bytes: &[u8]) -> Result<(), PackageError> {
+    let wrong = |expected| Err(PackageError::Element { index, expected });
+    if Digest::of(bytes) != entry.digest {
+        return wrong("the digest of its bytes");
+    }
+    if entry.kind == ElementKind::Jam {
+        let blob = Parsed::parse(bytes);
+        let blob = blob.map_err(|source| PackageError::Blob { index, source })?;
+        if (blob.machine(), blob.name()) != (entry.machine, entry.name) {
+            return wrong("machine and name of its blob");
+        }
+    }
+    Ok(())
 }
 
 /// The bytes of a package without a signature, with these elements in any order.
@@ -315,55 +186,11 @@ pub fn encode_package(name: &str, elements: &[NewElement<'_>]) -> Result<Vec<u8>
 /// # Errors
 /// [`PackageError`], if it is too long then.
 pub fn sign_package(package: &Package<'_>, block: &[u8]) -> Result<Vec<u8>, PackageError> {
-    let len = package.content + block.len();
+    let len = package.content().len() + block.len();
     if len > MAX_PACKAGE_BYTES {
         return Err(PackageError::TooLong { len });
     }
     let mut bytes = [package.content(), block].concat();
-    bytes[12..16].copy_from_slice(&(block.len() as u32).to_le_bytes());
+    bytes[BLOCK_LENGTH].copy_from_slice(&(block.len() as u32).to_le_bytes());
     Ok(bytes)
-}
-
-/// Takes one part after the other.
-struct Cut<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Cut<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], PackageError> {
-        let end = self.at.saturating_add(len);
-        let part = self.bytes.get(self.at..end);
-        self.at = end;
-        part.ok_or(PackageError::Length { len: self.bytes.len(), expected: end })
-    }
-
-    fn name(&mut self, len: usize) -> Result<&'a str, PackageError> {
-        let expected = "a name of 1 to 255 printable ASCII characters";
-        let wrong = PackageError::Byte { at: self.at, expected };
-        let name = self.take(len)?;
-        let is_name = !name.is_empty() && name.iter().all(u8::is_ascii_graphic);
-        str::from_utf8(name).ok().filter(|_| is_name).ok_or(wrong)
-    }
-
-    fn pad(&mut self) -> Result<(), PackageError> {
-        let start = self.at;
-        check_zero(self.take(start.next_multiple_of(PAD) - start)?, start)
-    }
-}
-
-fn check_zero(bytes: &[u8], start: usize) -> Result<(), PackageError> {
-    match bytes.iter().position(|byte| *byte != 0) {
-        Some(index) => Err(PackageError::Byte { at: start + index, expected: "0" }),
-        None => Ok(()),
-    }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array(bytes, at))
-}
-
-/// The `N` bytes at `at`, which are there.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    *bytes[at..].first_chunk().expect("a field is inside its record")
 }

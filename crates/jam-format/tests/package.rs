@@ -1,7 +1,8 @@
 //! Packages as bytes and back: every change of a byte of the content is noticed.
 
 use gossamer_jam_format::{
-    Blob, ElementKind, Machine, NewElement, Package, PackageError, encode_package, sign_package,
+    Algorithm, Blob, Digest, ElementKind, Machine, NewElement, Package, PackageError, Proof,
+    Signature, encode_package, sign_package, split_proof,
 };
 
 fn blob(machine: Machine, name: &str) -> Vec<u8> {
@@ -104,4 +105,74 @@ fn each_rule_has_its_error() {
     bytes[0] = b'K';
     let magic = "not a package: it begins with [4b, 41, 4d, 50], expected \"JAMP\"";
     assert_eq!(Package::parse(&bytes).unwrap_err().to_string(), magic);
+}
+
+fn signature(job: Option<u128>) -> Signature<'static> {
+    Signature {
+        algorithm: Algorithm::Ed25519,
+        job,
+        certificate: b"certificate",
+        signature: b"signature",
+    }
+}
+
+#[test]
+fn a_signature_covers_every_byte_and_its_job() {
+    let bytes = sample();
+    let package = Package::parse(&bytes).unwrap();
+    let message = package.signed_message(None);
+    assert_ne!(message, package.signed_message(Some(7)));
+    let signed = sign_package(&package, &signature(None).encode().unwrap()).unwrap();
+    let signed = Package::parse(&signed).unwrap();
+    assert_eq!(signed.signed_message(None), message, "the block is not part of what is signed");
+    assert_eq!(signed.digest(), package.digest());
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        if let Ok(package) = Package::parse(&changed) {
+            assert_ne!(package.signed_message(None), message, "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_proof_names_the_jams_of_its_package() {
+    let bytes = sample();
+    let package = Package::parse(&bytes).unwrap();
+    assert_eq!((package.signature(), package.proof()), (Ok(None), None));
+    let signed = sign_package(&package, &signature(Some(7)).encode().unwrap()).unwrap();
+    let package = Package::parse(&signed).unwrap();
+    let bytes = package.proof().unwrap();
+    let proof = Proof::parse(&bytes).unwrap();
+    assert_eq!((proof.signature(), proof.table().name()), (&signature(Some(7)), "bench"));
+    assert_eq!(proof.signed_message(), package.signed_message(Some(7)));
+    assert!(package.elements().iter().all(|element| proof.covers(&element.digest)));
+    assert!(!proof.covers(&Digest::of(b"another")));
+    for len in 0..bytes.len() {
+        assert!(Proof::parse(&bytes[..len]).is_err(), "{len}");
+    }
+    assert!(Proof::parse(&[bytes.as_slice(), b"1"].concat()).is_err());
+
+    let put = blob(Machine::X86_64, "put");
+    let sent = [put.as_slice(), &bytes].concat();
+    assert_eq!(split_proof(&sent), (&put[..], &bytes[..]));
+    assert_eq!(split_proof(&put), (&put[..], &[][..]));
+    assert_eq!(split_proof(b"JAM1"), (&b"JAM1"[..], &[][..]));
+}
+
+#[test]
+fn a_signature_block_has_bounds() {
+    let block = signature(None).encode().unwrap();
+    assert_eq!(Signature::parse(&block), Ok(signature(None)));
+    for len in 0..block.len() {
+        assert!(Signature::parse(&block[..len]).is_err(), "{len}");
+    }
+    for (at, byte) in [(0, 2), (1, 0), (1, 3), (2, 200), (4, 12), (6, 1)] {
+        let mut changed = block.clone();
+        changed[at] = byte;
+        assert!(Signature::parse(&changed).is_err(), "byte {at} as {byte}");
+    }
+    let long = vec![0; 9 << 10];
+    assert!(Signature { certificate: &long, ..signature(None) }.encode().is_err());
+    assert!(Signature { signature: &long, ..signature(None) }.encode().is_err());
 }

@@ -13,7 +13,7 @@
 //! The bytes are the process's own copy from the beginning on: nothing that a peer can write is looked
 //! at twice.
 
-use jam_format::{Digest, Machine};
+use jam_format::{Digest, Machine, split_proof};
 
 use crate::error::Refusal;
 use crate::features;
@@ -26,9 +26,11 @@ pub(crate) struct Frame<'a> {
     claimed: Digest,
 }
 
-/// A blob whose layout has been checked.
+/// A blob whose layout has been checked, and what travelled behind it: the bytes of a proof that a
+/// signer answers for it, or none.
 pub(crate) struct Parsed<'a> {
     blob: jam_format::Parsed<'a>,
+    proof: &'a [u8],
     claimed: Digest,
 }
 
@@ -47,19 +49,20 @@ impl<'a> Frame<'a> {
         let Frame { bytes, claimed } = self;
         let malformed =
             |error: jam_format::BlobError| Refusal::Malformed { reason: error.to_string() };
-        Ok(Parsed { blob: jam_format::Parsed::parse(bytes).map_err(malformed)?, claimed })
+        let (blob, proof) = split_proof(bytes);
+        Ok(Parsed { blob: jam_format::Parsed::parse(blob).map_err(malformed)?, proof, claimed })
     }
 }
 
 impl<'a> Parsed<'a> {
     pub(crate) fn verify(self, gatekeeper: &Gatekeeper) -> Result<Verified<'a>, Refusal> {
-        let Parsed { blob, claimed } = self;
+        let Parsed { blob, proof, claimed } = self;
         check_machine(&blob)?;
         let found = Digest::of(blob.bytes());
         if found != claimed {
             return Err(Refusal::digest(claimed, found));
         }
-        gatekeeper.check(&found)?;
+        gatekeeper.check_with(&found, proof)?;
         Ok(Verified { blob, digest: found })
     }
 }

@@ -203,6 +203,7 @@ impl<T: 'static> Carries for Trust<T> {
         match mode {
             Mode::Injected => true,
             Mode::Cached | Mode::Local => false,
+            Mode::Automatic if code.is_everywhere() => false,
             Mode::Automatic => {
                 let thread = self.trustee().thread();
                 let trustee = u64::from(thread.host.0) << 32 | u64::from(thread.thread);
@@ -257,7 +258,7 @@ fn request<J: Sendable>(
     let host = trust_core::local_trustee().trustee().thread().host.0;
     let (low, high) = halves(code.digest());
     let more = (with_code || !payload.is_empty()).then(|| {
-        let code = with_code.then(|| Payload::of_bytes(code.bytes()));
+        let code = with_code.then(|| Payload::of_bytes(code.wire()));
         Box::new(More { payload: Payload::of(payload), code })
     });
     Request { head: Value::new([low, high, u64::from(host) | local]), args: Value::new(args), more }
@@ -324,11 +325,15 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
         match receiver.run(&digest, signature, &mut call) {
             // Code that is here already is not looked at: its digest says that it is the same.
             Err(Failure::NeedCode) => {
-                let code = code().ok_or(Failure::NeedCode)?;
+                let code = code();
                 // Another thread may evict it again before this one runs it.
                 let mut ended = Err(Failure::NeedCode);
                 for _ in 0..MAX_LINKS {
-                    receiver.receive(code.bytes(), digest)?;
+                    match code {
+                        Some(code) => receiver.receive(code.bytes(), digest)?,
+                        None if receiver.link_arrived(&digest)? => {}
+                        None => return Err(Failure::NeedCode),
+                    }
                     ended = receiver.run(&digest, signature, &mut call);
                     if ended != Err(Failure::NeedCode) {
                         break;

@@ -30,8 +30,9 @@
 //! # Whose code runs
 //!
 //! A jam that runs is part of its process, and can do what that can. So a receiver runs only what its
-//! [`Policy`] admits: by default the jams of the program's own packages ([`package!`]), and those that
-//! were [admitted](Receiver::admit). `docs/decisions/0035-jams.md` has the reasons.
+//! [`Policy`] admits: by default the jams of the program's own packages ([`package!`]), those of
+//! packages that a signer of the rack has signed ([`Verifier`]), and those that were
+//! [admitted](Receiver::admit). `docs/decisions/0035-jams.md` has the reasons.
 //!
 //! # Reading order
 //!
@@ -40,14 +41,19 @@
 //!    (executable memory), `enter/` (calling a jam, and leaving it early).
 //! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
 //! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
-//! 5. `receiver.rs` ([`Receiver`]).
-//! 6. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `inject.rs` ([`Inject`]).
+//! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
+//!    `arrived.rs` ([`packages`], brought by `gossamer jam send`).
+//! 6. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `inject.rs` ([`Inject`]).
 
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod arena;
+#[cfg(not(loom))]
+mod arrived;
+#[cfg(not(loom))]
+mod audit;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod cache;
@@ -66,6 +72,8 @@ mod inject;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod link;
+#[cfg(not(loom))]
+mod loaded;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod local;
@@ -96,14 +104,17 @@ pub use jam_abi::{
     Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData, Slice,
     abi_by_value, code, entry, function_signature, imported_result,
 };
-pub use jam_format::Digest;
+#[doc(no_inline)]
+pub use jam_format::{Digest, Proof};
 
 #[cfg(not(loom))]
 pub use self::{
+    arrived::{ArrivedPackage, on_package, packages},
+    audit::FirstRun,
     error::{JamError, Panicked, Refusal},
     inject::Inject,
-    package::{Package, PackageError},
-    policy::Policy,
+    loaded::{Package, PackageError},
+    policy::{Origin, Policy, Verifier},
     receiver::{Log, Receiver, receiver},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},
     symbols::export::{Export, Open, PropertyType, exports, guard, property_type},

@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use jam_abi::{Call, ContextData, code};
-use jam_format::Digest;
+use jam_format::{Digest, Proof};
 use parking_lot::RwLock;
 use primitive::drop_payload;
 use primitive::sync::Ordering;
@@ -13,12 +13,14 @@ use serde::{Deserialize, Serialize};
 use trust_core::PanicReport;
 
 use crate::arena::icache::Seen;
+use crate::arrived::{Arrived, ArrivedPackage};
+use crate::audit::{Audit, FirstRun};
 use crate::cache::Cache;
 use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
 use crate::local::Locals;
-use crate::policy::{Gatekeeper, Policy};
+use crate::policy::{Gatekeeper, Origin, Policy, Verifier};
 use crate::reuse::Runner;
 use crate::symbols::Symbols;
 use crate::symbols::export::check_property_types;
@@ -38,7 +40,9 @@ pub struct Receiver {
     symbols: Symbols,
     gatekeeper: Gatekeeper,
     locals: Locals,
+    arrived: Arrived,
     log: RwLock<Option<Box<Log>>>,
+    audit: Audit,
 }
 
 /// How a run has ended that has no result.
@@ -67,13 +71,15 @@ impl Receiver {
         check_property_types();
         let locals = Locals::of_program();
         let gatekeeper = Gatekeeper::default();
-        gatekeeper.admit(locals.digests());
+        gatekeeper.admit(locals.digests(), &Origin::Program);
         Receiver {
             cache: Cache::new(max_bytes),
             symbols: Symbols::of_program(),
             gatekeeper,
             locals,
+            arrived: Arrived::default(),
             log: RwLock::new(None),
+            audit: Audit::default(),
         }
     }
 
@@ -87,7 +93,46 @@ impl Receiver {
     /// Admits jams under the policy [`Policy::Signed`]. Whoever calls this answers for their code: it
     /// has checked, for instance, the signature of the package that has them.
     pub fn admit(&self, digests: impl IntoIterator<Item = Digest>) {
-        self.gatekeeper.admit(digests);
+        self.gatekeeper.admit(digests, &Origin::Admitted);
+    }
+
+    /// Has signatures of packages verified by `verifier`, in place of an earlier one. A process that a
+    /// daemon starts as part of a rack has one, which knows the rack's signers.
+    ///
+    /// What an earlier verifier has accepted must be accepted by this one, too: jams of a signer whose
+    /// certificate was revoked since do not run again.
+    pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
+        self.gatekeeper.set_verifier(Arc::new(verifier));
+        self.arrived.keep(|proof| self.gatekeeper.admit_proven(proof).is_ok());
+        self.cache.clear();
+    }
+
+    /// Says that anyone on the network can forge what arrives, as over RDMA: from now on every jam
+    /// needs a signature, also under the policy [`Policy::AnyPeer`].
+    pub fn set_unauthenticated(&self) {
+        self.gatekeeper.set_unauthenticated();
+        self.cache.clear();
+    }
+
+    /// Takes a package that arrived other than with a call, if a signer of the rack has signed it: its
+    /// jams are admitted and linked when they are called first, and [`packages`](crate::packages) has
+    /// it.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn take_package(&self, bytes: &[u8]) -> Result<Arc<ArrivedPackage>, Refusal> {
+        let admit = |proof: &Proof<'_>| self.gatekeeper.admit_proven(proof);
+        self.arrived.add(ArrivedPackage::new(bytes, admit)?)
+    }
+
+    pub(crate) fn arrived(&self) -> &Arrived {
+        &self.arrived
+    }
+
+    /// Has `audit` called with each jam that is linked in this process for the first time, before it
+    /// runs, on the thread that runs it; it must not wait.
+    pub fn set_audit(&self, audit: impl Fn(&FirstRun<'_>) + Send + Sync + 'static) {
+        self.audit.set(Box::new(audit));
     }
 
     /// What imports resolve to, to add functions to.
@@ -111,7 +156,24 @@ impl Receiver {
     /// Why it does not run here.
     pub fn receive(&self, blob: &[u8], claimed: Digest) -> Result<(), Refusal> {
         let verified = Frame::new(blob, claimed).parse()?.verify(&self.gatekeeper)?;
-        self.cache.add(&verified, &self.symbols, &self.gatekeeper)
+        self.cache.add(&verified, &self.symbols, &self.gatekeeper)?;
+        if self.audit.is_on() {
+            let (digest, name) = (verified.digest(), verified.blob().name());
+            // A policy that was set meanwhile may refuse it: it does not run then.
+            if let Ok(origin) = self.gatekeeper.check(&digest) {
+                self.audit.note(&FirstRun { name, digest, origin: &origin });
+            }
+        }
+        Ok(())
+    }
+
+    /// Links the jam with this digest if a package of [`packages`](crate::packages) has it; whether one
+    /// has.
+    pub(crate) fn link_arrived(&self, digest: &Digest) -> Result<bool, Refusal> {
+        let Some(package) = self.arrived.with(digest) else { return Ok(false) };
+        let Some(blob) = package.blob(digest) else { return Ok(false) };
+        self.receive(blob, *digest)?;
+        Ok(true)
     }
 
     /// Runs the jam with this digest, if it is linked.

@@ -44,18 +44,30 @@ enum Held {
 struct Inner {
     name: Box<str>,
     digest: Digest,
-    bytes: Box<[u8]>,
+    /// The blob, and behind it the proof that a signer answers for it, if there is one.
+    wire: Box<[u8]>,
+    blob_bytes: usize,
+    is_everywhere: bool,
 }
 
 impl Inner {
     fn new(name: &str, bytes: &[u8]) -> Self {
-        Inner { name: name.into(), digest: Digest::of(bytes), bytes: bytes.into() }
+        Self::signed(name, bytes, &[])
+    }
+
+    fn signed(name: &str, bytes: &[u8], proof: &[u8]) -> Self {
+        let (digest, wire) = (Digest::of(bytes), [bytes, proof].concat().into());
+        let (name, blob_bytes) = (name.into(), bytes.len());
+        Inner { name, digest, wire, blob_bytes, is_everywhere: false }
     }
 }
 
 impl Code {
-    fn new(name: &str, bytes: &[u8]) -> Self {
-        Self(Held::Counted(Arc::new(Inner::new(name, bytes))))
+    /// Code with the proof that a signer answers for it, or none; `is_everywhere` if every process of
+    /// the rack has been given its package.
+    fn loaded(name: &str, bytes: &[u8], proof: &[u8], is_everywhere: bool) -> Self {
+        let inner = Inner { is_everywhere, ..Inner::signed(name, bytes, proof) };
+        Self(Held::Counted(Arc::new(inner)))
     }
 
     fn of_package(name: &str, bytes: &[u8]) -> Self {
@@ -81,11 +93,22 @@ impl Code {
 
     /// Its blob.
     pub fn bytes(&self) -> &[u8] {
-        &self.inner().bytes
+        &self.inner().wire[..self.inner().blob_bytes]
+    }
+
+    /// What a call carries that carries code: the blob, and behind it the proof that a signer answers
+    /// for it, if its package is signed.
+    pub fn wire(&self) -> &[u8] {
+        &self.inner().wire
+    }
+
+    /// Whether the first call to a trustee need not carry the code: every process has its package.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        self.inner().is_everywhere
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.inner().bytes.len() as u64
+        self.inner().blob_bytes as u64
     }
 }
 
@@ -211,6 +234,15 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
     /// # Errors
     /// The bytes are no blob, it is for another machine, or it has other types.
     pub fn from_blob(bytes: &[u8]) -> Result<Self, JamError> {
+        Self::from_signed(bytes, &[], false)
+    }
+
+    /// The jam in a blob, with the bytes of a proof behind it, if there are any.
+    pub(crate) fn from_signed(
+        bytes: &[u8],
+        proof: &[u8],
+        is_everywhere: bool,
+    ) -> Result<Self, JamError> {
         let unusable = |jam: &str, reason| JamError::Unusable { jam: jam.to_owned(), reason };
         let blob = jam_format::Parsed::parse(bytes).map_err(|e| unusable("?", e.to_string()))?;
         if Machine::CURRENT != Some(blob.machine()) {
@@ -224,7 +256,8 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
             );
             return Err(unusable(blob.name(), reason));
         }
-        Ok(Self { code: Code::new(blob.name(), bytes), types: PhantomData })
+        let code = Code::loaded(blob.name(), bytes, proof, is_everywhere);
+        Ok(Self { code, types: PhantomData })
     }
 }
 

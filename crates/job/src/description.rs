@@ -16,14 +16,16 @@ use serde::{Deserialize, Serialize};
 use crate::environment::{JobError, descriptor, take_descriptor};
 use crate::id::JobId;
 use crate::secret::{Secret, SecretPem};
+use crate::signers::SigningAuthority;
 
 /// The environment variable with the number of the descriptor of the job description.
 pub const JOB_FD: &str = "GOSSAMER_JOB_FD";
 /// The environment variable with the number of the descriptor of the listening socket.
 pub const LISTEN_FD: &str = "GOSSAMER_LISTEN_FD";
 
-/// Bytes of the largest description that is read: no controller sends a daemon a larger one.
-const LARGEST: u64 = 1 << 20;
+/// Bytes of the largest description that is read. What a controller sends is much shorter; a daemon
+/// adds a list of revoked certificates of at most 16 MiB, in hexadecimal.
+const LARGEST: u64 = 40 << 20;
 
 /// One host of a job: one process on some machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +74,10 @@ pub struct JobDescription {
     pub loss_bound_ms: u64,
     /// Whether to pin each runtime thread to a core of its own.
     pub pin: bool,
+    /// The authority of the rack, whose signers may sign code for this job. The daemon sets it,
+    /// whatever the controller says; `None` if no daemon has started the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signing: Option<SigningAuthority>,
 }
 
 impl JobDescription {
@@ -170,6 +176,7 @@ mod tests {
             secret: Secret::new([9; 32]),
             loss_bound_ms: 1000,
             pin: false,
+            signing: Some(SigningAuthority { ca: vec![1, 2], revoked: vec![3] }),
         }
     }
 

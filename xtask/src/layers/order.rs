@@ -191,7 +191,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/gossamer/src",
         &[
             &["barrier", "board", "children", "error", "mixed", "processors", "publications"],
-            &["arguments", "cause", "unencrypted"],
+            &["arguments", "cause", "packages", "unencrypted"],
             &["rack"],
             &["shared", "start"],
             &["reporter", "worker"],
@@ -222,15 +222,26 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/jam-build/src/link", &[&["machines"], &["reach"], &["layout"], &["relocate"]]),
-    ("crates/jam-format/src", &[&["digest", "machine"], &["blob"], &["package"], &["fuzzing"]]),
+    (
+        "crates/jam-format/src",
+        &[
+            &["digest", "machine"],
+            &["blob"],
+            &["package_error"],
+            &["table"],
+            &["package"],
+            &["signature"],
+            &["fuzzing"],
+        ],
+    ),
     ("crates/jam-format/src/blob", &[&["error"], &["parse"], &["write"]]),
     (
         "crates/jam/src",
         &[
             &["error", "features", "package", "plain_bytes", "reuse"],
             &["arena", "enter", "policy", "sender"],
-            &["frame", "symbols"],
-            &["link", "local"],
+            &["audit", "frame", "loaded", "symbols"],
+            &["arrived", "link", "local"],
             &["cache"],
             &["receiver"],
             &["inject"],
@@ -240,7 +251,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/job/src",
         &[
             &["environment", "id", "secret"],
-            &["authority", "description", "statistics", "tls"],
+            &["signers"],
+            &["authority", "description", "packages", "statistics", "tls"],
             &["slurm"],
         ],
     ),

@@ -84,7 +84,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
-    /// Build packages of jams, and show what is in one
+    /// Build, sign and send packages of jams, and show what is in one
     #[command(subcommand)]
     Jam(JamCommand),
     /// Install gossamer and gossamerd on the machines of a rack over ssh, and run a program there
@@ -120,6 +120,29 @@ pub(crate) enum JamCommand {
     Inspect {
         /// The package
         file: PathBuf,
+    },
+    /// Sign a package as a signer of the rack: the rack's jobs then run its jams
+    Sign {
+        /// The directory of the signer's certificate and key
+        #[arg(long, env = "GOSSAMER_SIGNER", value_name = "DIR")]
+        identity: PathBuf,
+        /// Sign it for this job only, as `ps` lists it
+        #[arg(long)]
+        job: Option<JobId>,
+        /// Write the signed package to this file instead of PACKAGE itself
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// The package
+        package: PathBuf,
+    },
+    /// Bring a signed package into a running job: its processes then run its jams
+    Send {
+        #[command(flatten)]
+        who: Who,
+        /// The job, as `ps` lists it
+        job: JobId,
+        /// The signed package
+        package: PathBuf,
     },
 }
 

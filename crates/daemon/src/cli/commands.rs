@@ -3,25 +3,24 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use gossamer_job::JobId;
+use jam_format::Package;
 
 use crate::causes::with_causes;
 use crate::cli::args::{RunArgs, Who};
 use crate::cli::output::{CommandError, complain, print};
-use crate::controller::call::{CallError, Caller, Next};
+use crate::controller::call::{CallError, Caller, Next, PROCESSES};
 use crate::controller::lines::Lines;
 use crate::controller::printer::write;
 use crate::controller::run::{self, RunOptions};
 use crate::controller::{rates, tables, top};
 use crate::escape::{self, Colours};
-use crate::protocol::{Answer, Limits, Request};
+use crate::protocol::{Answer, JobSummary, Limits, Process, Request};
 use crate::security::identity::{self, Identity};
 use crate::security::member::{Name, Role};
-
-/// Processes that a job may have on one host: no daemon runs more.
-const PROCESSES: usize = 256;
 
 impl Who {
     fn caller(&self) -> Result<Caller, CommandError> {
@@ -44,10 +43,11 @@ impl Who {
             )));
         }
         let identity = Identity::load(&directory)?;
-        if identity.member.role == Role::Host {
-            let (directory, name) = (directory.display(), &identity.member.name);
+        if matches!(identity.member.role, Role::Host | Role::Signer) {
+            let (directory, role, name) =
+                (directory.display(), identity.member.role, &identity.member.name);
             return Err(CommandError::Other(format!(
-                "{directory} holds the identity of host {name}, which may not call daemons: set the \
+                "{directory} holds the identity of {role} {name}, which may not call daemons: set the \
                  directory of an administrator or viewer with --identity DIR or GOSSAMER_IDENTITY"
             )));
         }
@@ -170,6 +170,61 @@ pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError>
         if !answers.is_empty() && !is_known {
             complain(&format!("no job {job} runs on the hosts that answered"));
             status = 1;
+        }
+    }
+    Ok(status)
+}
+
+/// Brings a package into the processes of a job on all of its hosts.
+pub(crate) async fn send_package(who: Who, job: JobId, path: PathBuf) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    let read = std::fs::read(&path);
+    let bytes = read.map_err(|error| CommandError::File { path: path.clone(), error })?;
+    let in_file =
+        |what: &dyn std::fmt::Display| CommandError::Other(format!("{}: {what}", path.display()));
+    // The daemons verify the signature; what cannot be good is not sent.
+    let package = Package::parse(&bytes).map_err(|error| in_file(&with_causes(&error)))?;
+    if package.signature().map_err(|error| in_file(&with_causes(&error)))?.is_none() {
+        return Err(in_file(&"the package is not signed: sign it with `gossamer jam sign`"));
+    }
+    let take = |answer| match answer {
+        Answer::Job(summary) => Some(*summary),
+        _ => None,
+    };
+    let listed = caller.list_all(&caller.hosts(), &Request::Jobs, take).await;
+    let (listed, mut status) = answered(listed);
+    let runs = |summary: &JobSummary| summary.job == job && summary.ended.is_none();
+    let hosts = listed.into_iter().filter(|(_, jobs)| jobs.iter().any(runs)).map(|(host, _)| host);
+    let hosts: Vec<_> = hosts.collect();
+    if hosts.is_empty() {
+        complain(&format!("no job {job} runs on the hosts that answered"));
+        return Ok(1);
+    }
+    let name = escape::name(package.name()).into_owned();
+    for host in hosts {
+        let mut outcomes = Vec::new();
+        let take = |process: Process, refused| outcomes.push((process.name(&host), refused));
+        let sent = caller.send_package(&host, job, &bytes, take).await;
+        let signer = match sent {
+            Ok(signer) => signer,
+            Err(error) => {
+                complain(&with_causes(&error));
+                status = 1;
+                None
+            }
+        };
+        for (process, refused) in outcomes {
+            match (refused, &signer) {
+                (None, Some(signer)) => {
+                    let line = format!("{process}: took package {name}, signed by {signer}\n");
+                    print(line.as_bytes())?;
+                }
+                (None, None) => print(format!("{process}: took package {name}\n").as_bytes())?,
+                (Some(reason), _) => {
+                    complain(&format!("{process}: refused package {name}: {reason}"));
+                    status = 1;
+                }
+            }
         }
     }
     Ok(status)

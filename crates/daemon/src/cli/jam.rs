@@ -1,20 +1,27 @@
-//! `gossamer jam`: builds packages of jams, and shows what is in one.
+//! `gossamer jam`: builds and signs packages of jams, and shows what is in one. `commands.rs` sends
+//! them.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gossamer_job::JobId;
 use jam_build::Builder;
-use jam_format::{Digest, ElementKind, Package, PackageError, Parsed};
+use jam_format::{ElementKind, Package, PackageError, Parsed};
+use rustls::pki_types::CertificateDer;
 
 use crate::causes::with_causes;
 use crate::cli::args::JamCommand;
 use crate::cli::output::{CommandError, print};
+use crate::cli::{commands, on_runtime};
 use crate::files;
+use crate::security::identity::Identity;
+use crate::security::member::Member;
+use crate::security::signing;
 
 /// `gossamer jam`.
-pub(crate) fn jam(command: JamCommand) -> Result<(), CommandError> {
-    match command {
+pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
+    let done = match command {
         JamCommand::Build { folder, target, features, output } => {
             let target = target.unwrap_or_else(this_target);
             build(&folder, &target, &features, output)
@@ -26,7 +33,20 @@ pub(crate) fn jam(command: JamCommand) -> Result<(), CommandError> {
             })?;
             print(shown.as_bytes())
         }
-    }
+        JamCommand::Sign { identity, job, output, package } => {
+            let identity = Identity::load(&identity)?;
+            let bytes = fs::read(&package).map_err(|error| cannot_access(&package, error))?;
+            let signed = signing::sign(&identity, &bytes, job).map_err(|error| {
+                CommandError::Other(format!("{}: {}", package.display(), with_causes(&error)))
+            })?;
+            let output = output.unwrap_or(package);
+            files::write(&output, &signed, 0o644).map_err(|error| cannot_access(&output, error))
+        }
+        JamCommand::Send { who, job, package } => {
+            return on_runtime(commands::send_package(who, job, package));
+        }
+    };
+    done.map(|()| 0)
 }
 
 /// The target of this machine.
@@ -64,10 +84,19 @@ fn inspect(bytes: &[u8]) -> Result<String, PackageError> {
     let mut text = String::new();
     let mut line = |line: String| writeln!(text, "{line}").expect("writing to text");
     line(format!("package {}: {} bytes", package.name(), bytes.len()));
-    line(format!("  content {}", Digest::of(package.content())));
-    match package.signature_block().len() {
-        0 => line("  not signed".to_owned()),
-        len => line(format!("  signature of {len} bytes, not checked")),
+    line(format!("  digest {}", package.digest()));
+    match package.signature()? {
+        None => line("  not signed".to_owned()),
+        Some(signature) => {
+            let job =
+                signature.job.map_or("every job".to_owned(), |job| format!("job {}", JobId(job)));
+            let of = Member::of(&CertificateDer::from(signature.certificate));
+            let by = of.map_or_else(
+                |error| error.to_string(),
+                |member| format!("{} {} of rack {}", member.role, member.name, member.rack),
+            );
+            line(format!("  signed by {by}, for {job} (not verified)"));
+        }
     }
     for element in package.elements() {
         let (id, name, machine) = (element.id, element.name, element.machine);

@@ -83,7 +83,7 @@ fn execute(command: Command) -> Result<u8, CommandError> {
                 None => print(secret.as_bytes())?,
             }
         }
-        Command::Jam(command) => jam(command)?,
+        Command::Jam(command) => return jam(command),
         Command::Deploy(args) => return deploy(&args),
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {

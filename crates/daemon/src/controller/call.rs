@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gossamer_job::JobId;
 use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tokio::io::{ReadHalf, WriteHalf, split};
@@ -16,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::escape;
 use crate::protocol::connection::{ConnectionError, Receiver, Sender};
-use crate::protocol::{Answer, Request};
+use crate::protocol::{Answer, CHUNK, PackagePart, Process, Request};
 use crate::security::identity::{Hosts, Identity};
 use crate::security::member::Name;
 use crate::security::tls::{self, TlsError};
@@ -27,6 +28,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that one caller makes at a time. A daemon limits the connections without a request and
 /// closes the oldest ones; a job may have many processes on one host.
 const AT_ONCE: usize = 16;
+
+/// Processes that a job may have on one host: no daemon runs more.
+pub(crate) const PROCESSES: usize = 256;
 
 /// Bytes of the longest list that a daemon may answer. The list of a host that runs as many processes
 /// as it can, with many threads each, is a tenth as long.
@@ -178,6 +182,49 @@ impl Caller {
                     Next::Enough => return Ok(()),
                     Next::Refuse(why) => return Err(failed(ConnectionError::Violation(why))),
                 },
+            }
+        }
+    }
+
+    /// Brings a package into the processes of a job on one host, and passes each answer to `take`.
+    /// Returns the name of the package's signer; `None` if the job does not run there.
+    ///
+    /// # Errors
+    /// [`CallError`], also if the daemon refuses the package.
+    pub async fn send_package(
+        &self,
+        host: &Name,
+        job: JobId,
+        package: &[u8],
+        mut take: impl FnMut(Process, Option<String>),
+    ) -> Result<Option<String>, CallError> {
+        let failed = |error| CallError::Connection { host: host.clone(), error };
+        let violation = |what: &str| failed(ConnectionError::Violation(what.to_owned()));
+        let request = Request::Package { job, bytes: package.len() as u64 };
+        let (mut from, mut to) = self.connect(host, &request).await?;
+        let mut has_sent = false;
+        let mut processes = 0;
+        loop {
+            match from.receive(TIMEOUT).await.map_err(failed)? {
+                Answer::Heartbeat => {}
+                Answer::Refused(reason) => {
+                    let reason = escape::name(&reason).into_owned();
+                    return Err(CallError::Refused { host: host.clone(), reason });
+                }
+                Answer::SendPackage if !has_sent => {
+                    has_sent = true;
+                    for part in package.chunks(CHUNK) {
+                        to.send(&PackagePart(part.to_vec())).await.map_err(failed)?;
+                    }
+                }
+                Answer::Package { process, refused } if has_sent && processes < PROCESSES => {
+                    processes += 1;
+                    take(process, refused.map(|reason| escape::name(&reason).into_owned()));
+                }
+                Answer::PackageEnd(signer) => {
+                    return Ok(signer.map(|name| escape::name(&name).into_owned()));
+                }
+                _ => return Err(violation("an answer to another request")),
             }
         }
     }

@@ -31,6 +31,7 @@ pub(crate) fn descriptions(
             secret: common.secret.clone(),
             loss_bound_ms: common.loss_bound_ms,
             pin,
+            signing: None,
         })
     };
     (0..).zip(pin).map(|(host, pin)| describe(host, *pin)).collect()

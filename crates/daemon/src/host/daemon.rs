@@ -4,11 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gossamer_job::SigningAuthority;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::host::config::Config;
 use crate::host::jobs::Jobs;
 use crate::host::metrics::Counts;
+use crate::host::packages::Places;
 use crate::host::state::State;
 use crate::host::topology;
 use crate::process::cgroups::Cgroups;
@@ -32,6 +35,9 @@ pub(crate) struct Daemon {
     pub(crate) cgroups: Result<Cgroups, String>,
     /// Notified when there is something to remove.
     pub(crate) sweep: Notify,
+    /// The rack's authority, with the list of revoked certificates that is in force.
+    pub(crate) signing: Mutex<Arc<SigningAuthority>>,
+    pub(crate) packages: Places,
 }
 
 impl Daemon {
@@ -44,6 +50,11 @@ impl Daemon {
             topology: topology::read(Path::new("/")),
             over_rdma: self.jobs.over_rdma(),
         }
+    }
+
+    /// The rack's authority, by which signatures of packages are verified.
+    pub(crate) fn signing_authority(&self) -> Arc<SigningAuthority> {
+        self.signing.lock().clone()
     }
 
     /// Removes files that jobs left, and tries again to end processes that survived.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use gossamer_job::JobId;
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use crate::host::delivery::Delivery;
 use crate::host::log::Log;
 use crate::host::samples::Samples;
 use crate::protocol::{EndedBy, Ending, JobStatistics, JobSummary, OverRdma, RunRequest};
@@ -39,6 +40,8 @@ pub(crate) struct Job {
     pub(crate) samples: Samples,
     /// Requests for its end.
     end_requests: watch::Sender<Option<EndedBy>>,
+    /// Takes packages for it, while it runs.
+    deliveries: Mutex<Option<mpsc::Sender<Delivery>>>,
 }
 
 impl Job {
@@ -58,6 +61,19 @@ impl Job {
     pub(crate) fn has_ended(&self, ending: Ending) {
         self.summary.lock().ended = Some(ending);
         self.log.end();
+    }
+
+    /// Where to leave packages for the process; `None` if it does not run.
+    pub(crate) fn deliveries(&self) -> Option<mpsc::Sender<Delivery>> {
+        self.deliveries.lock().clone()
+    }
+
+    pub(crate) fn set_deliveries(&self, deliveries: mpsc::Sender<Delivery>) {
+        *self.deliveries.lock() = Some(deliveries);
+    }
+
+    pub(crate) fn end_deliveries(&self) {
+        *self.deliveries.lock() = None;
     }
 
     pub(crate) fn runs(&self) -> bool {
@@ -124,6 +140,7 @@ impl Jobs {
             log: Log::default(),
             samples: Samples::default(),
             end_requests: watch::Sender::new(None),
+            deliveries: Mutex::default(),
         });
         table.jobs.insert(id, job.clone());
         Ok(Admitted { jobs: self.clone(), id, job })

@@ -3,9 +3,11 @@
 
 pub mod config;
 pub(crate) mod daemon;
+pub(crate) mod delivery;
 pub(crate) mod jobs;
 pub(crate) mod log;
 pub(crate) mod metrics;
+pub(crate) mod packages;
 pub(crate) mod pipes;
 pub(crate) mod quotas;
 pub mod run;

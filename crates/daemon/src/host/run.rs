@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -16,6 +17,7 @@ use crate::host::config::Config;
 use crate::host::daemon::Daemon;
 use crate::host::jobs::Jobs;
 use crate::host::metrics::{self, Counts};
+use crate::host::packages::Places;
 use crate::host::server;
 use crate::host::state::{State, StateError};
 use crate::process::cgroups::Cgroups;
@@ -118,6 +120,8 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
         supervisors,
         cgroups,
         sweep: sweep_now,
+        signing: Mutex::new(acceptor.signing()),
+        packages: Places::default(),
     };
     let daemon = Arc::new(daemon);
     let sweeping = tokio::spawn(sweep(daemon.clone()).in_current_span());

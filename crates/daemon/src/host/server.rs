@@ -28,6 +28,7 @@ use crate::causes::with_causes;
 use crate::host::daemon::Daemon;
 use crate::host::jobs::Job;
 use crate::host::log::Position;
+use crate::host::packages;
 use crate::host::quotas::{Permit, QuotaReached, Quotas};
 use crate::host::session;
 use crate::protocol::connection::{ConnectionError, Receiver, Sender};
@@ -83,7 +84,15 @@ pub(crate) async fn serve(
                 daemon.counts.strangers.fetch_add(1, Relaxed);
             }
         }
-        let (daemon, acceptor, quotas) = (daemon.clone(), acceptor.current(), quotas.clone());
+        let (daemon, quotas) = (daemon.clone(), quotas.clone());
+        let (signing, acceptor) = {
+            let current = acceptor.current();
+            (acceptor.signing(), current)
+        };
+        let before = std::mem::replace(&mut *daemon.signing.lock(), signing.clone());
+        if !Arc::ptr_eq(&before, &signing) {
+            packages::announce(&daemon, &signing);
+        }
         let handshake = async move {
             match timeout(HANDSHAKE_TIMEOUT, authenticate(&daemon, acceptor, stream))
                 .await
@@ -188,6 +197,9 @@ async fn answer(
             timely(sender.send(&Answer::Killed(killed))).await
         }
         (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
+        (None, Request::Package { job, bytes }) => {
+            packages::bring(&daemon, &member, job, bytes, receiver, &mut sender).await
+        }
         (None, Request::Logs { job, follow }) => {
             show_logs(daemon.jobs.of(job), follow, &mut sender).await
         }

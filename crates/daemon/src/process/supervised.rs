@@ -57,6 +57,8 @@ pub(crate) struct Supervised {
     pub(crate) errors: ChildStderr,
     /// The socket to which it reports its statistics.
     pub(crate) statistics: UnixDatagram,
+    /// The socket over which packages come into it.
+    pub(crate) packages: tokio::net::UnixStream,
     /// The standard input of the process, if it comes from the controller.
     pub(crate) input: Option<pipe::Sender>,
 }
@@ -80,9 +82,20 @@ pub(crate) async fn start(
     let job = sealed(description.to_json().as_bytes())?;
     let (statistics, reports) = UnixDatagram::pair()?;
     let reports = OwnedFd::from(reports.into_std()?);
+    let (packages, brought) = UnixStream::pair()?;
+    packages.set_nonblocking(true)?;
+    let packages = tokio::net::UnixStream::from_std(packages)?;
+    let brought = OwnedFd::from(brought);
     let listener = listener.into();
     let program = program.into();
-    let descriptors = Descriptors { program, job, listener, statistics: reports, input: theirs };
+    let descriptors = Descriptors {
+        program,
+        job,
+        listener,
+        statistics: reports,
+        packages: brought,
+        input: theirs,
+    };
 
     let (socket, theirs) = UnixStream::pair()?;
     let mut command = Command::new(THIS_PROGRAM);
@@ -132,7 +145,7 @@ pub(crate) async fn start(
     });
     let missing = || io::Error::other("a pipe of the supervisor is missing");
     let (output, errors) = (output.ok_or_else(missing)?, errors.ok_or_else(missing)?);
-    Ok(Supervised { pid, supervisor, events, orders, output, errors, statistics, input })
+    Ok(Supervised { pid, supervisor, events, orders, output, errors, statistics, packages, input })
 }
 
 /// A file in memory, sealed against changes.

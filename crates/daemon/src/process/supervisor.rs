@@ -32,7 +32,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gossamer_job::{JOB_FD, LISTEN_FD, STATISTICS_FD};
+use gossamer_job::{JOB_FD, LISTEN_FD, PACKAGES_FD, STATISTICS_FD};
 use rustix::cmsg_space;
 use rustix::io::FdFlags;
 use rustix::net::{
@@ -85,6 +85,8 @@ pub(crate) struct Descriptors {
     pub(crate) listener: OwnedFd,
     /// The socket to which it reports the statistics of its threads.
     pub(crate) statistics: OwnedFd,
+    /// The socket over which packages come.
+    pub(crate) packages: OwnedFd,
     /// Its standard input.
     pub(crate) input: OwnedFd,
 }
@@ -113,17 +115,17 @@ pub(crate) enum FromSupervisor {
 
 /// Hands a supervisor the descriptors of its program. To be done before anything else is sent.
 pub(crate) fn send_descriptors(socket: &UnixStream, what: &Descriptors) -> io::Result<()> {
-    let Descriptors { program, job, listener, statistics, input } = what;
-    send_files(socket, &[program, job, listener, statistics, input].map(AsFd::as_fd))
+    let Descriptors { program, job, listener, statistics, packages, input } = what;
+    send_files(socket, &[program, job, listener, statistics, packages, input].map(AsFd::as_fd))
 }
 
 fn receive_descriptors(socket: &UnixStream) -> io::Result<Descriptors> {
-    let [program, job, listener, statistics, input] = receive_files(socket)?;
-    Ok(Descriptors { program, job, listener, statistics, input })
+    let [program, job, listener, statistics, packages, input] = receive_files(socket)?;
+    Ok(Descriptors { program, job, listener, statistics, packages, input })
 }
 
 /// The most files that are sent at once.
-const FILES: usize = 5;
+const FILES: usize = 6;
 
 fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
@@ -204,7 +206,7 @@ fn supervise() -> io::Result<()> {
 /// Starts the program through [`step`], which receives the program's file and input over its own
 /// standard input.
 fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
-    let Descriptors { program, job, listener, statistics, input } = descriptors;
+    let Descriptors { program, job, listener, statistics, packages, input } = descriptors;
     let Some((name, arguments)) = launch.arguments.split_first() else {
         return Err(io::Error::other("the program has no name"));
     };
@@ -222,9 +224,12 @@ fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
     command.arg(name).args(arguments).current_dir(&launch.directory);
     command.stdin(Stdio::from(OwnedFd::from(theirs)));
     command.env_clear().envs(launch.environment.iter().map(|(name, value)| (name, value)));
-    for (variable, file) in
-        [(JOB_FD, job.as_fd()), (LISTEN_FD, listener.as_fd()), (STATISTICS_FD, statistics.as_fd())]
-    {
+    for (variable, file) in [
+        (JOB_FD, job.as_fd()),
+        (LISTEN_FD, listener.as_fd()),
+        (STATISTICS_FD, statistics.as_fd()),
+        (PACKAGES_FD, packages.as_fd()),
+    ] {
         // This process starts no other child that could inherit it.
         inherit(file)?;
         command.env(variable, file.as_raw_fd().to_string());

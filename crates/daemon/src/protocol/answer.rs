@@ -34,6 +34,19 @@ pub enum Answer {
     StatisticsEnd,
     /// To [`Request::Jobs`](crate::protocol::Request::Jobs): the end of the list.
     JobsEnd,
+    /// To [`Request::Package`](crate::protocol::Request::Package): send it.
+    SendPackage,
+    /// To [`Request::Package`](crate::protocol::Request::Package): what one of the processes did with
+    /// the package. One answer for each.
+    Package {
+        /// The process.
+        process: Process,
+        /// Why it did not take the package, if it did not.
+        refused: Option<String>,
+    },
+    /// To [`Request::Package`](crate::protocol::Request::Package): the end of the list; the signer's
+    /// name, if the job has processes here that run.
+    PackageEnd(Option<String>),
 }
 
 /// The activity of a job's threads on one host, from the last two reports of its process.

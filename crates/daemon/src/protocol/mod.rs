@@ -37,7 +37,7 @@ use std::time::Duration;
 pub use crate::protocol::answer::{Answer, HostReport, JobStatistics, JobSummary, OverRdma};
 pub(crate) use crate::protocol::process::SIGKILL;
 pub use crate::protocol::process::{EndedBy, Ending, How, Process, Stream};
-pub use crate::protocol::request::{Limits, Program, Request, RunRequest};
+pub use crate::protocol::request::{Limits, PackagePart, Program, Request, RunRequest};
 pub use crate::protocol::session::{FromController, FromDaemon};
 
 /// How often a side with nothing else to send sends a heartbeat.

@@ -25,7 +25,20 @@ pub enum Request {
     Run(Box<RunRequest>),
     /// The activity of the threads of its jobs.
     Statistics,
+    /// Bring a signed package of jams into the processes of a job on this host. The daemon answers
+    /// [`Answer::SendPackage`](crate::protocol::Answer::SendPackage), and the caller sends the bytes of
+    /// the package, as [`PackagePart`]s.
+    Package {
+        /// The job.
+        job: JobId,
+        /// The length of the package, in bytes.
+        bytes: u64,
+    },
 }
+
+/// The next bytes of a package, after [`Request::Package`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackagePart(#[serde(with = "serde_bytes")] pub Vec<u8>);
 
 impl Request {
     /// Whether a member in `role` may send this request.
@@ -34,7 +47,7 @@ impl Request {
             Self::Describe | Self::Jobs | Self::Logs { .. } | Self::Statistics => {
                 matches!(role, Role::Admin | Role::Viewer)
             }
-            Self::Kill(_) | Self::Run(_) => role == Role::Admin,
+            Self::Kill(_) | Self::Run(_) | Self::Package { .. } => role == Role::Admin,
         }
     }
 
@@ -42,7 +55,7 @@ impl Request {
     pub(crate) fn job(&self) -> Option<JobId> {
         match self {
             Self::Describe | Self::Jobs | Self::Statistics => None,
-            Self::Kill(job) | Self::Logs { job, .. } => Some(*job),
+            Self::Kill(job) | Self::Logs { job, .. } | Self::Package { job, .. } => Some(*job),
             Self::Run(run) => Some(run.job),
         }
     }
@@ -56,6 +69,7 @@ impl Request {
             Self::Logs { .. } => "read logs",
             Self::Run(_) => "run a job",
             Self::Statistics => "read statistics",
+            Self::Package { .. } => "send a package",
         }
     }
 }
@@ -128,9 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn only_an_administrator_runs_and_kills() {
-        for request in [run(), Request::Kill(JobId(1))] {
+    fn only_an_administrator_runs_and_kills_and_sends_packages() {
+        let package = Request::Package { job: JobId(1), bytes: 0 };
+        for request in [run(), Request::Kill(JobId(1)), package] {
             assert!(request.is_allowed_to(Role::Admin));
+            assert!(!request.is_allowed_to(Role::Signer), "it signs, and calls no daemon");
             assert!(!request.is_allowed_to(Role::Viewer));
             assert!(!request.is_allowed_to(Role::Host));
         }

@@ -7,8 +7,10 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use gossamer_job::SigningAuthority;
 use rustix::fs::OFlags;
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
@@ -84,6 +86,8 @@ pub(crate) struct Acceptor {
     /// The newest list, which is in force.
     newest: Option<List>,
     acceptor: TlsAcceptor,
+    /// What processes verify signatures by, with the same list.
+    signing: Arc<SigningAuthority>,
     /// The version of the list at the last check.
     seen: Option<Stamp>,
 }
@@ -112,8 +116,17 @@ impl Acceptor {
             tracing::warn!(path = %newest_file.display(), %error, "cannot quarantine the file");
         }
         let newest = newest_seen(&newest_file, &identity.ca);
-        let mut acceptor =
-            Self { identity, directory, newest_file, quarantine, newest, acceptor, seen: None };
+        let signing = Arc::new(signing_authority(&identity));
+        let mut acceptor = Self {
+            identity,
+            directory,
+            newest_file,
+            quarantine,
+            newest,
+            acceptor,
+            signing,
+            seen: None,
+        };
         match (offered, acceptor.newest.clone()) {
             // Also if it is the same list, whose copy is then intact.
             (Some(offered), known) => match acceptor.check(offered) {
@@ -151,6 +164,12 @@ impl Acceptor {
         self.acceptor.clone()
     }
 
+    /// The rack's authority, with the list that was in force at the last call of
+    /// [`current`](Self::current).
+    pub(crate) fn signing(&self) -> Arc<SigningAuthority> {
+        self.signing.clone()
+    }
+
     fn read(&mut self) -> Result<(), NotUsed> {
         let list = revocation::read(&self.directory)?.ok_or(NotUsed::Gone)?;
         let list = self.check(List::verify(list, &self.identity.ca)?)?;
@@ -171,7 +190,10 @@ impl Acceptor {
     fn adopt(&mut self, list: List) -> Result<(), TlsError> {
         let last = self.identity.revoked.replace(list.der().clone());
         match tls::server(&self.identity) {
-            Ok(config) => self.acceptor = TlsAcceptor::from(config),
+            Ok(config) => {
+                self.acceptor = TlsAcceptor::from(config);
+                self.signing = Arc::new(signing_authority(&self.identity));
+            }
             Err(error) => {
                 self.identity.revoked = last;
                 return Err(error);
@@ -192,6 +214,11 @@ impl Acceptor {
         self.quarantine.put_if(&self.newest_file, |kind| !kind.is_file())?;
         files::write(&self.newest_file, list.der(), 0o600)
     }
+}
+
+fn signing_authority(identity: &Identity) -> SigningAuthority {
+    let revoked = identity.revoked.as_ref().map(|list| list.to_vec());
+    SigningAuthority { ca: identity.ca.to_vec(), revoked: revoked.unwrap_or_default() }
 }
 
 /// The newest list, stored at `path`, if the authority `ca` has signed it.

@@ -73,6 +73,12 @@ pub enum Role {
     Viewer,
     /// A daemon: it answers requests and may send none.
     Host,
+    /// May sign packages of code, and call no daemon: its key can be kept offline.
+    Signer,
+}
+
+impl Role {
+    const ALL: [Self; 4] = [Self::Admin, Self::Viewer, Self::Host, Self::Signer];
 }
 
 impl Role {
@@ -81,6 +87,7 @@ impl Role {
             Self::Admin => "admin",
             Self::Viewer => "viewer",
             Self::Host => "host",
+            Self::Signer => "signer",
         }
     }
 }
@@ -129,7 +136,7 @@ impl Member {
         let [rack, role, name] = words.split('/').collect::<Vec<_>>()[..] else {
             return Err(IdentityError::NotAMember);
         };
-        let role = [Role::Admin, Role::Viewer, Role::Host].into_iter().find(|r| r.word() == role);
+        let role = Role::ALL.into_iter().find(|known| known.word() == role);
         let role = role.ok_or(IdentityError::NotAMember)?;
         Ok(Self { rack: rack.parse()?, role, name: name.parse()? })
     }

@@ -59,6 +59,12 @@ impl<'a> Parsed<'a> {
         Ok(parsed)
     }
 
+    /// How long the blob that `bytes` begin with says it is; `None` if they are too few.
+    pub(crate) fn claimed_length(bytes: &[u8]) -> Option<usize> {
+        let (header, _) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        Some(u32::from_le_bytes(array(header, 52)) as usize)
+    }
+
     /// All of its bytes.
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes

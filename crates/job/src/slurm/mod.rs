@@ -154,6 +154,7 @@ pub fn join(
         secret: derived.secret,
         loss_bound_ms: LOSS_BOUND_MS,
         pin: false,
+        signing: None,
     };
     Ok((description, listener))
 }

@@ -70,6 +70,7 @@ fn start_job(plan: &Plan, folder: &Path, descriptors: &str) -> io::Result<Vec<Ch
             secret: Secret::new([7; 32]),
             loss_bound_ms: LOSS_BOUND_MS,
             pin: false,
+            signing: None,
         };
         // These two are inherited, because `dup` clears the flag that closes descriptors.
         let file = rustix::io::dup(unnamed_file(folder, &description.to_json())?)?;

@@ -101,7 +101,9 @@ impl Session<'_> {
             by = end_requested(&mut end_requests) => return Err(SessionError::Killed(by)),
         };
         let FromController::Start(json) = message else { return Err(SessionError::OutOfTurn) };
-        let description = JobDescription::from_json(json.0.as_bytes())?;
+        let mut description = JobDescription::from_json(json.0.as_bytes())?;
+        // Whatever the controller says: it decides who runs, not who signs.
+        description.signing = Some((*self.daemon.signing_authority()).clone());
         let is_ours = description.job == self.request.job
             && description.host == self.request.host
             && description.rack == self.daemon.identity.rack.as_str();

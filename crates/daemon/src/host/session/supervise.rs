@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
+use tracing::Instrument;
 
 use crate::causes::with_causes;
 use crate::host::jobs::Admitted;
+use crate::host::packages;
 use crate::host::pipes::{Input, LAST_OUTPUT, Pump};
 use crate::host::session::peer::{Session, end_requested};
 use crate::host::statistics;
@@ -34,13 +36,23 @@ impl Session<'_> {
         mark: &str,
         cgroup: Option<Cgroup>,
     ) {
-        let Supervised { pid, supervisor, mut events, orders, output, errors, statistics, input } =
-            supervised;
+        let Supervised {
+            pid,
+            supervisor,
+            mut events,
+            orders,
+            output,
+            errors,
+            statistics,
+            packages,
+            input,
+        } = supervised;
         let job = &admitted.job;
         job.has_started(pid);
         // Ends when it is dropped.
-        let mut _statistics = tokio::task::JoinSet::new();
-        _statistics.spawn(statistics::take(statistics, job.clone()));
+        let mut _reports = tokio::task::JoinSet::new();
+        _reports.spawn(statistics::take(statistics, job.clone()));
+        _reports.spawn(packages::serve(packages, job.clone()).in_current_span());
         tracing::info!(pid, program = self.request.program.name, "started a process");
         self.send(FromDaemon::Started { pid });
 
@@ -138,6 +150,7 @@ impl Session<'_> {
         if ending.ended_by.is_none() && ending.how != How::Exited(0) {
             self.daemon.counts.failed.fetch_add(1, Relaxed);
         }
+        job.end_deliveries();
         job.has_ended(ending.clone());
         let _ = self.outgoing.send(FromDaemon::Ended(ending));
         if is_all || !has_controller {

@@ -72,7 +72,7 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
     {
         put(&directory.join(REVOKED), list.as_bytes(), 0o644)?;
     }
-    if member.role != Role::Host {
+    if matches!(member.role, Role::Admin | Role::Viewer) {
         put_toml(&directory.join(identity::HOSTS), &card.hosts)?;
     }
     Ok(member)

@@ -131,6 +131,8 @@ impl Authority {
         params.extended_key_usages = vec![match role {
             Role::Host => ExtendedKeyUsagePurpose::ServerAuth,
             Role::Admin | Role::Viewer => ExtendedKeyUsagePurpose::ClientAuth,
+            // So no daemon accepts its connections.
+            Role::Signer => ExtendedKeyUsagePurpose::CodeSigning,
         }];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;

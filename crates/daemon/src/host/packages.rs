@@ -1,0 +1,315 @@
+//! Brings packages of jams into the processes of jobs: verifies the signature, hands the package to each
+//! process of the job on this host, and logs who sent what, who signed it, and what ran.
+//!
+//! The daemon's log is the audit log: its entries of the target [`AUDIT`] say which member brought which
+//! package into which job, by digest and signer; which process took it; and which jams a process has
+//! run for the first time, as it says. The last come from the process, so they are bounded and paced.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gossamer_job::{
+    FromProcess, JobId, LARGEST_FROM_PROCESS, PackageHeader, Signer, Signers, SigningAuthority,
+    package_message,
+};
+use jam_format::{MAX_PACKAGE_BYTES, Package, Proof};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
+use tracing::Instrument;
+
+use crate::causes::with_causes;
+use crate::host::daemon::Daemon;
+use crate::host::delivery::Delivery;
+use crate::host::jobs::Job;
+use crate::protocol::connection::{ConnectionError, Receiver, Sender};
+use crate::protocol::{Answer, HEARTBEAT_INTERVAL, PackagePart, Process, SILENCE_TIMEOUT};
+use crate::security::member::Member;
+
+/// The target of log entries about code that was brought into jobs, and that ran.
+pub(crate) const AUDIT: &str = "gossamer_audit";
+/// Packages that a daemon receives at a time: each may have 64 MiB.
+const AT_ONCE: usize = 4;
+/// How long a process may take to read a package, and to answer.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a caller may take to receive an answer.
+const ANSWER: Duration = Duration::from_secs(30);
+/// The pause after each report of a process that a jam ran for the first time.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Packages that wait for one process.
+const QUEUE: usize = 4;
+
+/// The places of packages that are being received.
+#[derive(Debug)]
+pub(crate) struct Places(Semaphore);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(Semaphore::new(AT_ONCE))
+    }
+}
+
+/// Why a package is not brought into a job.
+#[derive(Debug, Error)]
+enum NotBrought {
+    #[error("package of {0} bytes, expected 1 to {MAX_PACKAGE_BYTES}")]
+    Length(u64),
+    #[error("{AT_ONCE} packages are being sent to this host, the limit: try again later")]
+    Busy,
+    #[error("the package is refused")]
+    Package(#[from] jam_format::PackageError),
+    #[error("the package is not signed: sign it with `gossamer jam sign`")]
+    Unsigned,
+    #[error("the package is refused: {0}")]
+    Signature(#[from] gossamer_job::SignatureError),
+    #[error("this daemon cannot verify signatures")]
+    Signers(#[from] gossamer_job::SignersError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+}
+
+/// Serves a request to bring a package into `job`.
+pub(crate) async fn bring<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    member: &Member,
+    job: JobId,
+    bytes: u64,
+    receiver: Receiver<R>,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    let processes: Vec<_> = daemon.jobs.of(job).into_iter().filter(|job| job.runs()).collect();
+    if processes.is_empty() {
+        return send(sender, &Answer::PackageEnd(None)).await;
+    }
+    // Held until all processes have it.
+    let place = daemon.packages.0.try_acquire().map_err(|_| NotBrought::Busy);
+    let received = match &place {
+        Ok(_) => receive(daemon, job, bytes, receiver, sender).await,
+        Err(_) => Err(NotBrought::Busy),
+    };
+    match received {
+        Ok((package, signer)) => deliver(daemon, member, processes, package, signer, sender).await,
+        Err(NotBrought::Connection(error)) => Err(error),
+        Err(error) => {
+            let reason = with_causes(&error).to_string();
+            tracing::warn!(target: AUDIT, by = %member.name, %job, reason, "refused a package");
+            send(sender, &Answer::Refused(reason)).await
+        }
+    }
+}
+
+/// Receives a package and verifies its signature.
+async fn receive<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    job: JobId,
+    bytes: u64,
+    mut receiver: Receiver<R>,
+    sender: &mut Sender<W>,
+) -> Result<(Vec<u8>, Signer), NotBrought> {
+    let len = usize::try_from(bytes).ok().filter(|len| *len <= MAX_PACKAGE_BYTES);
+    let len = len.filter(|len| *len > 0).ok_or(NotBrought::Length(bytes))?;
+    send(sender, &Answer::SendPackage).await?;
+    let mut package = Vec::new();
+    while package.len() < len {
+        let PackagePart(part) = receiver.receive(SILENCE_TIMEOUT).await?;
+        if part.is_empty() || part.len() > len - package.len() {
+            let text = format!("a part of {} bytes of a package", part.len());
+            return Err(ConnectionError::Violation(text).into());
+        }
+        package.extend_from_slice(&part);
+    }
+    let (rack, authority) = (daemon.identity.rack.clone(), daemon.signing_authority());
+    let verified = spawn_blocking(move || {
+        let signers = Signers::new(rack.as_str(), Some(job), &authority)?;
+        let parsed = Package::parse(&package)?;
+        parsed.signature()?.ok_or(NotBrought::Unsigned)?;
+        let proof = parsed.proof().ok_or(NotBrought::Unsigned)?;
+        let signer = signers.verify(&Proof::parse(&proof)?)?;
+        Ok((package, signer))
+    });
+    // It does not panic: every input is a package or an error.
+    verified.await.unwrap_or(Err(NotBrought::Busy))
+}
+
+/// Hands a verified package to each of `processes`, and answers what they did with it.
+async fn deliver<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    member: &Member,
+    processes: Vec<Arc<Job>>,
+    package: Vec<u8>,
+    signer: Signer,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    let by = &member.name;
+    if let Ok(parsed) = Package::parse(&package) {
+        let (name, digest) = (parsed.name(), parsed.digest());
+        tracing::info!(
+            target: AUDIT, %by, package = name, %digest, signer = signer.name,
+            certificate = signer.certificate, bytes = package.len(), "brings a package into a job"
+        );
+    }
+    let (package, authority) = (Arc::<[u8]>::from(package), daemon.signing_authority());
+    let mut delivering = JoinSet::new();
+    for job in processes {
+        let (package, authority) = (package.clone(), authority.clone());
+        let hand = async move {
+            let process = job.summary().process();
+            (process, hand_over(&job, package, authority).await)
+        };
+        delivering.spawn(hand.in_current_span());
+    }
+    loop {
+        let answer = match timeout(HEARTBEAT_INTERVAL, delivering.join_next()).await {
+            Err(_) => Answer::Heartbeat,
+            Ok(None) => break,
+            Ok(Some(Err(_))) => continue,
+            Ok(Some(Ok((process, refused)))) => {
+                log_outcome(process, refused.as_deref());
+                Answer::Package { process, refused }
+            }
+        };
+        send(sender, &answer).await?;
+    }
+    send(sender, &Answer::PackageEnd(Some(signer.name))).await
+}
+
+/// Tells the processes of all jobs of another authority: the same, with a newer list of revoked
+/// certificates. A process that has no room for that is told with the next package.
+pub(crate) fn announce(daemon: &Daemon, authority: &Arc<SigningAuthority>) {
+    for job in daemon.jobs.that_run() {
+        let Some(deliveries) = job.deliveries() else { continue };
+        let (answer, _) = oneshot::channel();
+        let (package, authority) = (Arc::default(), authority.clone());
+        if deliveries.try_send(Delivery { package, authority, answer }).is_err() {
+            let job = job.summary().job;
+            tracing::warn!(target: AUDIT, %job, "cannot tell a process of revoked certificates");
+        }
+    }
+}
+
+fn log_outcome(process: Process, refused: Option<&str>) {
+    let number = process.number;
+    match refused {
+        None => tracing::info!(target: AUDIT, process = number, "a process took the package"),
+        Some(reason) => {
+            tracing::warn!(target: AUDIT, process = number, reason, "a process refused the package");
+        }
+    }
+}
+
+/// Hands a package to one process. Returns why the process does not take it, if it does not.
+async fn hand_over(
+    job: &Job,
+    package: Arc<[u8]>,
+    authority: Arc<SigningAuthority>,
+) -> Option<String> {
+    let ended = || Some("the process has ended, or does not start".to_owned());
+    let Some(deliveries) = job.deliveries() else { return ended() };
+    let (answer, answered) = oneshot::channel();
+    let delivery = Delivery { package, authority, answer };
+    let handing = async {
+        if deliveries.send(delivery).await.is_err() {
+            return ended();
+        }
+        answered.await.unwrap_or_else(|_| ended())
+    };
+    let silent = || {
+        Some(format!(
+            "the process does not answer within {} s: is it a rack, built with the feature `jam`?",
+            TIMEOUT.as_secs()
+        ))
+    };
+    timeout(TIMEOUT, handing).await.unwrap_or_else(|_| silent())
+}
+
+async fn send<W: AsyncWrite + Unpin>(
+    sender: &mut Sender<W>,
+    answer: &Answer,
+) -> Result<(), ConnectionError> {
+    timeout(ANSWER, sender.send(answer)).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
+}
+
+/// Serves the socket for packages of one process until this future is dropped or the process closes
+/// the socket.
+pub(crate) async fn serve(socket: UnixStream, job: Arc<Job>) {
+    let (to_process, mut deliveries) = mpsc::channel::<Delivery>(QUEUE);
+    job.set_deliveries(to_process);
+    let (mut reading, mut writing) = socket.into_split();
+    let waiting = parking_lot::Mutex::new(HashMap::new());
+    let write = async {
+        let mut number = 0;
+        while let Some(Delivery { package, authority, answer }) = deliveries.recv().await {
+            number += 1;
+            waiting.lock().retain(|_, answer: &mut oneshot::Sender<_>| !answer.is_closed());
+            waiting.lock().insert(number, answer);
+            let authority = (*authority).clone();
+            let header = PackageHeader { number, bytes: package.len() as u64, authority };
+            let sent = async {
+                writing.write_all(&package_message(&header)).await?;
+                writing.write_all(&package).await
+            };
+            // A package that is sent in part ends the conversation.
+            if !matches!(timeout(TIMEOUT, sent).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+    };
+    let read = async {
+        while let Some(message) = receive_message(&mut reading).await {
+            match message {
+                FromProcess::Package { number, refused } => {
+                    if let Some(answer) = waiting.lock().remove(&number) {
+                        let _ = answer.send(refused);
+                    }
+                }
+                FromProcess::FirstRun { name, digest, origin } => {
+                    let process = job.summary().process().number;
+                    tracing::info!(
+                        target: AUDIT, process, jam = name, digest, origin, "a jam runs for the first time"
+                    );
+                    sleep(PAUSE).await;
+                }
+                FromProcess::NotReported(count) => {
+                    tracing::warn!(target: AUDIT, count, "first runs of jams that were not reported");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = write => {}
+        () = read => {}
+    }
+    job.end_deliveries();
+}
+
+/// The next message of a process; `None` if there is none, or it is not a message.
+async fn receive_message(from: &mut (impl AsyncRead + Unpin)) -> Option<FromProcess> {
+    let len = from.read_u32_le().await.ok()? as usize;
+    if len > LARGEST_FROM_PROCESS {
+        return None;
+    }
+    let mut json = vec![0; len];
+    from.read_exact(&mut json).await.ok()?;
+    serde_json::from_slice(&json).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn garbage_of_a_process_ends_the_conversation() {
+        for garbage in [&[0xff; 8][..], &[2, 0, 0, 0, b'{', b'x'], &[9, 0, 0, 0, 1], &[]] {
+            let mut from = garbage;
+            assert_eq!(receive_message(&mut from).await, None, "{garbage:?}");
+        }
+        let message = FromProcess::NotReported(3);
+        let bytes = package_message(&message);
+        assert_eq!(receive_message(&mut bytes.as_slice()).await, Some(message));
+    }
+}

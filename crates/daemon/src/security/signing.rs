@@ -1,0 +1,103 @@
+//! Signing packages of code, as a member of the rack with the role `signer`. The crate `gossamer-job`
+//! verifies what this makes.
+
+use gossamer_job::JobId;
+use jam_format::{Algorithm, Package, PackageError, Signature, sign_package};
+use rustls::SignatureScheme;
+use rustls::crypto::ring::sign::any_supported_type;
+use thiserror::Error;
+
+use crate::security::identity::Identity;
+use crate::security::member::{Name, Role};
+
+/// A package cannot be signed.
+#[derive(Debug, Error)]
+pub enum SigningError {
+    /// The identity has another role.
+    #[error(
+        "the role of {name} is {role}: only a signer may sign packages (`gossamer rack sign --role \
+         signer` makes one)"
+    )]
+    Role {
+        /// The member.
+        name: Name,
+        /// Its role.
+        role: Role,
+    },
+    /// The bytes are not a package.
+    #[error("not a package of jams")]
+    Package(#[from] PackageError),
+    /// The key cannot be used.
+    #[error("cannot sign with the key of this identity")]
+    Key(#[source] rustls::Error),
+    /// Its table is too long for the proof that travels with its jams.
+    #[error("it has too many elements to be signed: split the package")]
+    TooMany,
+    /// The key is of another kind.
+    #[error("the key of this identity is neither of Ed25519 nor of ECDSA on P-256")]
+    Algorithm,
+}
+
+/// The package in `bytes`, signed by `identity` in place of whoever signed it before: for `job` only, or
+/// for every job of the rack.
+///
+/// # Errors
+/// [`SigningError`].
+pub fn sign(
+    identity: &Identity,
+    bytes: &[u8],
+    job: Option<JobId>,
+) -> Result<Vec<u8>, SigningError> {
+    let (name, role) = (identity.member.name.clone(), identity.member.role);
+    if role != Role::Signer {
+        return Err(SigningError::Role { name, role });
+    }
+    let package = Package::parse(bytes)?;
+    let job = job.map(|job| job.0);
+    let key = any_supported_type(&identity.key).map_err(SigningError::Key)?;
+    let schemes = [SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ED25519];
+    let signer = key.choose_scheme(&schemes).ok_or(SigningError::Algorithm)?;
+    let algorithm = match signer.scheme() {
+        SignatureScheme::ED25519 => Algorithm::Ed25519,
+        _ => Algorithm::EcdsaP256,
+    };
+    let signature = signer.sign(&package.signed_message(job)).map_err(SigningError::Key)?;
+    let block =
+        Signature { algorithm, job, certificate: &identity.certificate, signature: &signature };
+    let signed = sign_package(&package, &block.encode()?)?;
+    match Package::parse(&signed)?.proof() {
+        Some(_) => Ok(signed),
+        None => Err(SigningError::TooMany),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gossamer_job::{Signers, SigningAuthority};
+    use jam_format::{Proof, encode_package};
+
+    use super::*;
+    use crate::security::authority::{Authority, init_rack};
+
+    #[test]
+    fn what_a_signer_signs_is_verified() {
+        let place = tempfile::tempdir().unwrap();
+        let admin = init_rack(place.path(), &"lab".parse().unwrap(), None).unwrap();
+        let authority = Authority::open(place.path()).unwrap();
+        let ann = authority.make_member(&"ann".parse().unwrap(), Role::Signer).unwrap();
+        let ann = Identity::load(&ann).unwrap();
+        let package = encode_package("none", &[]).unwrap();
+        let signed = sign(&ann, &package, None).unwrap();
+        let again = sign(&ann, &signed, Some(JobId(7))).unwrap();
+        let ca = SigningAuthority { ca: admin.ca.to_vec(), revoked: Vec::new() };
+        let signers = Signers::new("lab", Some(JobId(7)), &ca).unwrap();
+        for signed in [signed, again] {
+            let proof = Package::parse(&signed).unwrap().proof().unwrap();
+            let signer = signers.verify(&Proof::parse(&proof).unwrap()).unwrap();
+            assert_eq!(signer.name, "ann");
+        }
+        let error = sign(&admin, &package, None).unwrap_err();
+        assert!(matches!(error, SigningError::Role { role: Role::Admin, .. }), "{error}");
+        assert!(matches!(sign(&ann, b"JAMP", None), Err(SigningError::Package(_))));
+    }
+}

@@ -1,0 +1,181 @@
+//! Packages of jams that the daemon brings into this process ([`Packages`]), whose signatures it
+//! verifies by the authority in its job description, and reports of the jams that run.
+//!
+//! Two threads of their own serve the socket to the daemon. No thread of the rack waits for either: a
+//! first run that finds the queue full is counted and not reported.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::{io, thread};
+
+use gossamer_job::{
+    FromProcess, JobDescription, JobId, PackageHeader, PackageSocket, Signers, SignersError,
+    SigningAuthority,
+};
+use jam::{FirstRun, Proof, Receiver, Verifier};
+
+use crate::RackError;
+
+/// First runs that wait to be reported.
+const QUEUE: usize = 64;
+
+/// Verifies by the signers of the rack.
+struct RackSigners(Signers);
+
+impl Verifier for RackSigners {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+        match self.0.verify(proof) {
+            Ok(signer) => Ok(signer.name),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Whose signatures this process takes.
+struct Trusted {
+    rack: String,
+    job: JobId,
+    authority: SigningAuthority,
+}
+
+impl Trusted {
+    /// Has the receiver take the signatures of these signers.
+    fn install(&self, receiver: &Receiver) -> Result<(), SignersError> {
+        let signers = Signers::new(&self.rack, Some(self.job), &self.authority)?;
+        receiver.set_verifier(RackSigners(signers));
+        Ok(())
+    }
+}
+
+/// What a process has to take packages with, before its rack runs.
+pub(crate) struct Prepared {
+    socket: PackageSocket,
+    trusted: Trusted,
+}
+
+/// Has this process take what the signers of its rack sign. `None` if its daemon has told it no
+/// authority.
+///
+/// # Errors
+/// [`RackError`], if the authority, or the socket for packages, cannot be used.
+pub(crate) fn prepare(job: &JobDescription) -> Result<Option<Prepared>, RackError> {
+    let Some(authority) = job.signing.clone() else { return Ok(None) };
+    let trusted = Trusted { rack: job.rack.clone(), job: job.job, authority };
+    let unusable = |error: SignersError| RackError::Settings(error.to_string());
+    trusted.install(jam::receiver()).map_err(unusable)?;
+    let socket = PackageSocket::from_environment()?;
+    Ok(socket.map(|socket| Prepared { socket, trusted }))
+}
+
+/// Takes packages and reports first runs until it is dropped.
+pub(crate) struct Packages {
+    socket: PackageSocket,
+    reports: Option<mpsc::SyncSender<Report>>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+enum Report {
+    Message(FromProcess),
+    /// Nothing more is reported.
+    End,
+}
+
+impl Packages {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The error of the system, if it starts no threads.
+    pub(crate) fn start(prepared: Prepared) -> io::Result<Self> {
+        let Prepared { socket, mut trusted } = prepared;
+        let (reports, queue) = mpsc::sync_channel(QUEUE);
+        let (mut reading, mut writing) = (socket.try_clone()?, socket.try_clone()?);
+        let lost = Arc::new(AtomicU64::new(0));
+        audit(reports.clone(), lost.clone());
+        let write = move || {
+            for report in queue {
+                let Report::Message(message) = report else { return };
+                if writing.send(&message).is_err() {
+                    return;
+                }
+                let count = lost.swap(0, Ordering::Relaxed);
+                if count > 0 && writing.send(&FromProcess::NotReported(count)).is_err() {
+                    return;
+                }
+            }
+        };
+        let answers = reports.clone();
+        let read = move || {
+            // An error means that the daemon has ended, and this process with it.
+            while let Ok(Some((header, bytes))) = reading.receive() {
+                let number = header.number;
+                let refused = take(jam::receiver(), &mut trusted, header, &bytes).err();
+                let answer = Report::Message(FromProcess::Package { number, refused });
+                if answers.send(answer).is_err() {
+                    return;
+                }
+            }
+        };
+        let mut packages = Self { socket, reports: Some(reports), threads: Vec::new() };
+        for (name, run) in [
+            ("gossamer-audit", Box::new(write) as Box<dyn FnOnce() + Send>),
+            ("gossamer-packages", Box::new(read)),
+        ] {
+            packages.threads.push(thread::Builder::new().name(name.into()).spawn(run)?);
+        }
+        Ok(packages)
+    }
+}
+
+impl Drop for Packages {
+    fn drop(&mut self) {
+        if let Some(reports) = self.reports.take()
+            && reports.try_send(Report::End).is_err()
+        {
+            // The daemon reads too slowly for the rest.
+            self.socket.shut_down();
+        }
+        // What was reported is sent first.
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+            self.socket.shut_down();
+        }
+    }
+}
+
+/// Has first runs reported.
+fn audit(reports: mpsc::SyncSender<Report>, lost: Arc<AtomicU64>) {
+    jam::receiver().set_audit(move |run: &FirstRun<'_>| {
+        let message = FromProcess::FirstRun {
+            name: run.name.to_owned(),
+            digest: run.digest.to_string(),
+            origin: run.origin.to_string(),
+        };
+        if reports.try_send(Report::Message(message)).is_err() {
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// Takes a package, or a newer list of revoked certificates, that the daemon brings; the error is for the member who sent it.
+fn take(
+    receiver: &Receiver,
+    trusted: &mut Trusted,
+    header: PackageHeader,
+    bytes: &[u8],
+) -> Result<(), String> {
+    if header.authority != trusted.authority {
+        // With a newer list of revoked certificates.
+        trusted.authority = header.authority;
+        trusted.install(receiver).map_err(|error| error.to_string())?;
+    }
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let taken = catch_unwind(AssertUnwindSafe(|| receiver.take_package(bytes)));
+    match taken {
+        Ok(taken) => taken.map(drop).map_err(|refusal| refusal.to_string()),
+        // The package is there, and a panicking program has said why on its standard error.
+        Err(_) => Err("the program panicked when it was told of the package".to_owned()),
+    }
+}

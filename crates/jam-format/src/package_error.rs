@@ -1,0 +1,79 @@
+//! [`PackageError`]: why bytes are not a package.
+
+use thiserror::Error;
+
+use crate::BlobError;
+
+/// The length of the longest package, in bytes.
+pub const MAX_PACKAGE_BYTES: usize = 64 << 20;
+/// The version of the format.
+pub(crate) const VERSION: u16 = 1;
+
+/// Why bytes are not a package.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PackageError {
+    /// They are too few, too many, or not as many as its header says.
+    #[error("package of {len} bytes, expected {expected} by its header")]
+    Length {
+        /// How many there are.
+        len: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// It exceeds the limit.
+    #[error("package of {len} bytes, expected at most {MAX_PACKAGE_BYTES}")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// They do not begin as a package does.
+    #[error("not a package: it begins with {found:02x?}, expected \"JAMP\"")]
+    Magic {
+        /// How they begin.
+        found: [u8; 4],
+    },
+    /// It is of another version.
+    #[error("package of version {found}, expected {VERSION}")]
+    Version {
+        /// Its version.
+        found: u16,
+    },
+    /// A field of an element is wrong.
+    #[error("element {index} of a package: expected {expected}")]
+    Element {
+        /// Which of the elements.
+        index: usize,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// An element that is a jam is not a blob.
+    #[error("element {index} of a package is not a jam")]
+    Blob {
+        /// Which of the elements.
+        index: usize,
+        /// Why.
+        #[source]
+        source: BlobError,
+    },
+    /// A name has other than 1 to 255 printable ASCII characters, or padding is not zero.
+    #[error("byte {at} of a package, expected {expected}")]
+    Byte {
+        /// Its offset.
+        at: usize,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// Its signature block is malformed.
+    #[error("signature block of a package: expected {expected}")]
+    Signature {
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// It has more elements than its header can count. Only when writing.
+    #[error("package of {count} elements, expected at most 65535")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+}

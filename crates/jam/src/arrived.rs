@@ -1,0 +1,219 @@
+//! Packages that `gossamer jam send` has brought into the running job: [`packages`], and [`on_package`].
+//!
+//! The daemon of each machine hands a package to each process of the job there. The process verifies
+//! the signature itself, keeps the package, and links a jam of it when it is called first. So a call
+//! of such a jam carries no code, from whatever process it comes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use jam_abi::entry::{Part, PropertyPart};
+use jam_format::{Digest, ElementKind, Machine, Proof};
+use parking_lot::RwLock;
+
+use crate::error::{JamError, Refusal};
+use crate::loaded::no_such_jam;
+use crate::sender::LoadedJam;
+
+/// Packages of different names that a process keeps.
+const MAX_PACKAGES: usize = 256;
+/// Bytes of all packages that a process keeps.
+const MAX_BYTES: usize = 256 << 20;
+
+/// A package that `gossamer jam send` has brought into this job.
+pub struct ArrivedPackage {
+    name: Box<str>,
+    digest: Digest,
+    signer: Arc<str>,
+    bytes: Box<[u8]>,
+    proof: Box<[u8]>,
+    /// The jams for this machine.
+    jams: Vec<(Box<str>, Digest, Range<usize>)>,
+}
+
+impl ArrivedPackage {
+    /// The package in `bytes`, which `admit` has found signed by the member that it names.
+    pub(crate) fn new(
+        bytes: &[u8],
+        admit: impl FnOnce(&Proof<'_>) -> Result<Arc<str>, Refusal>,
+    ) -> Result<Self, Refusal> {
+        let malformed =
+            |error: jam_format::PackageError| Refusal::Malformed { reason: error.to_string() };
+        let package = jam_format::Package::parse(bytes).map_err(malformed)?;
+        let unsigned = || Refusal::Policy {
+            reason: "the package is not signed: sign it with `gossamer jam sign`".to_owned(),
+        };
+        package.signature().map_err(malformed)?.ok_or_else(unsigned)?;
+        let proof = package.proof().ok_or_else(unsigned)?;
+        let jams = package.elements().iter().filter_map(|element| {
+            let is_here = Machine::CURRENT == Some(element.machine);
+            let start = element.bytes.as_ptr().addr() - bytes.as_ptr().addr();
+            let range = start..start + element.bytes.len();
+            (is_here && element.kind == ElementKind::Jam)
+                .then(|| (element.name.into(), element.digest, range))
+        });
+        let jams: Vec<_> = jams.collect();
+        if jams.is_empty() {
+            let machine = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name);
+            let reason = format!("package {} has no jam for {machine}", package.name());
+            return Err(Refusal::Malformed { reason });
+        }
+        let signer = admit(&Proof::parse(&proof).map_err(malformed)?)?;
+        Ok(Self {
+            name: package.name().into(),
+            digest: package.digest(),
+            signer,
+            jams,
+            bytes: bytes.into(),
+            proof: proof.into(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its digest, as `gossamer jam inspect` shows it.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The member of the rack who signed it.
+    pub fn signer(&self) -> &str {
+        &self.signer
+    }
+
+    /// The names of its jams for this machine.
+    pub fn jams(&self) -> impl Iterator<Item = &str> {
+        self.jams.iter().map(|(name, ..)| &**name)
+    }
+
+    /// The jam with this name, if it has these types.
+    ///
+    /// # Errors
+    /// [`JamError::Unusable`], if there is none, or it has other types.
+    pub fn find<P: PropertyPart, A: Part, E: Part, R: Part>(
+        &self,
+        name: &str,
+    ) -> Result<LoadedJam<P, A, E, R>, JamError> {
+        let jam = self.jams.iter().find(|(known, ..)| **known == *name);
+        let (.., range) = jam.ok_or_else(|| no_such_jam(name, &self.name))?;
+        LoadedJam::from_signed(&self.bytes[range.clone()], &self.proof, true)
+    }
+
+    pub(crate) fn blob(&self, digest: &Digest) -> Option<&[u8]> {
+        let (.., range) = self.jams.iter().find(|(_, known, _)| known == digest)?;
+        Some(&self.bytes[range.clone()])
+    }
+}
+
+impl fmt::Debug for ArrivedPackage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArrivedPackage")
+            .field("name", &self.name)
+            .field("digest", &self.digest)
+            .field("signer", &self.signer)
+            .field("jams", &self.jams().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+type Callback = dyn Fn(&Arc<ArrivedPackage>) + Send + Sync;
+
+/// The packages of a process, in the order in which they arrived.
+#[derive(Default)]
+pub(crate) struct Arrived {
+    state: RwLock<State>,
+    callbacks: RwLock<Vec<Arc<Callback>>>,
+}
+
+#[derive(Default)]
+struct State {
+    packages: Vec<Arc<ArrivedPackage>>,
+    by_digest: HashMap<Digest, Arc<ArrivedPackage>>,
+}
+
+impl Arrived {
+    /// Adds a package, in place of one with the same name, and tells the program.
+    pub(crate) fn add(&self, package: ArrivedPackage) -> Result<Arc<ArrivedPackage>, Refusal> {
+        let package = Arc::new(package);
+        {
+            let mut state = self.state.write();
+            let others = || state.packages.iter().filter(|other| other.name != package.name);
+            let bytes: usize = others().map(|other| other.bytes.len()).sum();
+            if others().count() >= MAX_PACKAGES || bytes + package.bytes.len() > MAX_BYTES {
+                let reason = format!(
+                    "the process has {MAX_PACKAGES} packages or {MAX_BYTES} bytes of them, the limit"
+                );
+                return Err(Refusal::Policy { reason });
+            }
+            // Its jams stay admitted, and a call of one of them carries its code.
+            let replaced = others().cloned().collect();
+            state.packages = replaced;
+            state.by_digest.retain(|_, other| other.name != package.name);
+            let digests = package.jams.iter().map(|(_, digest, _)| (*digest, package.clone()));
+            state.by_digest.extend(digests);
+            state.packages.push(package.clone());
+        }
+        let callbacks = self.callbacks.read().clone();
+        callbacks.iter().for_each(|callback| callback(&package));
+        Ok(package)
+    }
+
+    /// Drops the packages whose proofs `is_good` refuses.
+    pub(crate) fn keep(&self, is_good: impl Fn(&Proof<'_>) -> bool) {
+        let mut state = self.state.write();
+        let is_good =
+            |package: &ArrivedPackage| Proof::parse(&package.proof).is_ok_and(|p| is_good(&p));
+        let kept: Vec<_> = state.packages.iter().filter(|p| is_good(p)).cloned().collect();
+        let is_kept = |package: &Arc<ArrivedPackage>| kept.iter().any(|k| Arc::ptr_eq(k, package));
+        state.by_digest.retain(|_, package| is_kept(package));
+        state.packages = kept;
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<ArrivedPackage>> {
+        self.state.read().packages.clone()
+    }
+
+    pub(crate) fn with(&self, digest: &Digest) -> Option<Arc<ArrivedPackage>> {
+        self.state.read().by_digest.get(digest).cloned()
+    }
+
+    pub(crate) fn on_arrival(&self, callback: Arc<Callback>) {
+        self.callbacks.write().push(callback);
+    }
+}
+
+/// The packages that `gossamer jam send` has brought into this process, the last one last. One that
+/// arrives with the name of another replaces it.
+///
+/// ```no_run
+/// use jam::{Inject, JamError, LoadedJam, Open, Pointee};
+/// # use trust_core::Trust;
+/// /// Calls the function `price` of the newest package "prices".
+/// fn price<J>(table: &Trust<u64>) -> Option<Result<u64, JamError>>
+/// where
+///     u64: Open,
+/// {
+///     let packages = jam::packages();
+///     let prices = packages.iter().find(|package| package.name() == "prices")?;
+///     let price: Result<LoadedJam<(), u64, (), u64>, _> = prices.find("price");
+///     Some(price.and_then(|price| table.inject(&price, 7, &[])))
+/// }
+/// ```
+pub fn packages() -> Vec<Arc<ArrivedPackage>> {
+    crate::receiver().arrived().all()
+}
+
+/// Has `callback` called with each package that `gossamer jam send` brings into this process from now
+/// on. It runs on a thread that is none of the rack's, so it cannot call trusts; it can leave the
+/// package where a fiber finds it.
+pub fn on_package(callback: impl Fn(&Arc<ArrivedPackage>) + Send + Sync + 'static) {
+    crate::receiver().arrived().on_arrival(Arc::new(callback));
+}
+
+#[cfg(test)]
+mod tests;

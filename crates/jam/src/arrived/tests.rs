@@ -1,0 +1,175 @@
+//! What a receiver does with packages that a daemon brings.
+
+use jam_format::{
+    Algorithm, Blob, NewElement, Signature, encode_package, sign_package, split_proof,
+};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::policy::{Origin, Policy, Verifier};
+use crate::receiver::Receiver;
+use crate::sender::Sendable;
+
+/// Takes what "ann" has signed.
+struct Ann;
+
+/// Takes nothing.
+struct Nobody;
+
+impl Verifier for Nobody {
+    fn verify(&self, _: &Proof<'_>) -> Result<String, String> {
+        Err("revoked".to_owned())
+    }
+}
+
+impl Verifier for Ann {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+        match proof.signature().signature {
+            b"ann" => Ok("ann".to_owned()),
+            _ => Err("it is forged".to_owned()),
+        }
+    }
+}
+
+type NoArgs = LoadedJam<(), (), (), ()>;
+
+fn here() -> Machine {
+    Machine::CURRENT.expect("a machine that jams run on")
+}
+
+fn blob(name: &str, text: &[u8]) -> Vec<u8> {
+    let blob = Blob { name, text, ..Blob::new(here()) };
+    Blob { entry_signature: jam_abi::entry::Types::<(), (), (), ()>::SIGNATURE, ..blob }
+        .encode()
+        .unwrap()
+}
+
+/// A package of one jam, and the jam's digest.
+fn package(name: &str, text: &[u8], signature: &[u8]) -> (Vec<u8>, Digest) {
+    let bytes = &blob("jam", text);
+    let (kind, machine) = (ElementKind::Jam, here());
+    let unsigned = encode_package(name, &[NewElement { kind, machine, name: "jam", bytes }]);
+    (sign(&unsigned.unwrap(), signature), Digest::of(bytes))
+}
+
+fn sign(package: &[u8], signature: &[u8]) -> Vec<u8> {
+    let certificate = &b"certificate"[..];
+    let block = Signature { algorithm: Algorithm::Ed25519, job: None, certificate, signature };
+    let package = jam_format::Package::parse(package).unwrap();
+    sign_package(&package, &block.encode().unwrap()).unwrap()
+}
+
+fn receiver() -> Receiver {
+    let receiver = Receiver::new(1 << 21);
+    receiver.set_verifier(Ann);
+    receiver
+}
+
+fn reason(refused: Result<Arc<ArrivedPackage>, Refusal>) -> String {
+    refused.unwrap_err().to_string()
+}
+
+#[test]
+fn a_signed_package_is_kept_and_linked_on_first_use() {
+    let (receiver, told) = (receiver(), Arc::new(Mutex::new(Vec::new())));
+    let (of_callback, of_audit) = (told.clone(), told.clone());
+    let callback = move |p: &Arc<ArrivedPackage>| of_callback.lock().push(p.name().to_owned());
+    receiver.arrived().on_arrival(Arc::new(callback));
+    receiver.set_audit(move |run| of_audit.lock().push(format!("{}: {}", run.name, run.origin)));
+    let (bytes, digest) = package("p", &[0xc3], b"ann");
+    let taken = receiver.take_package(&bytes).unwrap();
+    assert_eq!((taken.name(), taken.signer(), taken.jams().count()), ("p", "ann", 1));
+    assert_eq!(receiver.size().1, 0, "nothing is linked before it is called");
+    assert_eq!(receiver.link_arrived(&Digest::of(b"another")), Ok(false));
+    assert_eq!(receiver.link_arrived(&digest), Ok(true));
+    assert_eq!(receiver.link_arrived(&digest), Ok(true));
+    assert_eq!(receiver.size().1, 1);
+    assert_eq!(*told.lock(), ["p", "jam: signed by ann"]);
+}
+
+#[test]
+fn what_is_not_signed_by_a_signer_is_neither_kept_nor_admitted() {
+    let receiver = receiver();
+    let (signed, digest) = package("p", &[0xc3], b"ann");
+    let parsed = jam_format::Package::parse(&signed).unwrap();
+    let unsigned = sign_package(&parsed, &[]).unwrap();
+    assert!(reason(receiver.take_package(&unsigned)).contains("gossamer jam sign"));
+    let (forged, _) = package("p", &[0xc3], b"bob");
+    assert!(reason(receiver.take_package(&forged)).contains("it is forged"));
+    for len in 0..signed.len() {
+        assert!(receiver.take_package(&signed[..len]).is_err(), "truncated to {len}");
+    }
+    let none = sign(&encode_package("none", &[]).unwrap(), b"ann");
+    assert!(reason(receiver.take_package(&none)).contains("has no jam for"));
+    receiver.set_policy(Policy::Nothing);
+    assert!(reason(receiver.take_package(&signed)).contains("`Nothing`"));
+    receiver.set_policy(Policy::Signed);
+    assert!(receiver.arrived().all().is_empty());
+    assert_eq!(receiver.link_arrived(&digest), Ok(false));
+    let (bytes, _) = package("p", &[0xc3], b"ann");
+    let blob = jam_format::Package::parse(&bytes).unwrap().elements()[0].bytes.to_vec();
+    assert!(receiver.receive(&blob, digest).is_err(), "not admitted");
+}
+
+#[test]
+fn a_package_replaces_one_of_its_name_and_there_is_a_limit() {
+    let receiver = receiver();
+    let (old, old_digest) = package("p", &[0xc3], b"ann");
+    let (new, new_digest) = package("p", &[0x90, 0xc3], b"ann");
+    receiver.take_package(&old).unwrap();
+    receiver.take_package(&new).unwrap();
+    let all = receiver.arrived().all();
+    assert_eq!(all.len(), 1);
+    assert!(all[0].blob(&new_digest).is_some() && all[0].blob(&old_digest).is_none());
+    assert_eq!(receiver.link_arrived(&old_digest), Ok(false));
+    for number in 1..MAX_PACKAGES {
+        let (more, _) = package(&format!("p{number}"), &[0xc3], b"ann");
+        receiver.take_package(&more).unwrap();
+    }
+    let (more, _) = package("one-more", &[0xc3], b"ann");
+    assert!(reason(receiver.take_package(&more)).contains("the limit"));
+    receiver.take_package(&new).unwrap();
+}
+
+#[test]
+fn another_verifier_judges_what_is_there_again() {
+    let receiver = receiver();
+    let (bytes, digest) = package("p", &[0xc3], b"ann");
+    receiver.take_package(&bytes).unwrap();
+    assert_eq!(receiver.link_arrived(&digest), Ok(true));
+    receiver.set_verifier(Ann);
+    assert_eq!((receiver.arrived().all().len(), receiver.size().1), (1, 0));
+    assert_eq!(receiver.link_arrived(&digest), Ok(true));
+    receiver.set_verifier(Nobody);
+    assert_eq!((receiver.arrived().all().len(), receiver.size().1), (0, 0));
+    assert_eq!(receiver.link_arrived(&digest), Ok(false));
+    let package = crate::Package::parse(&bytes).unwrap();
+    let jam: NoArgs = package.find("jam").unwrap();
+    assert!(receiver.receive(jam.code().unwrap().wire(), digest).is_err());
+}
+
+#[test]
+fn its_jams_are_found_by_name_and_types_and_prove_who_signed_them() {
+    let receiver = receiver();
+    let (bytes, digest) = package("p", &[0xc3], b"ann");
+    let taken = receiver.take_package(&bytes).unwrap();
+    let jam: NoArgs = taken.find("jam").unwrap();
+    assert!(jam.code().unwrap().is_everywhere());
+    assert!(taken.find::<(), u64, (), ()>("jam").is_err(), "of other types");
+    assert!(taken.find::<(), (), (), ()>("other").is_err());
+    // One that a program has read from a file is sent with its proof, which admits it elsewhere.
+    let jam: NoArgs = crate::Package::parse(&bytes).unwrap().find("jam").unwrap();
+    let code = jam.code().unwrap();
+    assert!(!code.is_everywhere() && *code.digest() == digest);
+    let (blob, proof) = split_proof(code.wire());
+    assert!(blob == code.bytes() && Proof::parse(proof).unwrap().covers(&digest));
+    let other = super::tests::receiver();
+    assert!(other.receive(code.bytes(), digest).is_err());
+    other.receive(code.wire(), digest).unwrap();
+    let origin = Origin::Signer("ann".into());
+    let noted = Arc::new(Mutex::new(None));
+    let note = noted.clone();
+    other.set_audit(move |run| *note.lock() = Some(run.origin.clone()));
+    other.receive(code.bytes(), digest).unwrap();
+    assert_eq!(*noted.lock(), Some(origin));
+}

@@ -1,0 +1,116 @@
+//! What each policy admits, with and without signatures.
+
+use jam_format::{
+    Algorithm, Blob, ElementKind, NewElement, Package, Signature, encode_package, sign_package,
+};
+use primitive::sync::AtomicU32;
+
+use super::*;
+
+/// Takes what "ann" has signed, and counts how often it is asked.
+#[derive(Default)]
+struct Ann(AtomicU32);
+
+impl Verifier for Ann {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        match proof.signature().signature {
+            b"ann" => Ok("ann".to_owned()),
+            _ => Err("it is forged".to_owned()),
+        }
+    }
+}
+
+/// The digests of the jams of a package, and its proof.
+fn signed_by(signature: &[u8]) -> ([Digest; 2], Vec<u8>) {
+    let machine = Machine::CURRENT.expect("a machine that jams run on");
+    let blob = |name| Blob { name, text: &[0xc3; 4], ..Blob::new(machine) }.encode().unwrap();
+    let (sum, put) = (blob("sum"), blob("put"));
+    let element = |name, bytes| NewElement { kind: ElementKind::Jam, machine, name, bytes };
+    let package = encode_package("p", &[element("sum", &sum), element("put", &put)]).unwrap();
+    let (algorithm, certificate) = (Algorithm::Ed25519, &b"certificate"[..]);
+    let block = Signature { algorithm, job: None, certificate, signature }.encode().unwrap();
+    let package = sign_package(&Package::parse(&package).unwrap(), &block).unwrap();
+    let proof = Package::parse(&package).unwrap().proof().unwrap();
+    ([Digest::of(&sum), Digest::of(&put)], proof)
+}
+
+fn reason(refused: Result<Origin, Refusal>) -> String {
+    match refused {
+        Err(Refusal::Policy { reason }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_policy_admits_what_it_says() {
+    let gatekeeper = Gatekeeper::default();
+    let (known, unknown) = (Digest::of(b"known"), Digest::of(b"unknown"));
+    gatekeeper.admit([known], &Origin::Program);
+    let admits = |digest| gatekeeper.check(&digest).is_ok();
+    assert!(admits(known) && !admits(unknown), "the default is `Signed`");
+    assert!(gatekeeper.check_local().is_ok());
+    gatekeeper.set(Policy::AnyPeer);
+    assert_eq!(gatekeeper.check(&known), Ok(Origin::Program));
+    assert_eq!(gatekeeper.check(&unknown), Ok(Origin::Peer));
+    gatekeeper.set(Policy::Nothing);
+    assert!(!admits(known) && !admits(unknown));
+    assert!(gatekeeper.check_local().is_err());
+    gatekeeper.set(Policy::Signed);
+    assert!(gatekeeper.check_local().is_ok());
+}
+
+#[test]
+fn a_signature_admits_every_jam_of_its_package_and_is_verified_once() {
+    let gatekeeper = Gatekeeper::default();
+    let ([sum, put], proof) = signed_by(b"ann");
+    assert!(reason(gatekeeper.check_with(&sum, &proof)).contains("knows no signers"));
+    let ann = Arc::new(Ann::default());
+    gatekeeper.set_verifier(ann.clone());
+    assert!(gatekeeper.check(&sum).is_err(), "not without its proof");
+    let signed = Ok(Origin::Signer("ann".into()));
+    assert_eq!(gatekeeper.check_with(&sum, &proof), signed);
+    assert_eq!(gatekeeper.check_with(&sum, &proof), signed);
+    assert_eq!(gatekeeper.check_with(&put, &[]), signed, "of the same package");
+    assert_eq!(ann.0.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_proof_of_another_jam_or_a_forged_one_admits_nothing() {
+    let gatekeeper = Gatekeeper::default();
+    let ann = Arc::new(Ann::default());
+    gatekeeper.set_verifier(ann.clone());
+    let ([sum, _], proof) = signed_by(b"ann");
+    let other = Digest::of(b"another jam");
+    assert!(reason(gatekeeper.check_with(&other, &proof)).contains("sign the package"));
+    for len in 0..proof.len() {
+        assert!(gatekeeper.check_with(&sum, &proof[..len]).is_err(), "truncated to {len}");
+    }
+    assert_eq!(ann.0.load(Ordering::Relaxed), 0, "no signature was looked at");
+    let (_, forged) = signed_by(b"bob");
+    assert_eq!(reason(gatekeeper.check_with(&sum, &forged)), "it is forged");
+    assert!(gatekeeper.check(&sum).is_err());
+}
+
+#[test]
+fn no_signature_helps_where_nothing_runs() {
+    let gatekeeper = Gatekeeper::default();
+    let ann = Arc::new(Ann::default());
+    gatekeeper.set_verifier(ann.clone());
+    gatekeeper.set(Policy::Nothing);
+    let ([sum, _], proof) = signed_by(b"ann");
+    assert!(reason(gatekeeper.check_with(&sum, &proof)).contains("`Nothing`"));
+    assert!(gatekeeper.admit_proven(&Proof::parse(&proof).unwrap()).is_err());
+    assert_eq!(ann.0.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn data_that_is_not_authenticated_needs_signatures() {
+    let gatekeeper = Gatekeeper::default();
+    gatekeeper.set_verifier(Arc::new(Ann::default()));
+    gatekeeper.set(Policy::AnyPeer);
+    gatekeeper.set_unauthenticated();
+    let ([sum, _], proof) = signed_by(b"ann");
+    assert!(reason(gatekeeper.check(&sum)).contains("not authenticated"));
+    assert_eq!(gatekeeper.check_with(&sum, &proof), Ok(Origin::Signer("ann".into())));
+}

@@ -1,0 +1,277 @@
+//! Which signatures are taken, and that wrong ones cost a bounded amount of work.
+
+use std::time::SystemTime;
+
+use jam_format::{Blob, ElementKind, Machine, NewElement, Package, encode_package, sign_package};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519,
+    RevokedCertParams, SanType, SerialNumber, SigningKey,
+};
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    authority: SigningAuthority,
+}
+
+/// A member with the key that it signs with.
+struct Member {
+    certificate: Vec<u8>,
+    key: KeyPair,
+    algorithm: Algorithm,
+}
+
+fn authority() -> Authority {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let ca = params.self_signed(&key).unwrap().der().to_vec();
+    let authority = SigningAuthority { ca, revoked: Vec::new() };
+    Authority { issuer: Issuer::new(params, key), authority }
+}
+
+impl Authority {
+    fn member(&self, uri: &str, change: impl FnOnce(&mut CertificateParams)) -> Member {
+        self.member_with(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap(), uri, change)
+    }
+
+    fn member_with(
+        &self,
+        key: KeyPair,
+        uri: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Member {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.subject_alt_names = vec![SanType::URI(uri.try_into().unwrap())];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::CodeSigning];
+        params.not_after = (SystemTime::now() + HOUR).into();
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from(vec![7]));
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().to_vec();
+        let is_p256 = key.is_compatible(&PKCS_ECDSA_P256_SHA256);
+        let algorithm = if is_p256 { Algorithm::EcdsaP256 } else { Algorithm::Ed25519 };
+        Member { certificate, key, algorithm }
+    }
+
+    fn revoke(&mut self, serial: u8) {
+        let now = SystemTime::now();
+        let list = CertificateRevocationListParams {
+            this_update: now.into(),
+            next_update: (now + HOUR).into(),
+            crl_number: vec![1].into(),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: vec![serial].into(),
+                revocation_time: now.into(),
+                reason_code: None,
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        self.authority.revoked = list.signed_by(&self.issuer).unwrap().der().to_vec();
+    }
+
+    fn signers(&self) -> Signers {
+        Signers::new("lab", Some(JobId(7)), &self.authority).unwrap()
+    }
+}
+
+impl Member {
+    /// A package that it has signed.
+    fn sign(&self, job: Option<u128>) -> Vec<u8> {
+        let blob = Blob { name: "sum", text: &[0xc3], ..Blob::new(Machine::X86_64) };
+        let bytes = &blob.encode().unwrap();
+        let (kind, machine, name) = (ElementKind::Jam, Machine::X86_64, "sum");
+        let package = encode_package("sums", &[NewElement { kind, machine, name, bytes }]);
+        let package = package.unwrap();
+        let package = Package::parse(&package).unwrap();
+        let signature = self.key.sign(&package.signed_message(job)).unwrap();
+        let Self { certificate, algorithm, .. } = self;
+        let block = Signature { algorithm: *algorithm, job, certificate, signature: &signature };
+        sign_package(&package, &block.encode().unwrap()).unwrap()
+    }
+}
+
+/// Verifies the proof of a package, after `change` of the proof's bytes.
+fn verify_changed(
+    signers: &Signers,
+    package: &[u8],
+    change: impl FnOnce(&mut Vec<u8>),
+) -> Result<Signer, SignatureError> {
+    let mut proof = Package::parse(package).unwrap().proof().unwrap();
+    change(&mut proof);
+    signers.verify(&Proof::parse(&proof).unwrap())
+}
+
+fn verify(signers: &Signers, package: &[u8]) -> Result<Signer, SignatureError> {
+    verify_changed(signers, package, |_| ())
+}
+
+#[test]
+fn a_signer_of_the_rack_is_taken_with_either_kind_of_key() {
+    let authority = authority();
+    for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
+        let key = KeyPair::generate_for(kind).unwrap();
+        let ann = authority.member_with(key, "gossamer:lab/signer/ann", |_| ());
+        let signers = authority.signers();
+        // The second time the certificate is known.
+        for job in [None, Some(7), None] {
+            let signer = verify(&signers, &ann.sign(job)).unwrap();
+            assert_eq!((signer.name.as_str(), signer.certificate.as_str()), ("ann", "07"));
+        }
+    }
+}
+
+#[test]
+fn another_role_another_rack_and_another_authority_are_refused() {
+    let authority = authority();
+    let signers = authority.signers();
+    let admin = authority.member("gossamer:lab/admin/bob", |_| ());
+    let error = verify(&signers, &admin.sign(None)).unwrap_err();
+    assert!(matches!(&error, SignatureError::Role { role, .. } if role == "admin"), "{error}");
+    let other = authority.member("gossamer:other/signer/ann", |_| ());
+    let error = verify(&signers, &other.sign(None)).unwrap_err();
+    assert!(matches!(error, SignatureError::Stranger { .. }), "{error}");
+    let foreign = super::tests::authority().member("gossamer:lab/signer/ann", |_| ());
+    let error = verify(&signers, &foreign.sign(None)).unwrap_err();
+    assert!(matches!(error, SignatureError::Certificate { .. }), "{error}");
+    let late = authority.member("gossamer:lab/signer/ann", |params| {
+        params.not_after = (SystemTime::now() - HOUR).into();
+    });
+    let error = verify(&signers, &late.sign(None)).unwrap_err();
+    assert!(matches!(error, SignatureError::Certificate { .. }), "{error}");
+    // A certificate for TLS, should one ever name a signer.
+    let tls = authority.member("gossamer:lab/signer/ann", |params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    });
+    let error = verify(&signers, &tls.sign(None)).unwrap_err();
+    assert!(matches!(error, SignatureError::Certificate { .. }), "{error}");
+}
+
+#[test]
+fn a_revoked_signer_is_refused_and_others_are_not() {
+    let mut authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    let bob = authority.member("gossamer:lab/signer/bob", |params| {
+        params.serial_number = Some(SerialNumber::from(vec![8]));
+    });
+    assert!(verify(&authority.signers(), &ann.sign(None)).is_ok());
+    authority.revoke(7);
+    let error = verify(&authority.signers(), &ann.sign(None)).unwrap_err();
+    assert_eq!(error, SignatureError::Revoked { name: "ann".into() });
+    assert!(verify(&authority.signers(), &bob.sign(None)).is_ok());
+}
+
+#[test]
+fn a_list_of_another_authority_lets_nobody_through() {
+    let mut ours = authority();
+    let mut theirs = authority();
+    theirs.revoke(9);
+    let ann = ours.member("gossamer:lab/signer/ann", |_| ());
+    ours.authority.revoked = theirs.authority.revoked;
+    let error = verify(&ours.signers(), &ann.sign(None)).unwrap_err();
+    assert!(matches!(error, SignatureError::Certificate { .. }), "{error}");
+    ours.authority.revoked = b"garbage".to_vec();
+    assert!(matches!(Signers::new("lab", None, &ours.authority), Err(SignersError::Revoked(_))));
+}
+
+#[test]
+fn a_changed_package_is_forged_also_by_a_known_signer() {
+    let authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    let signed = ann.sign(None);
+    let signers = authority.signers();
+    for _ in 0..2 {
+        // A byte of the digest of its element, and the last of the signature.
+        for at in [20 + 12, usize::MAX] {
+            let change = |proof: &mut Vec<u8>| {
+                let at = at.min(proof.len() - 1);
+                proof[at] ^= 1;
+            };
+            let error = verify_changed(&signers, &signed, change).unwrap_err();
+            assert_eq!(error, SignatureError::Forged { name: "ann".into() });
+        }
+        assert!(verify(&signers, &signed).is_ok());
+    }
+}
+
+#[test]
+fn a_package_for_one_job_is_refused_in_another() {
+    let authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    let signed = ann.sign(Some(8));
+    let error = verify(&authority.signers(), &signed).unwrap_err();
+    assert_eq!(error, SignatureError::OtherJob { signed_for: JobId(8), job: JobId(7) });
+    // The job cannot be changed afterwards: it is part of what is signed.
+    let signers = Signers::new("lab", Some(JobId(8)), &authority.authority).unwrap();
+    assert!(verify(&signers, &signed).is_ok());
+    let block = Package::parse(&signed).unwrap().signature_block().len();
+    let every_job = |proof: &mut Vec<u8>| {
+        let job = proof.len() - block + 8;
+        proof[job..job + 16].fill(0);
+    };
+    let error = verify_changed(&authority.signers(), &signed, every_job).unwrap_err();
+    assert_eq!(error, SignatureError::Forged { name: "ann".into() });
+}
+
+#[test]
+fn many_wrong_signatures_stop_the_work_for_a_while() {
+    let authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    let signed = ann.sign(None);
+    let signers = authority.signers();
+    let forge = || verify_changed(&signers, &signed, |proof| proof[20 + 12] ^= 1).unwrap_err();
+    let errors: Vec<_> = (0..3 * MAX_FAILURES).map(|_| forge()).collect();
+    assert!(errors.contains(&SignatureError::TooMany), "more than {MAX_FAILURES} a second");
+    signers.recent.lock().since = Some(Instant::now() - Duration::from_secs(2));
+    assert!(verify(&signers, &signed).is_ok(), "they are over");
+}
+
+#[test]
+fn the_authority_survives_json() {
+    let mut authority = authority();
+    authority.revoke(7);
+    let json = serde_json::to_string(&authority.authority).unwrap();
+    let read: SigningAuthority = serde_json::from_str(&json).unwrap();
+    assert_eq!(read, authority.authority);
+    for wrong in ["{\"ca\":\"0\"}", "{\"ca\":\"0g\"}", "{\"ca\":\"+1\"}", "{}"] {
+        assert!(serde_json::from_str::<SigningAuthority>(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+#[ignore = "prints figures: cargo test --release -p gossamer-job --lib figures -- --ignored --nocapture"]
+fn figures() {
+    let authority = authority();
+    for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
+        let key = KeyPair::generate_for(kind).unwrap();
+        let ann = authority.member_with(key, "gossamer:lab/signer/ann", |_| ());
+        let proof = Package::parse(&ann.sign(None)).unwrap().proof().unwrap();
+        let time = |what: &dyn Fn()| {
+            let rounds: Vec<_> = (0..11)
+                .map(|_| {
+                    let start = Instant::now();
+                    (0..100).for_each(|_| what());
+                    start.elapsed() / 100
+                })
+                .collect();
+            let mut rounds = rounds;
+            rounds.sort();
+            rounds[rounds.len() / 2]
+        };
+        let signers = authority.signers();
+        let known = time(&|| drop(signers.verify(&Proof::parse(&proof).unwrap()).unwrap()));
+        let first = time(&|| {
+            let signers = authority.signers();
+            drop(signers.verify(&Proof::parse(&proof).unwrap()).unwrap());
+        });
+        let algorithm = ann.algorithm;
+        println!("{algorithm:?}: {known:?} by a known signer, {first:?} by the first of a process");
+    }
+}
