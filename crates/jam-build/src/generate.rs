@@ -80,6 +80,7 @@ pub(crate) fn package(name: &str, bytes: &Path, jams: &[Generated<'_>]) -> Strin
          \x20   name: {name:?},\n\
          \x20   bytes: include_bytes!({bytes:?}),\n\
          \x20   jams: &[{}],\n\
+         \x20   rieds: &[],\n\
          }};",
         elements.join(", ")
     )

@@ -10,7 +10,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
         "gossamer-primitive",
         "gossamer-rdma-needs",
     ],
-    &["gossamer-jam-format"],
+    &["gossamer-jam-format", "gossamer-ried"],
     &["gossamer-jam-build"],
     &["gossamer-transport-api"],
     &["gossamer-job", "gossamer-transport-control"],
@@ -206,7 +206,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["panicking", "signature"],
             &["types"],
             &["call", "declare", "import"],
-            &["entry"],
+            &["entry", "ried"],
             &["local"],
         ],
     ),
@@ -244,6 +244,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["slurm"],
         ],
     ),
+    ("crates/ried/src", &[&["host"], &["border"], &["start"], &["interface"]]),
     (
         "crates/transport-control/src",
         &[
