@@ -1,10 +1,11 @@
 //! What must hold for whatever bytes a peer sends as a blob or a package: the bodies of fuzz targets.
 //!
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
-//! run them on their committed corpora, `fuzz/corpus/jam_blob` and `fuzz/corpus/jam_package`.
+//! run them on their committed corpora, `fuzz/corpus/jam_blob`, `jam_library` and `jam_package`.
 
 use crate::{
-    Blob, DATA_DISTANCE, NewElement, Package, Parsed, SLOT_BYTES, encode_package, sign_package,
+    Blob, DATA_DISTANCE, Library, NewElement, Package, Parsed, SLOT_BYTES, encode_package,
+    sign_package,
 };
 
 /// Bytes are a blob, all of whose parts are in range and which has one encoding, or an error that
@@ -76,6 +77,21 @@ pub fn jam_package(data: &[u8]) {
     assert_eq!(sign_package(&package, package.signature_block()).as_deref(), Ok(data));
 }
 
+/// Bytes are a shared library, of which none can be missing at the end, or an error that can be
+/// printed.
+///
+/// # Panics
+/// When that does not hold.
+pub fn jam_library(data: &[u8]) {
+    match Library::parse(data) {
+        Ok(library) => {
+            assert!(crate::Machine::ALL.contains(&library.machine()));
+            assert!(Library::parse(&data[..64]).is_err(), "a header without what it says");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use fuzz_corpus::Corpus;
@@ -86,6 +102,7 @@ mod tests {
     #[test]
     fn the_corpus_does_no_harm() {
         Corpus::of("jam_blob").run(jam_blob);
+        Corpus::of("jam_library").run(jam_library);
         Corpus::of("jam_package").run(jam_package);
     }
 
@@ -147,5 +164,10 @@ mod tests {
         let package = Package::parse(&several).expect("a package");
         put("signed", &sign_package(&package, b"signature").expect("a package"));
         put("truncated", &several[..several.len() - 1]);
+        let put = |name, bytes: &[u8]| Corpus::of("jam_library").write(name, bytes);
+        let library = crate::library::tests::library();
+        put("smallest", &library);
+        put("truncated", &library[..library.len() - 1]);
+        put("no-library", b"#!/bin/sh\n");
     }
 }

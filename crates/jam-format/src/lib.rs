@@ -21,7 +21,8 @@
 //!
 //! 1. `machine.rs` (processors and their features), `digest.rs`.
 //! 2. `blob/`: the layout, then `parse.rs`, then `write.rs`.
-//! 3. `package.rs`: files with several elements.
+//! 3. `library.rs`: shared libraries, as rieds are.
+//! 4. `package.rs`: files with several elements.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod blob;
 mod digest;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod library;
 mod machine;
 mod package;
 
@@ -37,6 +39,7 @@ pub use blob::{
     MAX_ARGS_BYTES, MAX_BLOB_BYTES, MAX_REPLY_BYTES, NameKind, Parsed, Relocation, SLOT_BYTES,
 };
 pub use digest::Digest;
+pub use library::{Library, LibraryError};
 pub use machine::{Features, Machine, UnknownFeature};
 pub use package::{
     ElementKind, MAX_PACKAGE_BYTES, NewElement, Package, PackageElement, PackageError,

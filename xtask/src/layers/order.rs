@@ -222,7 +222,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/jam-build/src/link", &[&["machines"], &["reach"], &["layout"], &["relocate"]]),
-    ("crates/jam-format/src", &[&["digest", "machine"], &["blob"], &["package"], &["fuzzing"]]),
+    (
+        "crates/jam-format/src",
+        &[&["digest", "machine"], &["blob", "library"], &["package"], &["fuzzing"]],
+    ),
     ("crates/jam-format/src/blob", &[&["error"], &["parse"], &["write"]]),
     (
         "crates/jam/src",
