@@ -38,10 +38,12 @@
 //! 1. `error.rs` ([`JamError`], [`Refusal`]), `features.rs`, `policy.rs` ([`Policy`]).
 //! 2. `reuse/` (when nothing runs in memory any more; the protocol and its barriers), `arena/`
 //!    (executable memory), `enter/` (calling a jam, and leaving it early).
-//! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
+//! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `element.rs`, `local.rs`.
 //! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
-//! 5. `receiver.rs` ([`Receiver`]).
-//! 6. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `inject.rs` ([`Inject`]).
+//! 5. `log.rs`, `ried/` (libraries that are loaded into the process).
+//! 6. `receiver.rs` ([`Receiver`]).
+//! 7. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `package.rs`
+//!    ([`package!`]), `inject.rs` ([`Inject`]), `load.rs` ([`load_ried`]).
 
 #![deny(unsafe_code)]
 
@@ -51,6 +53,8 @@ mod arena;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod cache;
+#[cfg(not(loom))]
+mod element;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod enter;
@@ -67,8 +71,12 @@ mod inject;
 #[allow(unsafe_code)]
 mod link;
 #[cfg(not(loom))]
+mod load;
+#[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod local;
+#[cfg(not(loom))]
+mod log;
 #[cfg(not(loom))]
 mod package;
 #[cfg(not(loom))]
@@ -82,6 +90,9 @@ mod receiver;
 #[doc(hidden)]
 pub mod reuse;
 #[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod ried;
+#[cfg(not(loom))]
 mod sender;
 #[cfg(not(loom))]
 mod symbols;
@@ -93,8 +104,8 @@ pub use jam_abi::{
 };
 #[doc(hidden)]
 pub use jam_abi::{
-    Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData, Slice,
-    abi_by_value, code, entry, function_signature, imported_result,
+    Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData,
+    RiedElement, Slice, abi_by_value, code, entry, function_signature, imported_result,
 };
 pub use jam_format::Digest;
 
@@ -102,9 +113,12 @@ pub use jam_format::Digest;
 pub use self::{
     error::{JamError, Panicked, Refusal},
     inject::Inject,
+    load::{RemoteRied, RiedSource, load_ried},
+    log::Log,
     package::{Package, PackageError},
     policy::Policy,
-    receiver::{Log, Receiver, receiver},
+    receiver::{Receiver, receiver},
+    ried::error::{RiedError, RiedRefusal},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},
     symbols::export::{Export, Open, PropertyType, exports, guard, property_type},
     symbols::{LoadedFunction, Symbols},

@@ -1,16 +1,11 @@
-//! Packages that a program was built with, and the code of their jams.
+//! Packages: those that a program gets while it runs, and [`package!`](crate::package).
 
-use jam_abi::Element;
 pub use jam_format::PackageError;
 use jam_format::{Digest, ElementKind, Machine};
 
-/// The blob of an element for this machine, if its package has one.
-pub(crate) fn element_code(element: &Element) -> Option<&'static [u8]> {
-    let package = jam_format::Package::parse(element.package.bytes).ok()?;
-    Some(package.element(element.id, Machine::CURRENT?)?.bytes)
-}
+use crate::sender::Code;
 
-/// A package that a program got while it ran, such as a file: its jams for this machine.
+/// A package that a program got while it ran, such as a file: its jams and rieds for this machine.
 #[derive(Debug)]
 pub struct Package<'a>(jam_format::Package<'a>);
 
@@ -25,17 +20,24 @@ impl<'a> Package<'a> {
 
     /// The blob of the jam with this name, to make a [`LoadedJam`](crate::LoadedJam) of.
     pub fn blob(&self, name: &str) -> Option<&'a [u8]> {
-        self.jams().find(|jam| jam.name == name).map(|jam| jam.bytes)
+        self.of_kind(ElementKind::Jam).find(|jam| jam.name == name).map(|jam| jam.bytes)
     }
 
-    /// The digests of its jams, to [admit](crate::Receiver::admit) them.
+    /// The library of the ried with this name, to [load](crate::load_ried) it.
+    pub fn ried(&self, name: &str) -> Option<Code> {
+        let ried = self.of_kind(ElementKind::Ried).find(|ried| ried.name == name)?;
+        Some(Code::new(name, ried.bytes))
+    }
+
+    /// The digests of its jams and rieds, to [admit](crate::Receiver::admit) them.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.jams().map(|jam| jam.digest)
+        let kinds = [ElementKind::Jam, ElementKind::Ried];
+        kinds.into_iter().flat_map(|kind| self.of_kind(kind)).map(|element| element.digest)
     }
 
-    fn jams(&self) -> impl Iterator<Item = &jam_format::PackageElement<'a>> {
-        let is_here = |element: &&jam_format::PackageElement<'a>| {
-            element.kind == ElementKind::Jam && Machine::CURRENT == Some(element.machine)
+    fn of_kind(&self, kind: ElementKind) -> impl Iterator<Item = &jam_format::PackageElement<'a>> {
+        let is_here = move |element: &&jam_format::PackageElement<'a>| {
+            element.kind == kind && Machine::CURRENT == Some(element.machine)
         };
         self.0.elements().iter().filter(is_here)
     }

@@ -12,8 +12,8 @@ use jam_abi::{Element, Jam};
 use jam_format::{Digest, Machine};
 use parking_lot::Mutex;
 
+use crate::element::element_code;
 use crate::error::JamError;
-use crate::package::element_code;
 
 /// In which form a jam runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Mode {
     Local,
 }
 
-/// The code of a jam, for the machines of this rack.
+/// The code of a jam, or of a ried, for the machines of this rack.
 #[derive(Clone)]
 pub struct Code(Held);
 
@@ -54,7 +54,7 @@ impl Inner {
 }
 
 impl Code {
-    fn new(name: &str, bytes: &[u8]) -> Self {
+    pub(crate) fn new(name: &str, bytes: &[u8]) -> Self {
         Self(Held::Counted(Arc::new(Inner::new(name, bytes))))
     }
 
@@ -69,7 +69,7 @@ impl Code {
         }
     }
 
-    /// The name of the jam.
+    /// The name of the jam or ried.
     pub fn name(&self) -> &str {
         &self.inner().name
     }
@@ -79,7 +79,7 @@ impl Code {
         &self.inner().digest
     }
 
-    /// Its blob.
+    /// Its blob, or library.
     pub fn bytes(&self) -> &[u8] {
         &self.inner().bytes
     }

@@ -230,13 +230,13 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/jam/src",
         &[
-            &["error", "features", "package", "plain_bytes", "reuse"],
+            &["element", "error", "features", "log", "plain_bytes", "reuse"],
             &["arena", "enter", "policy", "sender"],
-            &["frame", "symbols"],
-            &["link", "local"],
+            &["frame", "package", "symbols"],
+            &["link", "local", "ried"],
             &["cache"],
             &["receiver"],
-            &["inject"],
+            &["inject", "load"],
         ],
     ),
     (
