@@ -265,14 +265,14 @@ mod tests {
         static DATA: RiedData = RiedData::new(EXPORTS, &[&IMPORT], start);
         // SAFETY: of this program, which is never unmapped.
         let (exports, imports) = unsafe { (DATA.exports(), DATA.imports()) };
-        // SAFETY: as above.
+        // SAFETY: texts and tables of this program, which is never unmapped.
         let exports = exports.iter().map(|export| (unsafe { export.name() }, export.signature));
         assert!(exports.eq([(&b"one"[..], 1), (b"two", 2)]));
-        // SAFETY: as above.
+        // SAFETY: texts and tables of this program, which is never unmapped.
         let imports = imports.iter().map(|import| (unsafe { import.name() }, import.signature));
         assert!(imports.eq([(&b"three"[..], 3)]));
         let none = RiedData::new(&[], &[], start);
-        // SAFETY: as above.
+        // SAFETY: texts and tables of this program, which is never unmapped.
         assert!(unsafe { none.exports().is_empty() && none.imports().is_empty() });
     }
 }

@@ -75,7 +75,7 @@ macro_rules! interface {
                     let function = ::core::mem::transmute::<*mut (), Function>(function);
                     function($($import_parameter),*)
                 });
-                // SAFETY: as above.
+                // SAFETY: the function returned a value of this type.
                 unsafe { <$crate::result!($($import_result)?) as $crate::Abi>::from_repr(result) }
             }
         )*)?
@@ -282,7 +282,7 @@ mod tests {
     fn functions_cross_the_border_and_panics_end_there() {
         // SAFETY: of this program, which is never unmapped.
         let (exports, imports) = unsafe { (DATA.exports(), DATA.imports()) };
-        // SAFETY: as above.
+        // SAFETY: of this program, and of this type, as the signatures say.
         let names: Vec<_> = exports.iter().map(|export| unsafe { export.name() }).collect();
         assert_eq!(names, [&b"more_than_half"[..], b"chars", b"nothing"]);
         let [import] = imports else { panic!("one import") };
@@ -295,17 +295,17 @@ mod tests {
         let export: unsafe extern "C-unwind" fn(u64) -> u64 =
             unsafe { std::mem::transmute(exports[0].local) };
         let dropped = DROPPED.get();
-        // SAFETY: as above.
+        // SAFETY: of this program, and of this type, as the signatures say.
         let caught = taken(move || unsafe { export(7) });
         assert_eq!(caught.unwrap_err().0, "7 has no half");
         assert_eq!(DROPPED.get(), dropped + 1, "destructors of the ried ran");
-        // SAFETY: as above.
+        // SAFETY: of this program, and of this type, as the signatures say.
         assert_eq!(taken(move || unsafe { export(6) }), Ok(4));
-        // SAFETY: as above.
+        // SAFETY: of this program, and of this type, as the signatures say.
         let chars: unsafe extern "C-unwind" fn(jam_abi::Slice<u8>) -> u64 =
             unsafe { std::mem::transmute(exports[1].local) };
         let bytes = b"gr\xf6".as_ptr().cast_mut();
-        // SAFETY: as above; three bytes.
+        // SAFETY: three bytes, for a function of this type.
         let caught = taken(move || unsafe { chars(jam_abi::Slice::new(bytes, 3)) });
         let (message, file, line) = caught.unwrap_err();
         assert!(message.contains("\"text\" of \"chars\" is not text in UTF-8"), "{message}");

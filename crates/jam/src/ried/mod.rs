@@ -159,7 +159,7 @@ fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefu
     // SAFETY: of a library that is never unmapped.
     let exports = unsafe { data.exports() };
     let functions = exports.iter().map(|export| {
-        // SAFETY: as above.
+        // SAFETY: its text is of the same library.
         let name = name(unsafe { export.name() })?;
         let (injected, local) = (export.injected.addr(), export.local.addr());
         Ok(LoadedFunction { name, signature: export.signature, injected, local })
@@ -171,7 +171,7 @@ fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefu
 fn fill(data: &'static RiedData, symbols: &Symbols) -> Result<(), RiedRefusal> {
     // SAFETY: of a library that is never unmapped.
     for import in unsafe { data.imports() } {
-        // SAFETY: as above.
+        // SAFETY: its text is of the same library.
         let name = name(unsafe { import.name() })?;
         let address = symbols.resolve_local(&name, import.signature)?;
         import.address.store(std::ptr::without_provenance_mut(address), Ordering::Release);
