@@ -58,6 +58,11 @@ impl Code {
         Self(Held::Counted(Arc::new(Inner::new(name, bytes))))
     }
 
+    /// The code of a ried: a shared library, to [load](crate::load_ried) it.
+    pub fn of_library(name: &str, library: &[u8]) -> Self {
+        Self::new(name, library)
+    }
+
     fn of_package(name: &str, bytes: &[u8]) -> Self {
         Self(Held::Static(Box::leak(Box::new(Inner::new(name, bytes)))))
     }

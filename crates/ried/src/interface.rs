@@ -4,8 +4,9 @@
 /// has one; each part may be missing, but the order is this.
 ///
 /// - `import { .. }`: functions of the program, or of a ried that was loaded before. They are called
-///   as ordinary functions, and keep what they resolved to when the ried was loaded: one that exports
-///   what it also imports calls what was there before.
+///   as ordinary functions, and keep what they resolved to when the ried started. `= "name"` behind
+///   one gives it another name here than there: a ried that exports what it also imports stands
+///   before it, and calls it.
 /// - `export { .. }`: functions with types that are [`Abi`](crate::Abi), and bodies. Jams call them in
 ///   delegated context, where they must not wait.
 /// - `start = path;`: a function `fn(&Host) -> Result<(), String>` that runs once in each process, on a
@@ -50,7 +51,7 @@ macro_rules! interface {
             $(#[$import_meta:meta])* $import_visibility:vis
             fn $import:ident(
                 $($import_parameter:ident: $import_type:ty),* $(,)?
-            ) $(-> $import_result:ty)?;
+            ) $(-> $import_result:ty)? $(= $symbol:literal)?;
         )* })?
         $(export { $(
             $(#[$meta:meta])* $visibility:vis
@@ -93,7 +94,7 @@ macro_rules! interface {
 
             $($(
                 pub(super) static $import: $crate::RiedImport = {
-                    const NAME: &str = stringify!($import);
+                    const NAME: &str = $crate::symbol!($($symbol)? $import);
                     const SIGNATURE: u64 = $crate::function_signature!(
                         ($($import_type),*) $(-> $import_result)?
                     );
@@ -200,6 +201,18 @@ macro_rules! interface_start {
     };
 }
 
+/// The name of an import, which may be given.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! symbol {
+    ($name:ident) => {
+        stringify!($name)
+    };
+    ($symbol:literal $name:ident) => {
+        $symbol
+    };
+}
+
 /// A result type, which may be missing.
 #[doc(hidden)]
 #[macro_export]
@@ -242,13 +255,13 @@ mod tests {
 
     crate::interface! {
         import {
-            fn half(number: u64) -> u64;
+            fn half_of(number: u64) -> u64 = "half";
         }
         export {
             /// Half of it, and one.
             fn more_than_half(number: u64) -> u64 {
                 let _counts = Counts;
-                half(number) + 1
+                half_of(number) + 1
             }
 
             fn chars(text: &str) -> u64 {
@@ -286,6 +299,8 @@ mod tests {
         let names: Vec<_> = exports.iter().map(|export| unsafe { export.name() }).collect();
         assert_eq!(names, [&b"more_than_half"[..], b"chars", b"nothing"]);
         let [import] = imports else { panic!("one import") };
+        // SAFETY: of this program, which is never unmapped.
+        assert_eq!(unsafe { import.name() }, b"half");
         assert_eq!(import.signature, jam_abi::function_signature!((u64) -> u64));
         fill(import, program_half as *const ());
         // SAFETY: the table is a static.
