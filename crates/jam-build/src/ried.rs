@@ -6,6 +6,8 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,9 +64,16 @@ impl Compilers {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = shown.join("Cargo.toml").to_string_lossy().into_owned();
         let is_offline = self.check_crates(&name, folder, &manifest)?;
-        let target_dir = self.work.join("rieds").join(&name);
+        let target_dir = self.work.join("rieds");
         let file = format!("lib{}.so", name.replace('-', "_"));
         let library = target_dir.join(&self.target).join("release").join(file);
+        // One that an earlier build has left under this name, which would be taken for this one's.
+        match fs::remove_file(&library) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io("remove", library)(error));
+            }
+            _ => {}
+        }
         let mut cargo = self.cargo(folder, "rustc", is_offline);
         cargo.args(["--lib", "--crate-type", "cdylib", "--release"]);
         // A panic ends at the border of the ried, which needs unwinding; the bytes travel.
