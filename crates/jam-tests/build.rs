@@ -1,7 +1,9 @@
-//! Builds the package of the tests, and one that their program does not include.
+//! Builds the packages of tests and examples, of which programs include some, and only send others.
 
 fn main() -> Result<(), jam_build::Error> {
     jam_build::package("jams")?;
     jam_build::package("unseen")?;
+    jam_build::package("rieds")?;
+    jam_build::package("interfaces")?;
     Ok(())
 }

@@ -139,6 +139,7 @@ mod tests {
             "hello",
             "jam_blob",
             "jam_frame",
+            "jam_library",
             "jam_package",
             "machine",
             "memcached",

@@ -44,6 +44,7 @@
 //!    generated entry does).
 //! 3. `panicking.rs` (panics of an Injected Function), `local.rs` (what a package shows of a jam in
 //!    the program that sends it).
+//! 4. `ried.rs` (what receivers and rieds know of each other).
 //!
 //! It uses only `core`: a user's build compiles [`SOURCES`] with a bare rustc.
 
@@ -57,6 +58,8 @@ mod import;
 mod local;
 #[cfg(jam_injected)]
 mod panicking;
+#[cfg(not(jam_injected))]
+mod ried;
 pub mod signature;
 mod types;
 
@@ -65,7 +68,12 @@ pub use call::{Call, Context, ContextData, Entry, LogFn, code};
 pub use import::LocalImport;
 pub use import::{ENTRY_SECTION, IMPORT_SECTION, record, record_bytes};
 #[cfg(not(jam_injected))]
-pub use local::{Element, Jam, LocalEntry, LocalFunction, PackageData};
+pub use local::{Element, Jam, LocalEntry, LocalFunction, PackageData, RiedElement};
+#[cfg(not(jam_injected))]
+pub use ried::{
+    Failure, HostTable, RIED_EXPORT_SECTION, RIED_IMPORT_SECTION, RIED_STARTED, RIED_SYMBOL,
+    RIED_VERSION, RiedData, RiedExport, RiedImport,
+};
 #[doc(hidden)]
 pub use types::Opaque;
 pub use types::{Abi, AbiResult, MAX_PLAIN_ALIGN, Plain, Pointee, Property, Slice};

@@ -6,15 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jam_format::{
-    ElementKind, Features, Machine, NewElement, Parsed, UnknownFeature, encode_package,
+    ElementKind, Features, Machine, NewElement, Package, Parsed, UnknownFeature, encode_package,
 };
 
 use crate::compile::{self, Compilers, File};
 use crate::error::Error;
-use crate::generate::{self, Generated};
+use crate::generate::{self, Generated, GeneratedRied};
 use crate::link::{self, Request};
 use crate::objects::Objects;
 use crate::records::{self, Entry, Imported};
+use crate::ried::{BuiltRied, is_ried};
 use crate::source::{Shape, Source};
 
 /// Builds the jams of a folder, with the compilers and for the target that it is told.
@@ -45,9 +46,11 @@ pub struct BuiltPackage {
     pub bytes: Vec<u8>,
     /// Its jams, in the order of their ids.
     pub jams: Vec<BuiltJam>,
+    /// Its rieds, in the order of their ids.
+    pub rieds: Vec<BuiltRied>,
 }
 
-/// Builds the package of the sources in `folder`, in a build script: writes `NAME.jampkg` and
+/// Builds the package of the jams and rieds in `folder`, in a build script: writes `NAME.jampkg` and
 /// `NAME.rs` to `OUT_DIR`, where `NAME` is the folder's, for the target, the compiler and the folder
 /// that cargo says. Cargo then runs the script again when a source changes.
 ///
@@ -127,7 +130,7 @@ impl Builder {
         Ok(self)
     }
 
-    /// Builds every source in `folder`.
+    /// Builds every jam and ried in `folder`.
     ///
     /// # Errors
     /// [`Error`]: the first that is found, in the order of names.
@@ -138,7 +141,9 @@ impl Builder {
         let mut paths = Vec::new();
         for entry in fs::read_dir(&absolute).map_err(Error::io("read", folder))? {
             let path = entry.map_err(Error::io("read", folder))?.path();
-            if path.extension().is_some_and(|extension| extension == "rs" || extension == "c") {
+            let is_jam =
+                path.extension().is_some_and(|extension| extension == "rs" || extension == "c");
+            if is_jam || is_ried(&path) {
                 paths.push(path);
             }
         }
@@ -152,23 +157,23 @@ impl Builder {
             return Err(Error::SameName { name });
         }
         let mut abi = None;
-        let jams = paths.iter().map(|path| {
+        let (mut jams, mut rieds) = (Vec::new(), Vec::new());
+        for path in &paths {
             let shown = folder.join(path.file_name().unwrap_or_default());
-            self.one(path, &shown.to_string_lossy(), &mut abi)
-        });
-        let jams = jams.collect::<Result<Vec<_>, _>>()?;
-        let elements: Vec<_> = jams
-            .iter()
-            .map(|jam| NewElement {
-                kind: ElementKind::Jam,
-                machine: self.compilers.machine,
-                name: &jam.name,
-                bytes: &jam.blob,
-            })
-            .collect();
-        let bytes = encode_package(&name, &elements);
+            if is_ried(path) {
+                rieds.push(self.compilers.ried(path, &shown)?);
+            } else {
+                jams.push(self.one(path, &shown.to_string_lossy(), &mut abi)?);
+            }
+        }
+        let machine = self.compilers.machine;
+        let element = |kind, name, bytes| NewElement { kind, machine, name, bytes };
+        let elements = jams.iter().map(|jam| element(ElementKind::Jam, &jam.name, &jam.blob));
+        let elements = elements
+            .chain(rieds.iter().map(|ried| element(ElementKind::Ried, &ried.name, &ried.library)));
+        let bytes = encode_package(&name, &elements.collect::<Vec<_>>());
         let bytes = bytes.map_err(|source| Error::Package { name: name.clone(), source })?;
-        Ok(BuiltPackage { name, bytes, jams })
+        Ok(BuiltPackage { name, bytes, jams, rieds })
     }
 
     /// Builds one source, in Rust or C by its extension. Messages and panics name it as `path` does.
@@ -231,9 +236,18 @@ impl Builder {
 impl BuiltPackage {
     /// The Rust module of the package, for a program that finds the package's file at `file`.
     pub fn module(&self, file: &Path) -> String {
-        let ids = 0_u16..;
-        let jams: Vec<_> = ids.zip(&self.jams).map(|(id, jam)| jam.generated(id)).collect();
-        generate::package(&self.name, file, &jams)
+        let package = Package::parse(&self.bytes).expect("what was encoded is a package");
+        let id = |name: &str| {
+            let element = package.elements().iter().find(|element| element.name == name);
+            element.expect("it was encoded").id
+        };
+        let jams: Vec<_> = self.jams.iter().map(|jam| jam.generated(id(&jam.name))).collect();
+        let rieds = self.rieds.iter().map(|ried| GeneratedRied {
+            id: id(&ried.name),
+            name: &ried.name,
+            exports: &ried.interface.exports,
+        });
+        generate::package(&self.name, file, &jams, &rieds.collect::<Vec<_>>())
     }
 }
 

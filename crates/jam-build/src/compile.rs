@@ -177,12 +177,12 @@ fn c_feature(machine: Machine, name: &str) -> Option<String> {
     (machine == Machine::X86_64).then(|| format!("-m{name}"))
 }
 
-/// Runs a compiler; its output is the error, if it fails.
-fn run(mut command: Command, file: &str) -> Result<(), Error> {
+/// Runs a compiler, or cargo: what it prints, and if it fails an error with that.
+pub(crate) fn run(mut command: Command, file: &str) -> Result<String, Error> {
     let program = PathBuf::from(command.get_program());
     let output = command.output().map_err(Error::io("start", program))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let output = String::from_utf8_lossy(&output.stderr).into_owned();
     Err(Error::Compile { file: file.to_owned(), output })

@@ -58,13 +58,16 @@ pub enum Error {
         target: String,
     },
     /// The folder has no sources.
-    #[error("no jams in {}: expected files NAME.rs or NAME.c", folder.display())]
+    #[error(
+        "no jams in {}: expected files NAME.rs or NAME.c, or folders NAME with a Cargo.toml",
+        folder.display()
+    )]
     NoJams {
         /// The folder.
         folder: PathBuf,
     },
     /// Two sources make one name.
-    #[error("two jams with the name `{name}`: expected one file for each")]
+    #[error("two jams or rieds with the name `{name}`: expected one file or folder for each")]
     SameName {
         /// The name.
         name: String,
@@ -186,6 +189,14 @@ pub enum Error {
         /// Why.
         #[source]
         source: BlobError,
+    },
+    /// The crate of a ried is not what a ried must be.
+    #[error("ried `{ried}`: {message}")]
+    Ried {
+        /// The ried.
+        ried: String,
+        /// What is wrong, and what was expected.
+        message: String,
     },
     /// The package cannot be written.
     #[error("cannot make package {name}")]

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::library::RiedFunction;
 use crate::source::Shape;
 
 /// The file that is compiled for an Injected Function: the author's file as a module, and an entry.
@@ -68,10 +69,27 @@ pub(crate) struct Generated<'a> {
     pub(crate) shape: &'a Shape,
 }
 
+/// A ried of a package, for its module.
+pub(crate) struct GeneratedRied<'a> {
+    pub(crate) id: u16,
+    pub(crate) name: &'a str,
+    pub(crate) exports: &'a [RiedFunction],
+}
+
 /// The module of a package: for each jam a module with its constants, the author's public items, and
-/// the Local Function; and the package itself, whose file is `bytes`.
-pub(crate) fn package(name: &str, bytes: &Path, jams: &[Generated<'_>]) -> String {
+/// the Local Function; for each ried one with its constants; and the package itself, whose file is
+/// `bytes`.
+pub(crate) fn package(
+    name: &str,
+    bytes: &Path,
+    jams: &[Generated<'_>],
+    rieds: &[GeneratedRied<'_>],
+) -> String {
     let mut text = String::new();
+    let ried_elements: Vec<_> = rieds
+        .iter()
+        .map(|ried| format!("&{}::{}", ried.name.replace('-', "_"), constant(ried.name)))
+        .collect();
     let elements: Vec<_> = jams.iter().map(|jam| format!("&{}::ELEMENT", jam.name)).collect();
     writeln!(
         text,
@@ -80,14 +98,49 @@ pub(crate) fn package(name: &str, bytes: &Path, jams: &[Generated<'_>]) -> Strin
          \x20   name: {name:?},\n\
          \x20   bytes: include_bytes!({bytes:?}),\n\
          \x20   jams: &[{}],\n\
+         \x20   rieds: &[{}],\n\
          }};",
-        elements.join(", ")
+        elements.join(", "),
+        ried_elements.join(", ")
     )
     .expect("writing to text");
     for jam in jams {
         text.push_str(&module(jam));
     }
+    rieds.iter().for_each(|ried| text.push_str(&ried_module(ried)));
     text
+}
+
+/// The name of the constant of an element.
+fn constant(name: &str) -> String {
+    name.to_uppercase().replace('-', "_")
+}
+
+fn ried_module(ried: &GeneratedRied<'_>) -> String {
+    let GeneratedRied { id, name, exports } = ried;
+    let exports: Vec<_> = exports
+        .iter()
+        .map(|export| format!("({:?}, {:#x})", export.name, export.signature))
+        .collect();
+    format!(
+        "\n/// The ried `{name}`.\n\
+         pub mod {module} {{\n\
+         \x20   /// The id of the ried in its package.\n\
+         \x20   pub const ID: u16 = {id};\n\
+         \x20   /// The name of the ried.\n\
+         \x20   pub const NAME: &str = {name:?};\n\
+         \x20   /// The ried: what a program loads into a host.\n\
+         \x20   pub static {constant}: ::jam::RiedElement = ::jam::RiedElement {{\n\
+         \x20       package: &super::PACKAGE,\n\
+         \x20       id: ID,\n\
+         \x20       name: NAME,\n\
+         \x20       exports: &[{exports}],\n\
+         \x20   }};\n\
+         }}\n",
+        module = name.replace('-', "_"),
+        constant = constant(name),
+        exports = exports.join(", "),
+    )
 }
 
 /// The items of a jam in C: the type of its property.
@@ -127,7 +180,7 @@ fn module(jam: &Generated<'_>) -> String {
             (local, source)
         }
     };
-    let constant = name.to_uppercase();
+    let constant = constant(name);
     let local = local.replace("source::jam_imports", "self::source::jam_imports");
     format!(
         "\n/// The jam `{name}`.\n\

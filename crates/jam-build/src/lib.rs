@@ -12,6 +12,9 @@
 //! writes `jams.jampkg` to `OUT_DIR`, and `jams.rs`, which the program includes: for each jam its
 //! typed sender, its Local Function and its public types.
 //!
+//! A ried is a crate in a folder, `jams/NAME/Cargo.toml` (see the crate `ried`), which cargo builds as a
+//! shared library; it goes into the same package.
+//!
 //! What a jam may not have is an error with symbol, file and line: statics that can change,
 //! thread-locals, imports that it does not declare, code that is not position-independent, an entry
 //! with other types than it may have, more code than a blob may have.
@@ -25,7 +28,8 @@
 //!    `compile.rs` (the compilers).
 //! 3. `lines.rs`, `objects.rs`, `records.rs`: what the compilers made.
 //! 4. `link/`: from there to a blob.
-//! 5. `builder.rs` ([`Builder`], [`package()`]).
+//! 5. `library.rs` ([`Interface`]), `ried.rs`: rieds.
+//! 6. `builder.rs` ([`Builder`], [`package()`]).
 
 #![forbid(unsafe_code)]
 
@@ -34,11 +38,15 @@ mod c_types;
 mod compile;
 mod error;
 mod generate;
+mod library;
 mod lines;
 mod link;
 mod objects;
 mod records;
+mod ried;
 mod source;
 
 pub use builder::{Builder, BuiltJam, BuiltPackage, package};
 pub use error::{Error, Site};
+pub use library::{Interface, RiedFunction};
+pub use ried::BuiltRied;

@@ -32,12 +32,17 @@ pub(crate) fn of_rust(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>), E
     let bytes = objects.sections_named(jam_abi::ENTRY_SECTION)?;
     let entry = entry(&bytes).ok_or_else(malformed)?;
     let bytes = objects.sections_named(jam_abi::IMPORT_SECTION)?;
-    let mut rest = &bytes[..];
-    let mut imports = Vec::new();
-    while !rest.is_empty() {
-        imports.push(import(&mut rest).ok_or_else(malformed)?);
-    }
+    let imports = imports(&bytes).ok_or_else(malformed)?;
     Ok((entry, imports))
+}
+
+/// The records of functions in a section.
+pub(crate) fn imports(mut bytes: &[u8]) -> Option<Vec<Imported>> {
+    let mut imports = Vec::new();
+    while !bytes.is_empty() {
+        imports.push(import(&mut bytes)?);
+    }
+    Some(imports)
 }
 
 fn entry(mut bytes: &[u8]) -> Option<Entry> {

@@ -204,12 +204,17 @@ fn targets_and_folders_without_jams() {
     assert_eq!(error.to_string(), expected);
     let (folder, builder) = common::builder(common::TARGET);
     let error = builder.build(folder.path()).unwrap_err();
-    let expected =
-        format!("no jams in {}: expected files NAME.rs or NAME.c", folder.path().display());
+    let expected = format!(
+        "no jams in {}: expected files NAME.rs or NAME.c, or folders NAME with a Cargo.toml",
+        folder.path().display()
+    );
     assert_eq!(error.to_string(), expected);
     for name in ["twice.rs", "twice.c"] {
         std::fs::write(folder.path().join(name), "").unwrap();
     }
     let error = builder.build(folder.path()).unwrap_err();
-    assert_eq!(error.to_string(), "two jams with the name `twice`: expected one file for each");
+    assert_eq!(
+        error.to_string(),
+        "two jams or rieds with the name `twice`: expected one file or folder for each"
+    );
 }

@@ -1,10 +1,10 @@
 //! What must hold for whatever bytes a peer sends as a blob or a package: the bodies of fuzz targets.
 //!
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
-//! run them on their committed corpora, `fuzz/corpus/jam_blob` and `fuzz/corpus/jam_package`.
+//! run them on their committed corpora, `fuzz/corpus/jam_blob`, `jam_library` and `jam_package`.
 
 use crate::{
-    Blob, DATA_DISTANCE, MAX_PROOF_BYTES, NewElement, Package, Parsed, Proof, SLOT_BYTES,
+    Blob, DATA_DISTANCE, Library, MAX_PROOF_BYTES, NewElement, Package, Parsed, Proof, SLOT_BYTES,
     encode_package, sign_package, split_proof,
 };
 
@@ -111,6 +111,21 @@ pub fn jam_proof(data: &[u8]) {
     assert!(proof.table().entries().iter().all(|entry| proof.covers(&entry.digest)));
 }
 
+/// Bytes are a shared library, of which none can be missing at the end, or an error that can be
+/// printed.
+///
+/// # Panics
+/// When that does not hold.
+pub fn jam_library(data: &[u8]) {
+    match Library::parse(data) {
+        Ok(library) => {
+            assert!(crate::Machine::ALL.contains(&library.machine()));
+            assert!(Library::parse(&data[..64]).is_err(), "a header without what it says");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use fuzz_corpus::Corpus;
@@ -121,6 +136,7 @@ mod tests {
     #[test]
     fn the_corpus_does_no_harm() {
         Corpus::of("jam_blob").run(jam_blob);
+        Corpus::of("jam_library").run(jam_library);
         let package = |data: &[u8]| {
             jam_package(data);
             jam_proof(data);
@@ -196,5 +212,10 @@ mod tests {
         let signed = signed.expect("a package");
         put("signed-block", &signed);
         put("proof", &Package::parse(&signed).expect("a package").proof().expect("a proof"));
+        let put = |name, bytes: &[u8]| Corpus::of("jam_library").write(name, bytes);
+        let library = crate::library::tests::library();
+        put("smallest", &library);
+        put("truncated", &library[..library.len() - 1]);
+        put("no-library", b"#!/bin/sh\n");
     }
 }

@@ -21,7 +21,8 @@
 //!
 //! 1. `machine.rs` (processors and their features), `digest.rs`.
 //! 2. `blob/`: the layout, then `parse.rs`, then `write.rs`.
-//! 3. `table.rs`: what a package consists of; `package.rs`: files with several elements;
+//! 3. `library.rs`: shared libraries, as rieds are.
+//! 4. `table.rs`: what a package consists of; `package.rs`: files with several elements;
 //!    `signature.rs`: who answers for them.
 
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ mod blob;
 mod digest;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod library;
 mod machine;
 mod package;
 mod package_error;
@@ -41,6 +43,7 @@ pub use blob::{
     MAX_ARGS_BYTES, MAX_BLOB_BYTES, MAX_REPLY_BYTES, NameKind, Parsed, Relocation, SLOT_BYTES,
 };
 pub use digest::Digest;
+pub use library::{Library, LibraryError};
 pub use machine::{Features, Machine, UnknownFeature};
 pub use package::{NewElement, Package, PackageElement, encode_package, sign_package};
 pub use package_error::{MAX_PACKAGE_BYTES, PackageError};

@@ -8,8 +8,17 @@ pub mod jams {
     jam::package!("jams");
 }
 
+/// The rieds of this program, and jams that call them.
+#[allow(missing_docs)]
+pub mod rieds {
+    jam::package!("rieds");
+}
+
 /// A package that processes of this program do not know: they only have it as bytes, to send it.
 pub const UNSEEN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unseen.jampkg"));
+
+/// The package of the examples, whose programs only have it as bytes.
+pub const INTERFACES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interfaces.jampkg"));
 
 /// Slots by key, and the bytes that they say where to put.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 
 use crate::error::{JamError, Refusal};
 use crate::loaded::no_such_jam;
-use crate::sender::LoadedJam;
+use crate::sender::{Code, LoadedJam};
 
 /// Packages of different names that a process keeps.
 const MAX_PACKAGES: usize = 256;
@@ -29,8 +29,8 @@ pub struct ArrivedPackage {
     signer: Arc<str>,
     bytes: Box<[u8]>,
     proof: Box<[u8]>,
-    /// The jams for this machine.
-    jams: Vec<(Box<str>, Digest, Range<usize>)>,
+    /// Its jams and rieds for this machine.
+    elements: Vec<(ElementKind, Box<str>, Digest, Range<usize>)>,
 }
 
 impl ArrivedPackage {
@@ -47,17 +47,16 @@ impl ArrivedPackage {
         };
         package.signature().map_err(malformed)?.ok_or_else(unsigned)?;
         let proof = package.proof().ok_or_else(unsigned)?;
-        let jams = package.elements().iter().filter_map(|element| {
+        let elements = package.elements().iter().filter_map(|element| {
             let is_here = Machine::CURRENT == Some(element.machine);
             let start = element.bytes.as_ptr().addr() - bytes.as_ptr().addr();
             let range = start..start + element.bytes.len();
-            (is_here && element.kind == ElementKind::Jam)
-                .then(|| (element.name.into(), element.digest, range))
+            is_here.then(|| (element.kind, element.name.into(), element.digest, range))
         });
-        let jams: Vec<_> = jams.collect();
-        if jams.is_empty() {
+        let elements: Vec<_> = elements.collect();
+        if elements.is_empty() {
             let machine = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name);
-            let reason = format!("package {} has no jam for {machine}", package.name());
+            let reason = format!("package {} has nothing for {machine}", package.name());
             return Err(Refusal::Malformed { reason });
         }
         let signer = admit(&Proof::parse(&proof).map_err(malformed)?)?;
@@ -65,7 +64,7 @@ impl ArrivedPackage {
             name: package.name().into(),
             digest: package.digest(),
             signer,
-            jams,
+            elements,
             bytes: bytes.into(),
             proof: proof.into(),
         })
@@ -88,7 +87,24 @@ impl ArrivedPackage {
 
     /// The names of its jams for this machine.
     pub fn jams(&self) -> impl Iterator<Item = &str> {
-        self.jams.iter().map(|(name, ..)| &**name)
+        self.of_kind(ElementKind::Jam).map(|(name, _)| name)
+    }
+
+    /// The names of its rieds for this machine.
+    pub fn rieds(&self) -> impl Iterator<Item = &str> {
+        self.of_kind(ElementKind::Ried).map(|(name, _)| name)
+    }
+
+    /// The library of the ried with this name, to [load](crate::load_ried) it.
+    pub fn ried(&self, name: &str) -> Option<Code> {
+        let (name, bytes) = self.of_kind(ElementKind::Ried).find(|(known, _)| *known == name)?;
+        Some(Code::loaded(name, bytes, &self.proof, true))
+    }
+
+    /// Names and bytes.
+    fn of_kind(&self, wanted: ElementKind) -> impl Iterator<Item = (&str, &[u8])> {
+        let elements = self.elements.iter().filter(move |(kind, ..)| *kind == wanted);
+        elements.map(|(_, name, _, range)| (&**name, &self.bytes[range.clone()]))
     }
 
     /// The jam with this name, if it has these types.
@@ -99,13 +115,13 @@ impl ArrivedPackage {
         &self,
         name: &str,
     ) -> Result<LoadedJam<P, A, E, R>, JamError> {
-        let jam = self.jams.iter().find(|(known, ..)| **known == *name);
-        let (.., range) = jam.ok_or_else(|| no_such_jam(name, &self.name))?;
-        LoadedJam::from_signed(&self.bytes[range.clone()], &self.proof, true)
+        let jam = self.of_kind(ElementKind::Jam).find(|(known, _)| *known == name);
+        let (_, blob) = jam.ok_or_else(|| no_such_jam(name, &self.name))?;
+        LoadedJam::from_signed(blob, &self.proof, true)
     }
 
     pub(crate) fn blob(&self, digest: &Digest) -> Option<&[u8]> {
-        let (.., range) = self.jams.iter().find(|(_, known, _)| known == digest)?;
+        let (.., range) = self.elements.iter().find(|(.., known, _)| known == digest)?;
         Some(&self.bytes[range.clone()])
     }
 }
@@ -117,6 +133,7 @@ impl fmt::Debug for ArrivedPackage {
             .field("digest", &self.digest)
             .field("signer", &self.signer)
             .field("jams", &self.jams().collect::<Vec<_>>())
+            .field("rieds", &self.rieds().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }
@@ -154,7 +171,7 @@ impl Arrived {
             let replaced = others().cloned().collect();
             state.packages = replaced;
             state.by_digest.retain(|_, other| other.name != package.name);
-            let digests = package.jams.iter().map(|(_, digest, _)| (*digest, package.clone()));
+            let digests = package.elements.iter().map(|(.., digest, _)| (*digest, package.clone()));
             state.by_digest.extend(digests);
             state.packages.push(package.clone());
         }

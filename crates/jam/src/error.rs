@@ -117,7 +117,7 @@ pub enum Refusal {
     },
     /// It calls something that the receiver does not have.
     #[error(
-        "no function {symbol:?} with signature {signature:016x} here: export it with `jam::export!`"
+        "no function {symbol:?} with signature {signature:016x} here: export it with `jam::export!`, or load a ried that has it"
     )]
     MissingSymbol {
         /// The name.

@@ -43,7 +43,9 @@
 //! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
 //!    `arrived.rs` ([`packages`], brought by `gossamer jam send`).
-//! 6. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `inject.rs` ([`Inject`]).
+//! 6. `log.rs`, `ried/` (libraries that are loaded into the process).
+//! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `inject.rs` ([`Inject`]), `load.rs`
+//!    ([`load_ried`]).
 
 #![deny(unsafe_code)]
 
@@ -73,10 +75,14 @@ mod inject;
 #[allow(unsafe_code)]
 mod link;
 #[cfg(not(loom))]
+mod load;
+#[cfg(not(loom))]
 mod loaded;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod local;
+#[cfg(not(loom))]
+mod log;
 #[cfg(not(loom))]
 mod package;
 #[cfg(not(loom))]
@@ -90,6 +96,9 @@ mod receiver;
 #[doc(hidden)]
 pub mod reuse;
 #[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod ried;
+#[cfg(not(loom))]
 mod sender;
 #[cfg(not(loom))]
 mod symbols;
@@ -101,8 +110,8 @@ pub use jam_abi::{
 };
 #[doc(hidden)]
 pub use jam_abi::{
-    Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData, Slice,
-    abi_by_value, code, entry, function_signature, imported_result,
+    Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData,
+    RiedElement, Slice, abi_by_value, code, entry, function_signature, imported_result,
 };
 #[doc(no_inline)]
 pub use jam_format::{Digest, Proof};
@@ -113,9 +122,12 @@ pub use self::{
     audit::FirstRun,
     error::{JamError, Panicked, Refusal},
     inject::Inject,
+    load::{RemoteRied, RiedSource, load_ried},
     loaded::{Package, PackageError},
+    log::Log,
     policy::{Origin, Policy, Verifier},
-    receiver::{Log, Receiver, receiver},
+    receiver::{Receiver, receiver},
+    ried::error::{RiedError, RiedRefusal},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},
     symbols::export::{Export, Open, PropertyType, exports, guard, property_type},
     symbols::{LoadedFunction, Symbols},

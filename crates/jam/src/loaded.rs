@@ -5,9 +5,9 @@ pub use jam_format::PackageError;
 use jam_format::{Digest, ElementKind, Machine};
 
 use crate::error::JamError;
-use crate::sender::LoadedJam;
+use crate::sender::{Code, LoadedJam};
 
-/// A package that a program got while it ran, such as a file: its jams for this machine.
+/// A package that a program got while it ran, such as a file: its jams and rieds for this machine.
 ///
 /// Receivers run its jams if they admit them: those of a package that a signer of the rack has signed
 /// (`gossamer jam sign`) carry a proof of that. [`packages`](crate::packages) has those that
@@ -26,7 +26,14 @@ impl<'a> Package<'a> {
 
     /// The blob of the jam with this name, to make a [`LoadedJam`](crate::LoadedJam) of.
     pub fn blob(&self, name: &str) -> Option<&'a [u8]> {
-        self.jams().find(|jam| jam.name == name).map(|jam| jam.bytes)
+        self.of_kind(ElementKind::Jam).find(|jam| jam.name == name).map(|jam| jam.bytes)
+    }
+
+    /// The library of the ried with this name, to [load](crate::load_ried) it. If the package is
+    /// signed, receivers are shown that with it.
+    pub fn ried(&self, name: &str) -> Option<Code> {
+        let ried = self.of_kind(ElementKind::Ried).find(|ried| ried.name == name)?;
+        Some(Code::loaded(name, ried.bytes, &self.0.proof().unwrap_or_default(), false))
     }
 
     /// The jam with this name, if it has these types. If the package is signed, receivers are shown
@@ -42,14 +49,15 @@ impl<'a> Package<'a> {
         LoadedJam::from_signed(blob, &self.0.proof().unwrap_or_default(), false)
     }
 
-    /// The digests of its jams, to [admit](crate::Receiver::admit) them.
+    /// The digests of its jams and rieds, to [admit](crate::Receiver::admit) them.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.jams().map(|jam| jam.digest)
+        let kinds = [ElementKind::Jam, ElementKind::Ried];
+        kinds.into_iter().flat_map(|kind| self.of_kind(kind)).map(|element| element.digest)
     }
 
-    fn jams(&self) -> impl Iterator<Item = &jam_format::PackageElement<'a>> {
-        let is_here = |element: &&jam_format::PackageElement<'a>| {
-            element.kind == ElementKind::Jam && Machine::CURRENT == Some(element.machine)
+    fn of_kind(&self, kind: ElementKind) -> impl Iterator<Item = &jam_format::PackageElement<'a>> {
+        let is_here = move |element: &&jam_format::PackageElement<'a>| {
+            element.kind == kind && Machine::CURRENT == Some(element.machine)
         };
         self.0.elements().iter().filter(is_here)
     }

@@ -11,7 +11,7 @@ use jam_format::Digest;
 use primitive::sync::{AtomicU64, Ordering};
 
 use crate::error::Refusal;
-use crate::package::element_code;
+use crate::package::{element_code, ried_digests};
 use crate::symbols::Symbols;
 
 // SAFETY: the linker defines these symbols as the bounds of the section of that name, which exists
@@ -49,6 +49,11 @@ struct Local {
     element: &'static Element,
     /// The generation of symbols that its imports have; 0 for none.
     generation: AtomicU64,
+}
+
+/// The digests of the rieds of the program's packages.
+pub(crate) fn rieds_of_program() -> Vec<Digest> {
+    packages().iter().flat_map(|package| ried_digests(package)).collect()
 }
 
 /// A Local Function whose imports are resolved.

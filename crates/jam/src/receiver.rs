@@ -6,11 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use jam_abi::{Call, ContextData, code};
 use jam_format::{Digest, Proof};
-use parking_lot::RwLock;
-use primitive::drop_payload;
 use primitive::sync::Ordering;
 use serde::{Deserialize, Serialize};
-use trust_core::PanicReport;
 
 use crate::arena::icache::Seen;
 use crate::arrived::{Arrived, ArrivedPackage};
@@ -19,18 +16,18 @@ use crate::cache::Cache;
 use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
-use crate::local::Locals;
+use crate::local::{Locals, rieds_of_program};
+use crate::log::LogSlot;
 use crate::policy::{Gatekeeper, Origin, Policy, Verifier};
 use crate::reuse::Runner;
+use crate::ried::error::RiedRefusal;
+use crate::ried::host::panicked_of;
+use crate::ried::{ArrivedRied, NotLoaded, Rieds};
 use crate::symbols::Symbols;
 use crate::symbols::export::check_property_types;
 
 /// Bytes of executable memory that jams take if the program says nothing else.
 const DEFAULT_MAX_BYTES: usize = 16 << 20;
-
-/// Where lines go that jams write to the receiver's log: with the number of the sending host, as it
-/// says.
-pub type Log = dyn Fn(u32, &str) + Send + Sync;
 
 /// What a process receives jams with.
 ///
@@ -41,7 +38,8 @@ pub struct Receiver {
     gatekeeper: Gatekeeper,
     locals: Locals,
     arrived: Arrived,
-    log: RwLock<Option<Box<Log>>>,
+    rieds: Rieds,
+    log: Arc<LogSlot>,
     audit: Audit,
 }
 
@@ -72,25 +70,28 @@ impl Receiver {
         let locals = Locals::of_program();
         let gatekeeper = Gatekeeper::default();
         gatekeeper.admit(locals.digests(), &Origin::Program);
+        gatekeeper.admit(rieds_of_program(), &Origin::Program);
         Receiver {
             cache: Cache::new(max_bytes),
             symbols: Symbols::of_program(),
             gatekeeper,
             locals,
             arrived: Arrived::default(),
-            log: RwLock::new(None),
+            rieds: Rieds::default(),
+            log: Arc::default(),
             audit: Audit::default(),
         }
     }
 
-    /// Sets whose jams run from now on. What is linked must be admitted again, so it is given up;
-    /// what runs at this moment ends.
+    /// Sets whose jams run from now on. What is linked must be admitted again, so it is given up, and
+    /// rieds that are not admitted are unloaded; what runs at this moment ends.
     pub fn set_policy(&self, policy: Policy) {
         self.gatekeeper.set(policy);
+        self.rieds.recheck(&self.gatekeeper, &self.symbols);
         self.cache.clear();
     }
 
-    /// Admits jams under the policy [`Policy::Signed`]. Whoever calls this answers for their code: it
+    /// Admits jams and rieds under the policy [`Policy::Signed`]. The caller answers for their code: it
     /// has checked, for instance, the signature of the package that has them.
     pub fn admit(&self, digests: impl IntoIterator<Item = Digest>) {
         self.gatekeeper.admit(digests, &Origin::Admitted);
@@ -104,6 +105,7 @@ impl Receiver {
     pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
         self.gatekeeper.set_verifier(Arc::new(verifier));
         self.arrived.keep(|proof| self.gatekeeper.admit_proven(proof).is_ok());
+        self.rieds.recheck(&self.gatekeeper, &self.symbols);
         self.cache.clear();
     }
 
@@ -111,6 +113,7 @@ impl Receiver {
     /// needs a signature, also under the policy [`Policy::AnyPeer`].
     pub fn set_unauthenticated(&self) {
         self.gatekeeper.set_unauthenticated();
+        self.rieds.recheck(&self.gatekeeper, &self.symbols);
         self.cache.clear();
     }
 
@@ -140,9 +143,33 @@ impl Receiver {
         &self.symbols
     }
 
-    /// Has `log` called with what jams log, on the thread that runs them; it must not wait.
+    /// Has `log` called with what jams and rieds log, on the thread that runs them; it must not wait.
     pub fn set_log(&self, log: impl Fn(u32, &str) + Send + Sync + 'static) {
-        *self.log.write() = Some(Box::new(log));
+        self.log.set(log);
+    }
+
+    /// Loads a ried of these bytes into this process; a number for
+    /// [`unload_ried`](Self::unload_ried). [`load_ried`](crate::load_ried) does it on any host.
+    ///
+    /// # Errors
+    /// Why it is not loaded.
+    pub fn load_ried(&self, library: &[u8]) -> Result<u64, RiedRefusal> {
+        let (claimed, bytes) = (Digest::of(library), Some(library));
+        match self.load_arrived(ArrivedRied { claimed, bytes, proof: &[], sender: u32::MAX }) {
+            Ok(layer) => Ok(layer),
+            Err(NotLoaded::Refused(refusal)) => Err(refusal),
+            Err(NotLoaded::NeedBytes) => unreachable!("it has the bytes"),
+        }
+    }
+
+    pub(crate) fn load_arrived(&self, arrived: ArrivedRied<'_>) -> Result<u64, NotLoaded> {
+        self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log)
+    }
+
+    /// Takes away what a load of a ried has added: jams that run later find what was there before.
+    /// The library stays mapped. False if there is nothing of this number.
+    pub fn unload_ried(&self, number: u64) -> bool {
+        self.rieds.unload(number, &self.symbols)
     }
 
     /// Bytes of executable memory in use, and how many jams are in it.
@@ -234,11 +261,7 @@ impl Receiver {
         match catch_unwind(run) {
             Ok(code::DONE) => Ok(()),
             Ok(code) => Err(Refusal::Entry { code }.into()),
-            Err(payload) => {
-                let message = PanicReport::of(&*payload).message;
-                drop_payload(payload);
-                Err(Failure::Panicked(Panicked { message, ..Panicked::default() }))
-            }
+            Err(payload) => Err(Failure::Panicked(panicked_of(payload))),
         }
     }
 
@@ -258,23 +281,16 @@ fn wrong_entry(wanted: u64, found: u64) -> Failure {
 /// # Safety
 /// Called by a jam with its context, and text of that many bytes.
 unsafe extern "C" fn write_log(context: *const ContextData, text: *const u8, len: usize) {
+    // SAFETY: the context is that of `Receiver::context`, whose receiver is alive during the call; the
+    // text is as the jam promises.
+    let (receiver, sender, text) = unsafe {
+        let context = &*context;
+        let receiver = &*context.receiver.cast::<Receiver>();
+        (receiver, context.sender, crate::symbols::c::text(text, len))
+    };
     // Whether injected code or a Local Function calls this is not known here, so a panic of the log
     // ends neither.
-    let written = catch_unwind(|| {
-        // SAFETY: the context is that of `Receiver::context`, whose receiver is alive during the
-        // call; the text is as the jam promises.
-        let (receiver, sender, text) = unsafe {
-            let context = &*context;
-            let receiver = &*context.receiver.cast::<Receiver>();
-            (receiver, context.sender, crate::symbols::c::text(text, len))
-        };
-        if let Some(log) = &*receiver.log.read() {
-            log(sender, &text);
-        }
-    });
-    if let Err(payload) = written {
-        drop_payload(payload);
-    }
+    receiver.log.write(sender, &text);
 }
 
 /// What a thread has at a receiver.

@@ -30,7 +30,7 @@ pub enum Mode {
     Local,
 }
 
-/// The code of a jam, for the machines of this rack.
+/// The code of a jam, or of a ried, for the machines of this rack.
 #[derive(Clone)]
 pub struct Code(Held);
 
@@ -65,9 +65,18 @@ impl Inner {
 impl Code {
     /// Code with the proof that a signer answers for it, or none; `is_everywhere` if every process of
     /// the rack has been given its package.
-    fn loaded(name: &str, bytes: &[u8], proof: &[u8], is_everywhere: bool) -> Self {
+    pub(crate) fn loaded(name: &str, bytes: &[u8], proof: &[u8], is_everywhere: bool) -> Self {
         let inner = Inner { is_everywhere, ..Inner::signed(name, bytes, proof) };
         Self(Held::Counted(Arc::new(inner)))
+    }
+
+    pub(crate) fn new(name: &str, bytes: &[u8]) -> Self {
+        Self::loaded(name, bytes, &[], false)
+    }
+
+    /// The code of a ried: a shared library, to [load](crate::load_ried) it.
+    pub fn of_library(name: &str, library: &[u8]) -> Self {
+        Self::new(name, library)
     }
 
     fn of_package(name: &str, bytes: &[u8]) -> Self {
@@ -81,7 +90,7 @@ impl Code {
         }
     }
 
-    /// The name of the jam.
+    /// The name of the jam or ried.
     pub fn name(&self) -> &str {
         &self.inner().name
     }
@@ -91,7 +100,7 @@ impl Code {
         &self.inner().digest
     }
 
-    /// Its blob.
+    /// Its blob, or library.
     pub fn bytes(&self) -> &[u8] {
         &self.inner().wire[..self.inner().blob_bytes]
     }
@@ -100,6 +109,11 @@ impl Code {
     /// for it, if its package is signed.
     pub fn wire(&self) -> &[u8] {
         &self.inner().wire
+    }
+
+    /// The proof that a signer answers for it; empty if its package is not signed.
+    pub(crate) fn proof(&self) -> &[u8] {
+        &self.inner().wire[self.inner().blob_bytes..]
     }
 
     /// Whether the first call to a trustee need not carry the code: every process has its package.

@@ -10,7 +10,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
         "gossamer-primitive",
         "gossamer-rdma-needs",
     ],
-    &["gossamer-jam-format"],
+    &["gossamer-jam-format", "gossamer-ried"],
     &["gossamer-jam-build"],
     &["gossamer-transport-api"],
     &["gossamer-job", "gossamer-transport-control"],
@@ -206,7 +206,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["panicking", "signature"],
             &["types"],
             &["call", "declare", "import"],
-            &["entry"],
+            &["entry", "ried"],
             &["local"],
         ],
     ),
@@ -216,7 +216,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["c_types", "error", "lines"],
             &["compile", "objects", "source"],
             &["records"],
-            &["link"],
+            &["library", "link"],
+            &["ried"],
             &["generate"],
             &["builder"],
         ],
@@ -226,7 +227,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/jam-format/src",
         &[
             &["digest", "machine"],
-            &["blob"],
+            &["blob", "library"],
             &["package_error"],
             &["table"],
             &["package"],
@@ -238,13 +239,13 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/jam/src",
         &[
-            &["error", "features", "package", "plain_bytes", "reuse"],
+            &["error", "features", "log", "package", "plain_bytes", "reuse"],
             &["arena", "enter", "policy", "sender"],
             &["audit", "frame", "loaded", "symbols"],
-            &["arrived", "link", "local"],
+            &["arrived", "link", "local", "ried"],
             &["cache"],
             &["receiver"],
-            &["inject"],
+            &["inject", "load"],
         ],
     ),
     (
@@ -256,6 +257,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["slurm"],
         ],
     ),
+    ("crates/ried/src", &[&["host"], &["border"], &["start"], &["interface"]]),
     (
         "crates/transport-control/src",
         &[

@@ -84,7 +84,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
-    /// Build, sign and send packages of jams, and show what is in one
+    /// Build, sign and send packages of jams and rieds, and show what is in one
     #[command(subcommand)]
     Jam(JamCommand),
     /// Install gossamer and gossamerd on the machines of a rack over ssh, and run a program there
@@ -102,7 +102,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JamCommand {
-    /// Build the package of a folder of jams, each a file NAME.rs or NAME.c
+    /// Build the package of a folder: of jams, each a file NAME.rs or NAME.c, and of rieds, each a
+    /// crate NAME/Cargo.toml
     Build {
         /// The folder
         folder: PathBuf,
@@ -116,7 +117,7 @@ pub(crate) enum JamCommand {
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Show the elements of a package: imports, sizes, digests, signatures
+    /// Show the elements of a package: exports, imports, sizes, digests, signatures
     Inspect {
         /// The package
         file: PathBuf,

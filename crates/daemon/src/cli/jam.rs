@@ -1,12 +1,12 @@
-//! `gossamer jam`: builds and signs packages of jams, and shows what is in one. `commands.rs` sends
-//! them.
+//! `gossamer jam`: builds and signs packages of jams and rieds, and shows what is in one.
+//! `commands.rs` sends them.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use gossamer_job::JobId;
-use jam_build::Builder;
+use jam_build::{Builder, Interface};
 use jam_format::{ElementKind, Package, PackageError, Parsed};
 use rustls::pki_types::CertificateDer;
 
@@ -106,12 +106,25 @@ fn inspect(bytes: &[u8]) -> Result<String, PackageError> {
         };
         line(format!("{id} {kind} {name} for {machine}: {} bytes", element.bytes.len()));
         line(format!("  digest {}", element.digest));
-        // A jam of a package that has been checked is a blob.
-        if let (ElementKind::Jam, Ok(blob)) = (element.kind, Parsed::parse(element.bytes)) {
-            lines_of(&blob).into_iter().for_each(&mut line);
-        }
+        let lines = match element.kind {
+            // A jam of a package that has been checked is a blob.
+            ElementKind::Jam => Parsed::parse(element.bytes).map(|blob| lines_of(&blob)).ok(),
+            ElementKind::Ried => Some(lines_of_ried(name, element.bytes)),
+        };
+        lines.into_iter().flatten().for_each(&mut line);
     }
     Ok(text)
+}
+
+fn lines_of_ried(name: &str, library: &[u8]) -> Vec<String> {
+    let Interface { exports, imports, libraries } = match Interface::of(name, library) {
+        Ok(interface) => interface,
+        Err(error) => return vec![format!("  not loadable: {}", with_causes(&error))],
+    };
+    let exports = exports.iter().map(|f| format!("  export {} {:016x}", f.name, f.signature));
+    let imports = imports.iter().map(|f| format!("  import {} {:016x}", f.name, f.signature));
+    let libraries = libraries.iter().map(|library| format!("  needs {library}"));
+    exports.chain(imports).chain(libraries).collect()
 }
 
 fn lines_of(blob: &Parsed<'_>) -> Vec<String> {

@@ -1,0 +1,154 @@
+//! Builds a ried: has cargo build its crate as a shared library, and checks what came of it.
+//!
+//! A cargo inside of a build script must not wait for the one outside: it has a folder of its own for
+//! what it builds, and none of the settings that the outer one makes for its own crates. It asks for
+//! nothing from the network if what it needs is there.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jam_format::{Library, Machine};
+
+use crate::compile::{Compilers, read, run};
+use crate::error::Error;
+use crate::library::Interface;
+
+/// What a ried may not depend on: crates of which a process has one, with state.
+const OF_PROGRAM: &[&str] = &[
+    "gossamer",
+    "gossamer-fiber",
+    "gossamer-jam",
+    "gossamer-job",
+    "gossamer-mailbox",
+    "gossamer-progress",
+    "gossamer-segment",
+    "gossamer-trust-core",
+];
+
+/// Variables of the outer cargo, or of its user for it, that change how a crate is built.
+const OUTER: &[&str] = &[
+    "CARGO_BUILD_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "CARGO_BUILD_TARGET_DIR",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_TARGET_DIR",
+    "CLIPPY_ARGS",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTC_WRAPPER",
+    "RUSTFLAGS",
+];
+
+/// A ried that has been built.
+#[derive(Clone, Debug)]
+pub struct BuiltRied {
+    /// Its name.
+    pub name: String,
+    /// Its shared library.
+    pub library: Vec<u8>,
+    /// What it offers and needs.
+    pub interface: Interface,
+}
+
+/// Whether a folder is that of a ried.
+pub(crate) fn is_ried(folder: &Path) -> bool {
+    folder.join("Cargo.toml").is_file()
+}
+
+impl Compilers {
+    /// Builds the ried in `folder`, whose name is its own. Messages name it as `shown` does.
+    pub(crate) fn ried(&self, folder: &Path, shown: &Path) -> Result<BuiltRied, Error> {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let manifest = shown.join("Cargo.toml").to_string_lossy().into_owned();
+        let is_offline = self.check_crates(&name, folder, &manifest)?;
+        let target_dir = self.work.join("rieds");
+        let file = format!("lib{}.so", name.replace('-', "_"));
+        let library = target_dir.join(&self.target).join("release").join(file);
+        // One that an earlier build has left under this name, which would be taken for this one's.
+        match fs::remove_file(&library) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io("remove", library)(error));
+            }
+            _ => {}
+        }
+        let mut cargo = self.cargo(folder, "rustc", is_offline);
+        cargo.args(["--lib", "--crate-type", "cdylib", "--release"]);
+        // A panic ends at the border of the ried, which needs unwinding; the bytes travel.
+        cargo.args(["--config", "profile.release.panic=\"unwind\""]);
+        cargo.args(["--config", "profile.release.strip=\"symbols\""]);
+        cargo.arg("--target-dir").arg(&target_dir);
+        // Panics name the file as its author knows it.
+        let shown = shown.join("src");
+        cargo.args(["--", &format!("--remap-path-prefix=src={}", shown.display())]);
+        run(cargo, &manifest)?;
+        let bytes = read(&library)?;
+        let wrong = |message: String| Error::Ried { ried: name.clone(), message };
+        let parsed = Library::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
+        if parsed.machine() != self.machine {
+            return Err(wrong(format!(
+                "built for {}, expected {}",
+                parsed.machine(),
+                self.machine
+            )));
+        }
+        let interface = Interface::of(&name, &bytes)?;
+        interface.check(&name)?;
+        Ok(BuiltRied { name, library: bytes, interface })
+    }
+
+    /// Checks which crates a ried consists of, before they are built; whether cargo needs no network.
+    fn check_crates(&self, name: &str, folder: &Path, manifest: &str) -> Result<bool, Error> {
+        let tree = |is_offline| {
+            let mut cargo = self.cargo(folder, "tree", is_offline);
+            cargo.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+            run(cargo, manifest)
+        };
+        let (crates, is_offline) = match tree(true) {
+            Ok(crates) => (crates, true),
+            // It may lack crates that it would fetch.
+            Err(_) => (tree(false)?, false),
+        };
+        let mut crates = crates.lines().filter_map(|line| line.split_whitespace().next());
+        let wrong = |message| Err(Error::Ried { ried: name.to_owned(), message });
+        match crates.next() {
+            Some(found) if found == name => {}
+            found => {
+                return wrong(format!(
+                    "{manifest} is of package `{}`, expected `{name}`: a ried is called as its folder",
+                    found.unwrap_or_default()
+                ));
+            }
+        }
+        let of_program =
+            |name: &&str| OF_PROGRAM.contains(name) || name.starts_with("gossamer-transport-");
+        match crates.find(of_program) {
+            Some(found) => wrong(format!(
+                "it links `{found}`, of which the program that loads it has one already: depend on \
+                 `gossamer-ried` only, and import functions of the program"
+            )),
+            None => Ok(is_offline),
+        }
+    }
+
+    fn cargo(&self, folder: &Path, command: &str, is_offline: bool) -> Command {
+        let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+        let mut cargo = Command::new(PathBuf::from(program));
+        cargo.current_dir(folder).arg(command).args(["--target", &self.target, "--quiet"]);
+        OUTER.iter().for_each(|name| {
+            cargo.env_remove(name);
+        });
+        cargo.env("RUSTC", &self.rustc);
+        if is_offline {
+            cargo.arg("--offline");
+        }
+        let linker =
+            format!("CARGO_TARGET_{}_LINKER", self.target.to_uppercase().replace('-', "_"));
+        if Machine::CURRENT != Some(self.machine) && env::var_os(&linker).is_none() {
+            cargo.env(linker, format!("{}-linux-gnu-gcc", self.machine));
+        }
+        cargo
+    }
+}

@@ -1,0 +1,139 @@
+//! Loading rieds into the processes of a rack.
+//!
+//! A ried goes as a delegated request to a thread of its host, the digest first: a process that has
+//! mapped the library needs its bytes no more. Bytes are an ordinary argument, which travels by the
+//! path of large ones.
+
+use jam_abi::RiedElement;
+use jam_format::{Digest, Machine};
+use serde::{Deserialize, Serialize};
+use trust_core::{DelegateError, Node, Trustee};
+
+use crate::package::element_bytes;
+use crate::plain_bytes::Payload;
+use crate::receiver::receiver;
+use crate::ried::error::{RiedError, RiedRefusal};
+use crate::ried::{ArrivedRied, NotLoaded};
+use crate::sender::Code;
+
+/// The library of a ried: a ried of a package of the program, or the [`Code`] of one that came later
+/// ([`Package::ried`](crate::Package::ried)).
+pub trait RiedSource {
+    /// Its library, for the machine of this rack.
+    ///
+    /// # Errors
+    /// There is none for this machine.
+    fn library(&self) -> Result<Code, RiedError>;
+}
+
+impl RiedSource for Code {
+    fn library(&self) -> Result<Code, RiedError> {
+        Ok(self.clone())
+    }
+}
+
+impl RiedSource for RiedElement {
+    fn library(&self) -> Result<Code, RiedError> {
+        let machine = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name);
+        let missing = || RiedError::NoCode { ried: self.name.to_owned(), machine };
+        Ok(Code::new(self.name, element_bytes(self.package, self.id).ok_or_else(missing)?))
+    }
+}
+
+/// A ried that was loaded into the process of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteRied {
+    name: String,
+    trustee: Trustee,
+    layer: u64,
+}
+
+/// Loads a ried into the process that has this thread, and waits for it. From then on, jams that run
+/// there find its functions before all that were there under their names.
+///
+/// A process maps a library once. If it has mapped this one, it is not started again, and its functions
+/// come first again.
+///
+/// ```no_run
+/// # fn example(host: trust_core::Trustee, prices: &jam::Code) -> Result<(), jam::RiedError> {
+/// let prices = jam::load_ried(host, prices)?;
+/// // Jams that are sent there call the functions of `prices`.
+/// prices.unload()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`RiedError`]: the receiver refused it, or the request failed as any delegated one can.
+///
+/// # Panics
+/// In delegated context, where waiting is not allowed; outside a thread of a rack.
+#[track_caller]
+pub fn load_ried(
+    host: impl Into<Trustee>,
+    ried: &(impl RiedSource + ?Sized),
+) -> Result<RemoteRied, RiedError> {
+    let trustee = host.into();
+    let code = ried.library()?;
+    let name = code.name().to_owned();
+    let own = trust_core::local_trustee().trustee().thread().host.0;
+    let digest = *code.digest().as_bytes();
+    let mut bytes = None;
+    loop {
+        let has_bytes = bytes.is_some();
+        let proof = Payload::of_bytes(code.proof());
+        let shipped = (own, digest, proof, bytes.take());
+        let answer = trustee.try_visit(|_: &Node, shipped: Shipped| serve(&shipped), shipped);
+        match answer.map_err(|source| undelivered(&name, source))? {
+            Ok(layer) => return Ok(RemoteRied { name, trustee, layer }),
+            Err(None) if !has_bytes => bytes = Some(Payload::of_bytes(code.bytes())),
+            Err(refusal) => {
+                let reason = || "its receiver wants the bytes that it got".to_owned();
+                let source = refusal.unwrap_or_else(|| RiedRefusal::Library { reason: reason() });
+                return Err(RiedError::Refused { ried: name, source });
+            }
+        }
+    }
+}
+
+/// The number of the sending host, the digest, the proof that a signer answers for it (empty if there
+/// is none), and the bytes if the receiver wants them.
+type Shipped = (u32, [u8; 16], Payload, Option<Payload>);
+
+/// At the receiver; `Err(None)` if it needs the bytes.
+fn serve((sender, digest, proof, bytes): &Shipped) -> Result<u64, Option<RiedRefusal>> {
+    let (claimed, sender) = (Digest::from_bytes(*digest), *sender);
+    let (bytes, proof) = (bytes.as_ref().map(Payload::bytes), proof.bytes());
+    let loaded = receiver().load_arrived(ArrivedRied { claimed, bytes, proof, sender });
+    loaded.map_err(|error| match error {
+        NotLoaded::NeedBytes => None,
+        NotLoaded::Refused(refusal) => Some(refusal),
+    })
+}
+
+fn undelivered(name: &str, source: DelegateError) -> RiedError {
+    RiedError::Delegate { ried: name.to_owned(), source }
+}
+
+impl RemoteRied {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes what this call of [`load_ried`] has added away again: jams that run later find what was
+    /// there before. The library stays mapped. False if it was taken away before, by this or by a
+    /// policy.
+    ///
+    /// # Errors
+    /// The request failed as any delegated one can.
+    ///
+    /// # Panics
+    /// As [`load_ried`].
+    #[track_caller]
+    pub fn unload(&self) -> Result<bool, RiedError> {
+        let unload = |_: &Node, layer: u64| receiver().unload_ried(layer);
+        let answer = self.trustee.try_visit(unload, self.layer);
+        answer.map_err(|source| undelivered(&self.name, source))
+    }
+}

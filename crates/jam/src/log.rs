@@ -1,0 +1,32 @@
+//! Where jams and rieds write lines to.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parking_lot::RwLock;
+use primitive::drop_payload;
+
+/// Where lines go that jams and rieds write to the receiver's log: with the number of the sending
+/// host, as it says.
+pub type Log = dyn Fn(u32, &str) + Send + Sync;
+
+/// The log of a receiver, if its program has set one.
+#[derive(Default)]
+pub(crate) struct LogSlot(RwLock<Option<Box<Log>>>);
+
+impl LogSlot {
+    pub(crate) fn set(&self, log: impl Fn(u32, &str) + Send + Sync + 'static) {
+        *self.0.write() = Some(Box::new(log));
+    }
+
+    /// Writes a line. A panic of the log ends here: whoever wrote may not be left by one.
+    pub(crate) fn write(&self, sender: u32, line: &str) {
+        let written = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(log) = &*self.0.read() {
+                log(sender, line);
+            }
+        }));
+        if let Err(payload) = written {
+            drop_payload(payload);
+        }
+    }
+}
