@@ -17,7 +17,7 @@ use jam_format::{Digest, Machine};
 
 use crate::error::Refusal;
 use crate::features;
-use crate::policy::Gatekeeper;
+use crate::policy::Gate;
 
 /// What has arrived: a claim.
 #[derive(Clone, Copy)]
@@ -52,14 +52,14 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    pub(crate) fn verify(self, gatekeeper: &Gatekeeper) -> Result<Verified<'a>, Refusal> {
+    pub(crate) fn verify(self, gate: Gate<'_>) -> Result<Verified<'a>, Refusal> {
         let Parsed { blob, claimed } = self;
         check_machine(&blob)?;
         let found = Digest::of(blob.bytes());
         if found != claimed {
             return Err(Refusal::digest(claimed, found));
         }
-        gatekeeper.check(&found)?;
+        gate.check(&found)?;
         Ok(Verified { blob, digest: found })
     }
 }

@@ -84,6 +84,8 @@ pub mod reuse;
 #[cfg(not(loom))]
 mod sender;
 #[cfg(not(loom))]
+mod shape;
+#[cfg(not(loom))]
 mod symbols;
 
 #[doc(no_inline)]

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use jam_format::Digest;
 use parking_lot::RwLock;
-use primitive::sync::{AtomicBool, Ordering};
+use primitive::sync::{AtomicU32, Ordering};
 
 use crate::error::Refusal;
 
@@ -25,30 +25,44 @@ pub enum Policy {
     Nothing,
 }
 
-/// A policy, and what was admitted under it.
-#[derive(Default)]
+/// Under which policies a jam runs: bits that are compared with [`Policy::bit`].
+pub(crate) type Admitted = u32;
+
+impl Policy {
+    /// The bit that a jam must have to run under this policy; none for [`Policy::Nothing`].
+    #[inline(always)]
+    pub(crate) const fn bit(self) -> Admitted {
+        match self {
+            Policy::Nothing => 0,
+            Policy::Signed => 1,
+            Policy::AnyPeer => 2,
+        }
+    }
+}
+
+/// The policy of the process, and what was admitted under [`Policy::Signed`], in whatever part of it.
 pub(crate) struct Gatekeeper {
     policy: RwLock<Policy>,
-    /// Whether the policy is [`Policy::Nothing`]: what calls of Local Functions look at.
-    is_nothing: AtomicBool,
+    /// The bit of the policy: what calls of linked jams and of Local Functions look at.
+    bit: AtomicU32,
     admitted: RwLock<HashSet<Digest>>,
 }
 
-impl Gatekeeper {
-    pub(crate) fn set(&self, policy: Policy) {
-        let mut now = self.policy.write();
-        *now = policy;
-        self.is_nothing.store(policy == Policy::Nothing, Ordering::Relaxed);
-    }
+/// The policy of one part of the process, such as a mailbox, or of the process itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate<'k> {
+    keeper: &'k Gatekeeper,
+    /// `None` for that of the process.
+    policy: Option<Policy>,
+}
 
-    pub(crate) fn admit(&self, digests: impl IntoIterator<Item = Digest>) {
-        self.admitted.write().extend(digests);
-    }
-
+impl Gate<'_> {
+    /// Whether a jam of this digest runs here.
     pub(crate) fn check(&self, digest: &Digest) -> Result<(), Refusal> {
-        let reason = match *self.policy.read() {
+        let policy = self.policy.unwrap_or_else(|| *self.keeper.policy.read());
+        let reason = match policy {
             Policy::AnyPeer => return Ok(()),
-            Policy::Signed if self.admitted.read().contains(digest) => return Ok(()),
+            Policy::Signed if self.keeper.is_admitted(digest) => return Ok(()),
             Policy::Signed => {
                 "only code of the program's packages and of signers runs on this host: sign the \
                  package, or set the policy `AnyPeer`"
@@ -58,13 +72,61 @@ impl Gatekeeper {
         Err(Refusal::Policy { reason: reason.to_owned() })
     }
 
+    /// The bit that a linked jam must have to run here.
+    #[inline(always)]
+    pub(crate) fn bit(&self) -> Admitted {
+        match self.policy {
+            Some(policy) => policy.bit(),
+            None => self.keeper.bit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The bits of a jam.
+    pub(crate) fn bits_of(&self, digest: &Digest) -> Admitted {
+        let signed = if self.keeper.is_admitted(digest) { Policy::Signed.bit() } else { 0 };
+        Policy::AnyPeer.bit() | signed
+    }
+
     /// For a Local Function, which is of the program's packages, so that `Signed` admits it.
     #[inline]
     pub(crate) fn check_local(&self) -> Result<(), Refusal> {
-        if self.is_nothing.load(Ordering::Relaxed) {
+        if self.bit() == Policy::Nothing.bit() {
             return Err(Refusal::Policy { reason: NOTHING.to_owned() });
         }
         Ok(())
+    }
+}
+
+impl Default for Gatekeeper {
+    fn default() -> Self {
+        let policy = Policy::default();
+        Gatekeeper {
+            policy: RwLock::new(policy),
+            bit: AtomicU32::new(policy.bit()),
+            admitted: RwLock::default(),
+        }
+    }
+}
+
+impl Gatekeeper {
+    pub(crate) fn set(&self, policy: Policy) {
+        let mut now = self.policy.write();
+        *now = policy;
+        self.bit.store(policy.bit(), Ordering::Relaxed);
+    }
+
+    /// The gate of a part of the process that has this policy; of the process if that is `None`.
+    #[inline(always)]
+    pub(crate) fn gate(&self, policy: Option<Policy>) -> Gate<'_> {
+        Gate { keeper: self, policy }
+    }
+
+    fn is_admitted(&self, digest: &Digest) -> bool {
+        self.admitted.read().contains(digest)
+    }
+
+    pub(crate) fn admit(&self, digests: impl IntoIterator<Item = Digest>) {
+        self.admitted.write().extend(digests);
     }
 }
 
@@ -79,15 +141,37 @@ mod tests {
         let gatekeeper = Gatekeeper::default();
         let (known, unknown) = (Digest::of(b"known"), Digest::of(b"unknown"));
         gatekeeper.admit([known]);
-        let admits = |digest| gatekeeper.check(&digest).is_ok();
+        let admits = |digest| gatekeeper.gate(None).check(&digest).is_ok();
         assert!(admits(known) && !admits(unknown), "the default is `Signed`");
-        assert!(gatekeeper.check_local().is_ok());
+        assert!(gatekeeper.gate(None).check_local().is_ok());
         gatekeeper.set(Policy::AnyPeer);
         assert!(admits(known) && admits(unknown));
         gatekeeper.set(Policy::Nothing);
         assert!(!admits(known) && !admits(unknown));
-        assert!(gatekeeper.check_local().is_err());
+        assert!(gatekeeper.gate(None).check_local().is_err());
         gatekeeper.set(Policy::Signed);
-        assert!(gatekeeper.check_local().is_ok());
+        assert!(gatekeeper.gate(None).check_local().is_ok());
+    }
+
+    #[test]
+    fn a_part_of_the_process_has_a_policy_of_its_own() {
+        let gatekeeper = Gatekeeper::default();
+        let (known, unknown) = (Digest::of(b"known"), Digest::of(b"unknown"));
+        gatekeeper.admit([known]);
+        for (policy, runs) in [
+            (Policy::Signed, [true, false]),
+            (Policy::AnyPeer, [true, true]),
+            (Policy::Nothing, [false, false]),
+        ] {
+            let gate = gatekeeper.gate(Some(policy));
+            assert_eq!([known, unknown].map(|digest| gate.check(&digest).is_ok()), runs);
+            // Linked jams are compared by bits.
+            assert_eq!(
+                [known, unknown].map(|digest| gate.bits_of(&digest) & gate.bit() != 0),
+                runs
+            );
+            assert_eq!(gate.check_local().is_ok(), policy != Policy::Nothing);
+        }
+        assert_eq!(gatekeeper.gate(None).bit(), Policy::Signed.bit(), "the process keeps its own");
     }
 }

@@ -18,8 +18,9 @@ use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
 use crate::local::Locals;
-use crate::policy::{Gatekeeper, Policy};
+use crate::policy::{Gate, Gatekeeper, Policy};
 use crate::reuse::Runner;
+use crate::shape::Shape;
 use crate::symbols::Symbols;
 use crate::symbols::export::check_property_types;
 
@@ -110,8 +111,19 @@ impl Receiver {
     /// # Errors
     /// Why it does not run here.
     pub fn receive(&self, blob: &[u8], claimed: Digest) -> Result<(), Refusal> {
-        let verified = Frame::new(blob, claimed).parse()?.verify(&self.gatekeeper)?;
-        self.cache.add(&verified, &self.symbols, &self.gatekeeper)
+        self.receive_under(None, blob, claimed)
+    }
+
+    /// As [`receive`](Self::receive), for a part of the process that has a policy of its own.
+    pub(crate) fn receive_under(
+        &self,
+        policy: Option<Policy>,
+        blob: &[u8],
+        claimed: Digest,
+    ) -> Result<(), Refusal> {
+        let gate = self.gatekeeper.gate(policy);
+        let verified = Frame::new(blob, claimed).parse()?.verify(gate)?;
+        self.cache.add(&verified, &self.symbols, gate)
     }
 
     /// Runs the jam with this digest, if it is linked.
@@ -128,14 +140,41 @@ impl Receiver {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Failure> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.run_checked(digest, self.gate(None), call, |shape, _| {
+                match shape.signature == signature {
+                    true => Ok(()),
+                    false => Err(wrong_entry(signature, shape.signature)),
+                }
+            })
+        }
+    }
+
+    /// Runs the jam with this digest, if it is linked and the gate admits it, unless `check` refuses
+    /// the call.
+    ///
+    /// # Safety
+    /// Once `check` has accepted the shape of the jam, `call`, which it may complete, is valid for it,
+    /// as for [`run`](Self::run).
+    #[inline]
+    pub(crate) unsafe fn run_checked(
+        &self,
+        digest: &Digest,
+        gate: Gate<'_>,
+        call: &mut Call,
+        check: impl FnOnce(&Shape, &mut Call) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let thread = Thread::current(self);
         let mut inside = thread.runner.enter();
         let Some(mut linked) = self.cache.find(digest, &inside) else {
             return Err(Failure::NeedCode);
         };
-        if linked.signature != signature {
-            return Err(wrong_entry(signature, linked.signature));
+        if !linked.is_admitted(gate.bit()) {
+            // With the code it is asked whether the policy admits it by now.
+            return Err(Failure::NeedCode);
         }
+        check(&linked.shape, call)?;
         if linked.generation.load(Ordering::Relaxed) != self.symbols.generation() {
             // Outside, since what is taken out waits for all that are inside.
             drop(inside);
@@ -162,11 +201,31 @@ impl Receiver {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Failure> {
-        self.gatekeeper.check_local()?;
-        let local = self.locals.find(digest, &self.symbols)?;
-        if local.signature != signature {
-            return Err(wrong_entry(signature, local.signature));
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.run_local_checked(digest, self.gate(None), call, |shape, _| {
+                match shape.signature == signature {
+                    true => Ok(()),
+                    false => Err(wrong_entry(signature, shape.signature)),
+                }
+            })
         }
+    }
+
+    /// Runs the Local Function of the jam with this digest, unless `check` refuses the call.
+    ///
+    /// # Safety
+    /// As for [`run_checked`](Self::run_checked).
+    pub(crate) unsafe fn run_local_checked(
+        &self,
+        digest: &Digest,
+        gate: Gate<'_>,
+        call: &mut Call,
+        check: impl FnOnce(&Shape, &mut Call) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        gate.check_local()?;
+        let local = self.locals.find(digest, &self.symbols)?;
+        check(local.shape, call)?;
         // SAFETY: its imports are resolved; the rest as the caller promises.
         let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
         match catch_unwind(run) {
@@ -178,6 +237,12 @@ impl Receiver {
                 Err(Failure::Panicked(Panicked { message, ..Panicked::default() }))
             }
         }
+    }
+
+    /// The policy of a part of the process; that of the process if it is `None`.
+    #[inline(always)]
+    pub(crate) fn gate(&self, policy: Option<Policy>) -> Gate<'_> {
+        self.gatekeeper.gate(policy)
     }
 
     /// What a jam of this sender is told.

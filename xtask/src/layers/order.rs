@@ -228,12 +228,12 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/jam/src",
         &[
             &["error", "features", "package", "plain_bytes", "reuse"],
-            &["arena", "enter", "policy", "sender"],
+            &["arena", "enter", "policy", "sender", "shape"],
             &["frame", "symbols"],
             &["link", "local"],
             &["cache"],
             &["receiver"],
-            &["inject"],
+            &["inject", "mailbox"],
         ],
     ),
     (
