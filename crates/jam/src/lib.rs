@@ -42,6 +42,7 @@
 //! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `receiver.rs` ([`Receiver`]).
 //! 6. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `inject.rs` ([`Inject`]).
+//! 7. [`mailbox`]: jams that run as they arrive in memory, without a trustee.
 
 #![deny(unsafe_code)]
 
@@ -69,6 +70,8 @@ mod link;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod local;
+#[cfg(not(loom))]
+pub mod mailbox;
 #[cfg(not(loom))]
 mod package;
 #[cfg(not(loom))]
