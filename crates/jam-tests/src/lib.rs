@@ -62,4 +62,10 @@ jam::export! {
         table.panics += 1;
         panic!("table panic {code}")
     }
+
+    /// Waits, which a function that jams call must not.
+    pub fn table_wait(table: &mut Table) -> u64 {
+        gossamer::yield_now();
+        table.panics.into()
+    }
 }

@@ -41,7 +41,7 @@ pub(crate) fn failures_are_counted_and_reported(make: Make) {
         let stats = inbox.stats();
         assert_eq!((stats.ran(), stats.failed(), messages.len()), (4, 4, 4));
         assert_eq!(stats.failed_by(FailureKind::Panicked), 4);
-        assert_eq!(messages[0], (1, "as it was told".to_owned(), 18));
+        assert_eq!(messages[0], (1, "as it was told".to_owned(), 19));
         assert_eq!(messages[1], (2, "table panic 3".to_owned(), 0));
         assert_eq!((messages[2].0, &*messages[2].1), (5, "as it was told"));
         assert_eq!(stats.last_failure().expect("one").number, 6);

@@ -269,13 +269,19 @@ impl JamSender {
     /// Waits up to `timeout` until the receiver has dealt with every frame, and gives the banks back.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), and as [`Sender::close`].
+    /// As [`flush`](Self::flush); [`MailboxError::NotTaken`] if the receiver has not released the banks
+    /// in time.
     #[track_caller]
     pub fn close(mut self, timeout: Duration) -> Result<SenderReport, SendError> {
         let start = Instant::now();
         let report = self.flush(timeout)?;
-        self.sender.close(timeout.saturating_sub(start.elapsed()))?;
-        Ok(report)
+        match self.sender.close(timeout.saturating_sub(start.elapsed())) {
+            // A mailbox that has ended behind the last frame takes no banks back.
+            Err(error) if !matches!(error, MailboxError::Closed(_)) && !error.is_peer_lost() => {
+                Err(error.into())
+            }
+            _ => Ok(report),
+        }
     }
 }
 
