@@ -65,6 +65,8 @@
 
 mod failure;
 mod form;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod peers;
 mod reactive;
 #[allow(unsafe_code)]
