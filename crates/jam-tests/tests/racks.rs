@@ -6,14 +6,17 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use gossamer::jam::mailbox::{FrameError, JamSender, Mailbox, ReactiveMailbox, Sender};
-use gossamer::jam::{Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, receiver};
+use gossamer::jam::{
+    Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, offer, receiver, sent,
+};
 use gossamer::{Delegable, Rack, Trust};
 use gossamer_jam_tests::jams::faulty::FAULTY;
 use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
+use gossamer_jam_tests::jams::relay::RELAY;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
 use gossamer_jam_tests::jams::slot::SLOT;
-use gossamer_jam_tests::{Other, Table, UNSEEN, table_slot};
+use gossamer_jam_tests::{Notes, Other, Table, UNSEEN, table_slot};
 
 const CASE: &str = "GOSSAMER_TEST_CASE";
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -27,6 +30,7 @@ const CASES: &[(&str, fn())] = &[
     ("hostile_jams_are_refused", hostile_jams_are_refused),
     ("mailboxes_run_jams_in_fibers", mailboxes_run_jams_in_fibers),
     ("a_mailbox_of_another_process_evicts", a_mailbox_evicts),
+    ("jams_send_work_on", jams_send_work_on),
 ];
 
 const MODES: [Mode; 4] = [Mode::Automatic, Mode::Cached, Mode::Injected, Mode::Local];
@@ -287,6 +291,61 @@ fn a_mailbox_evicts() {
     let (places, fetched) = serving.join().unwrap();
     assert_eq!(places, (0..CALLS).map(|key| key * 64).collect::<Vec<_>>());
     assert_eq!(fetched, CALLS / 3 - 1, "once behind each eviction");
+}
+
+/// Runs `relay` on this thread, by `inject` and in a mailbox, while it offers these notes.
+fn relay(number: u64, notes: Trust<Notes>) {
+    let offer = offer("notes", &notes).unwrap();
+    let again = gossamer::jam::offer("notes", &notes).unwrap_err();
+    assert_eq!(again.name, "notes");
+    let other = gossamer::local_trustee().entrust(Other);
+    let name = format!("relay-{number}");
+    let inbox = Mailbox::builder(&name).frame_bytes(2048).export(&gossamer::segments()).unwrap();
+    let mut inbox = ReactiveMailbox::new(inbox);
+    let mut sender = open_mailbox(&name);
+    let expected = [sent::ON_ITS_WAY, sent::NO_TRUST, sent::NO_FUNCTION, sent::ON_ITS_WAY];
+    for (turn, mode) in (0..).zip(MODES) {
+        let answer = other.inject(&RELAY.in_mode(mode), (), &[number as u8, turn]);
+        assert_eq!(answer.unwrap(), expected);
+        sender.send(&RELAY.in_mode(mode), (), &[number as u8, turn, 1]).unwrap();
+        inbox.next().unwrap().into_result().unwrap();
+    }
+    drop(offer);
+    let gone = other.inject(&RELAY, (), &[]).unwrap();
+    assert_eq!(gone, [sent::NO_TRUST; 4]);
+    // Behind all that was sent on.
+    let kept = notes.apply_with(
+        |notes, number| {
+            notes.0.iter().filter(|note| note[0] == number).cloned().collect::<Vec<_>>()
+        },
+        number as u8,
+    );
+    let turns = (0..MODES.len() as u8).flat_map(|turn| [vec![turn], vec![turn, 1]]);
+    let expected: Vec<_> = turns.map(|turn| [vec![number as u8], turn].concat()).collect();
+    assert_eq!(kept, expected);
+}
+
+fn jams_send_work_on() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static FAILED: AtomicUsize = AtomicUsize::new(0);
+    on_every_host(|| {
+        receiver().set_log(|_, line| {
+            assert!(line.starts_with("send_then of \"note_panic\" failed"), "{line}");
+            FAILED.fetch_add(1, Ordering::Relaxed);
+        });
+    });
+    let notes = gossamer::entrust(Notes::default());
+    for (number, thread) in (0..).zip(gossamer::threads()) {
+        gossamer::spawn_on_with(
+            thread,
+            |(number, notes): (u64, Trust<Notes>)| relay(number, notes),
+            (number, notes.clone()),
+        )
+        .join()
+        .unwrap();
+    }
+    // Those of this thread at least.
+    assert!(FAILED.load(Ordering::Relaxed) >= 2 * MODES.len());
 }
 
 fn rack(case: &str) -> Rack {

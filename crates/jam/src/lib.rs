@@ -42,7 +42,8 @@
 //! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `receiver.rs` ([`Receiver`]).
 //! 6. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `inject.rs` ([`Inject`]).
-//! 7. [`mailbox`]: jams that run as they arrive in memory, without a trustee.
+//! 7. [`mailbox`]: jams that run as they arrive in memory, without a trustee. `send.rs` ([`offer`]): jams
+//!    that send work on.
 
 #![deny(unsafe_code)]
 
@@ -85,6 +86,9 @@ mod receiver;
 #[doc(hidden)]
 pub mod reuse;
 #[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod send;
+#[cfg(not(loom))]
 mod sender;
 #[cfg(not(loom))]
 mod shape;
@@ -110,6 +114,7 @@ pub use self::{
     package::{Package, PackageError},
     policy::Policy,
     receiver::{Log, Receiver, receiver},
+    send::{NameOffered, Offer, offer, send_then, sent},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},
     symbols::export::{Export, Open, PropertyType, exports, guard, property_type},
     symbols::{LoadedFunction, Symbols},

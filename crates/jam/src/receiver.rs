@@ -101,6 +101,13 @@ impl Receiver {
         *self.log.write() = Some(Box::new(log));
     }
 
+    /// Writes a line to the log, if there is one.
+    pub(crate) fn log(&self, sender: u32, text: &str) {
+        if let Some(log) = &*self.log.read() {
+            log(sender, text);
+        }
+    }
+
     /// Bytes of executable memory in use, and how many jams are in it.
     pub fn size(&self) -> (usize, usize) {
         self.cache.size()
@@ -271,9 +278,7 @@ unsafe extern "C" fn write_log(context: *const ContextData, text: *const u8, len
             let receiver = &*context.receiver.cast::<Receiver>();
             (receiver, context.sender, crate::symbols::c::text(text, len))
         };
-        if let Some(log) = &*receiver.log.read() {
-            log(sender, &text);
-        }
+        receiver.log(sender, &text);
     });
     if let Err(payload) = written {
         drop_payload(payload);

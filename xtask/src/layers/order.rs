@@ -233,7 +233,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["link", "local"],
             &["cache"],
             &["receiver"],
-            &["inject", "mailbox"],
+            &["inject", "mailbox", "send"],
         ],
     ),
     (
