@@ -41,6 +41,14 @@ jam::open! {
     Other = "jam-tests.Other@1";
 }
 
+/// What jams have sent on.
+#[derive(Debug, Default)]
+pub struct Notes(pub Vec<Vec<u8>>);
+
+jam::open! {
+    Notes = "jam-tests.Notes@1";
+}
+
 impl Table {
     /// A table of this many bytes.
     pub fn new(bytes: usize) -> Self {
@@ -54,6 +62,16 @@ impl Table {
 }
 
 jam::export! {
+    /// Keeps bytes.
+    pub fn note(notes: &mut Notes, bytes: &[u8]) {
+        notes.0.push(bytes.to_vec());
+    }
+
+    /// Keeps nothing.
+    pub fn note_panic(_notes: &mut Notes, bytes: &[u8]) {
+        panic!("not {bytes:?}");
+    }
+
     /// The place of a key: a new one behind those of all others if it has none.
     pub fn table_slot(table: &mut Table, key: u64) -> u64 {
         let new = table.slots.len() as u64 * 64;
@@ -70,5 +88,11 @@ jam::export! {
     pub fn table_panic(table: &mut Table, code: u64) -> u64 {
         table.panics += 1;
         panic!("table panic {code}")
+    }
+
+    /// Waits, which a function that jams call must not.
+    pub fn table_wait(table: &mut Table) -> u64 {
+        gossamer::yield_now();
+        table.panics.into()
     }
 }

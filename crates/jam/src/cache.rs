@@ -15,7 +15,7 @@ use crate::arena::{Arena, CHUNK};
 use crate::error::Refusal;
 use crate::frame::Verified;
 use crate::link::{Linked, Resolved};
-use crate::policy::Gatekeeper;
+use crate::policy::{Admitted, Gate};
 use crate::reuse::{Inside, Reuse};
 use crate::symbols::Symbols;
 
@@ -113,22 +113,24 @@ impl Cache {
         &self,
         verified: &Verified<'_>,
         symbols: &Symbols,
-        gatekeeper: &Gatekeeper,
+        gate: Gate<'_>,
     ) -> Result<(), Refusal> {
         let mut arena = self.arena.lock();
-        gatekeeper.check(&verified.digest())?;
-        if self.owned(&verified.digest()).is_some() {
+        gate.check(&verified.digest())?;
+        let admitted = gate.bits_of(&verified.digest());
+        if let Some(linked) = self.owned(&verified.digest()) {
+            linked.admitted.store(admitted, Ordering::Relaxed);
             return Ok(());
         }
         let resolved = Resolved::of(verified, symbols)?;
-        self.push(&mut arena, verified, resolved)
+        self.push(&mut arena, verified, resolved, admitted)
     }
 
     /// Links a jam again if its imports resolve to something else than when it was linked.
     pub(crate) fn renew(&self, digest: &Digest, symbols: &Symbols) -> Result<(), Refusal> {
         let mut arena = self.arena.lock();
         let Some(old) = self.owned(digest) else { return Ok(()) };
-        let blob = old.blob.clone();
+        let (blob, admitted) = (old.blob.clone(), old.admitted.load(Ordering::Relaxed));
         let verified = Verified::again(&blob, *digest)?;
         let resolved = match Resolved::of(&verified, symbols) {
             Ok(resolved) if resolved.is_that_of(old) => return Ok(()),
@@ -139,7 +141,7 @@ impl Cache {
             }
         };
         self.remove(old);
-        self.push(&mut arena, &verified, resolved)
+        self.push(&mut arena, &verified, resolved, admitted)
     }
 
     /// Takes all jams out.
@@ -164,6 +166,7 @@ impl Cache {
         arena: &mut Arena,
         verified: &Verified<'_>,
         resolved: Resolved,
+        admitted: Admitted,
     ) -> Result<(), Refusal> {
         let blob = verified.blob();
         let (text, data) = (blob.text().len(), blob.data().len());
@@ -194,7 +197,7 @@ impl Cache {
                 return Err(no_room);
             }
         };
-        let linked = Linked::new(verified, resolved, draft);
+        let linked = Linked::new(verified, resolved, admitted, draft);
         let time = self.time.fetch_add(1, Ordering::Relaxed) + 1;
         linked.used.store(time, Ordering::Relaxed);
         let bucket = self.bucket(&linked.digest);

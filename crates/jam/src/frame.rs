@@ -17,7 +17,7 @@ use jam_format::{Digest, Machine, split_proof};
 
 use crate::error::Refusal;
 use crate::features;
-use crate::policy::Gatekeeper;
+use crate::policy::Gate;
 
 /// What has arrived: a claim.
 #[derive(Clone, Copy)]
@@ -55,14 +55,14 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    pub(crate) fn verify(self, gatekeeper: &Gatekeeper) -> Result<Verified<'a>, Refusal> {
+    pub(crate) fn verify(self, gate: Gate<'_>) -> Result<Verified<'a>, Refusal> {
         let Parsed { blob, proof, claimed } = self;
         check_machine(&blob)?;
         let found = Digest::of(blob.bytes());
         if found != claimed {
             return Err(Refusal::digest(claimed, found));
         }
-        gatekeeper.check_with(&found, proof)?;
+        gate.check_with(&found, proof)?;
         Ok(Verified { blob, digest: found })
     }
 }

@@ -46,6 +46,8 @@
 //! 6. `log.rs`, `ried/` (libraries that are loaded into the process).
 //! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `inject.rs` ([`Inject`]), `load.rs`
 //!    ([`load_ried`]).
+//! 8. [`mailbox`]: jams that run as they arrive in memory, without a trustee. `send.rs` ([`offer`]):
+//!    jams that send work on.
 
 #![deny(unsafe_code)]
 
@@ -84,6 +86,8 @@ mod local;
 #[cfg(not(loom))]
 mod log;
 #[cfg(not(loom))]
+pub mod mailbox;
+#[cfg(not(loom))]
 mod package;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
@@ -99,7 +103,12 @@ pub mod reuse;
 #[allow(unsafe_code)]
 mod ried;
 #[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod send;
+#[cfg(not(loom))]
 mod sender;
+#[cfg(not(loom))]
+mod shape;
 #[cfg(not(loom))]
 mod symbols;
 
@@ -128,6 +137,7 @@ pub use self::{
     policy::{Origin, Policy, Verifier},
     receiver::{Receiver, receiver},
     ried::error::{RiedError, RiedRefusal},
+    send::{NameOffered, Offer, offer, send_then, sent},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},
     symbols::export::{Export, Open, PropertyType, exports, guard, property_type},
     symbols::{LoadedFunction, Symbols},

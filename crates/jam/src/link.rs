@@ -2,20 +2,24 @@
 
 use jam_abi::{Call, Entry};
 use jam_format::{Digest, SLOT_BYTES};
-use primitive::sync::{AtomicPtr, AtomicU64, Ordering};
+use primitive::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::arena::{Draft, Place};
 use crate::enter;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Verified;
+use crate::policy::Admitted;
+use crate::shape::Shape;
 use crate::symbols::Symbols;
 
 /// A jam that can run.
 pub(crate) struct Linked {
     pub(crate) digest: Digest,
-    /// The hash of its types.
-    pub(crate) signature: u64,
+    /// Its types.
+    pub(crate) shape: Shape,
     entry: Entry,
+    /// Under which policies it runs.
+    pub(crate) admitted: AtomicU32,
     /// The generation of symbols that its imports have.
     pub(crate) generation: AtomicU64,
     /// The number of the cache's last change when it ran last.
@@ -59,6 +63,7 @@ impl Linked {
     pub(crate) fn new(
         verified: &Verified<'_>,
         resolved: Resolved,
+        admitted: Admitted,
         mut draft: Draft,
     ) -> Box<Linked> {
         let blob = verified.blob();
@@ -75,7 +80,8 @@ impl Linked {
         let entry = base + blob.entry() as usize;
         Box::new(Linked {
             digest: verified.digest(),
-            signature: blob.entry_signature(),
+            shape: Shape::of(blob),
+            admitted: AtomicU32::new(admitted),
             // SAFETY: the address of code that is in place, and that the policy admits: who
             // answers for it says that it is an entry of the signature beside it.
             entry: unsafe { std::mem::transmute::<usize, Entry>(entry) },
@@ -88,10 +94,16 @@ impl Linked {
         })
     }
 
+    /// Whether it runs under a policy of this bit.
+    #[inline(always)]
+    pub(crate) fn is_admitted(&self, bit: Admitted) -> bool {
+        self.admitted.load(Ordering::Relaxed) & bit != 0
+    }
+
     /// Runs it.
     ///
     /// # Safety
-    /// - `call` is valid for a jam of [`signature`](Self::signature): the property is of its type and
+    /// - `call` is valid for a jam of [`shape`](Self::shape): the property is of its type and
     ///   nothing else refers to it, arguments and payload are readable, the reply is writable.
     /// - The thread is inside, by its runner, since before it looked this up.
     /// - No other fiber of the thread runs before this returns.

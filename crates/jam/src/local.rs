@@ -12,6 +12,7 @@ use primitive::sync::{AtomicU64, Ordering};
 
 use crate::error::Refusal;
 use crate::package::{element_code, ried_digests};
+use crate::shape::Shape;
 use crate::symbols::Symbols;
 
 // SAFETY: the linker defines these symbols as the bounds of the section of that name, which exists
@@ -47,6 +48,7 @@ pub(crate) struct Locals(HashMap<Digest, Local>);
 
 struct Local {
     element: &'static Element,
+    shape: Shape,
     /// The generation of symbols that its imports have; 0 for none.
     generation: AtomicU64,
 }
@@ -57,10 +59,10 @@ pub(crate) fn rieds_of_program() -> Vec<Digest> {
 }
 
 /// A Local Function whose imports are resolved.
-pub(crate) struct Resolved {
+pub(crate) struct Resolved<'l> {
     pub(crate) entry: LocalEntry,
-    /// The hash of its types.
-    pub(crate) signature: u64,
+    /// Its types.
+    pub(crate) shape: &'l Shape,
 }
 
 impl Locals {
@@ -68,7 +70,8 @@ impl Locals {
         let elements = packages().iter().flat_map(|package| package.jams.iter().copied());
         let by_digest = elements.filter_map(|element| {
             let code = element_code(element)?;
-            Some((Digest::of(code), Local { element, generation: AtomicU64::new(0) }))
+            let shape = Shape::of(&jam_format::Parsed::parse(code).ok()?);
+            Some((Digest::of(code), Local { element, shape, generation: AtomicU64::new(0) }))
         });
         Self(by_digest.collect())
     }
@@ -79,7 +82,7 @@ impl Locals {
     }
 
     /// The Local Function of a jam.
-    pub(crate) fn find(&self, digest: &Digest, symbols: &Symbols) -> Result<Resolved, Refusal> {
+    pub(crate) fn find(&self, digest: &Digest, symbols: &Symbols) -> Result<Resolved<'_>, Refusal> {
         let found = self.0.get(digest).and_then(|local| Some((local, local.element.local?)));
         let (local, function) = found.ok_or(Refusal::NotLocal)?;
         let generation = symbols.generation();
@@ -87,7 +90,7 @@ impl Locals {
             resolve(&function, symbols)?;
             local.generation.store(generation, Ordering::Release);
         }
-        Ok(Resolved { entry: function.entry, signature: local.element.signature })
+        Ok(Resolved { entry: function.entry, shape: &local.shape })
     }
 }
 

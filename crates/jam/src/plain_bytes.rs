@@ -43,7 +43,7 @@ impl<T: Part> Value<T> {
         clippy::disallowed_methods,
         reason = "a value of this process, that nobody else writes"
     )]
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: all bytes of a part are initialised: it has no padding.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), T::BYTES) }
     }
@@ -84,14 +84,17 @@ pub(crate) struct Payload {
 #[repr(C, align(16))]
 struct Word([u8; 16]);
 
+/// The bytes of `elements`.
+#[allow(clippy::disallowed_methods, reason = "a slice of this process, as bytes")]
+pub(crate) fn bytes_of<E: Part>(elements: &[E]) -> &[u8] {
+    // SAFETY: all bytes of a part are initialised: it has no padding.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
 impl Payload {
     /// The bytes of `elements`.
-    #[allow(clippy::disallowed_methods, reason = "a slice of this process, as bytes")]
     pub(crate) fn of<E: Part>(elements: &[E]) -> Self {
-        // SAFETY: all bytes of a part are initialised: it has no padding.
-        Self::of_bytes(unsafe {
-            std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements))
-        })
+        Self::of_bytes(bytes_of(elements))
     }
 
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use jam_format::{Digest, Machine, Proof};
 use parking_lot::RwLock;
-use primitive::sync::{AtomicBool, Ordering};
+use primitive::sync::{AtomicBool, AtomicU32, Ordering};
 
 use crate::error::Refusal;
 
@@ -68,65 +68,57 @@ pub trait Verifier: Send + Sync {
     fn verify(&self, proof: &Proof<'_>) -> Result<String, String>;
 }
 
-/// A policy, and what was admitted under it.
-#[derive(Default)]
+/// Under which policies a jam runs: bits that are compared with [`Policy::bit`].
+pub(crate) type Admitted = u32;
+
+impl Policy {
+    /// The bit that a jam must have to run under this policy; none for [`Policy::Nothing`].
+    #[inline(always)]
+    pub(crate) const fn bit(self) -> Admitted {
+        match self {
+            Policy::Nothing => 0,
+            Policy::Signed => 1,
+            Policy::AnyPeer => 2,
+        }
+    }
+}
+
+/// The policy of the process, and what was admitted, in whatever part of it.
 pub(crate) struct Gatekeeper {
     policy: RwLock<Policy>,
-    /// Whether the policy is [`Policy::Nothing`]: what calls of Local Functions look at.
-    is_nothing: AtomicBool,
+    /// The bit of the policy: what calls of linked jams and of Local Functions look at.
+    bit: AtomicU32,
     /// Whether anyone on the network can forge what arrives.
     is_unauthenticated: AtomicBool,
     admitted: RwLock<HashMap<Digest, Origin>>,
     verifier: RwLock<Option<Arc<dyn Verifier>>>,
 }
 
-impl Gatekeeper {
-    pub(crate) fn set(&self, policy: Policy) {
-        let mut now = self.policy.write();
-        *now = policy;
-        self.is_nothing.store(policy == Policy::Nothing, Ordering::Relaxed);
-    }
+/// The policy of one part of the process, such as a mailbox, or of the process itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate<'k> {
+    keeper: &'k Gatekeeper,
+    /// `None` for that of the process.
+    policy: Option<Policy>,
+}
 
-    /// Has `verifier` verify from now on, and forgets what signatures have admitted.
-    pub(crate) fn set_verifier(&self, verifier: Arc<dyn Verifier>) {
-        let mut now = self.verifier.write();
-        *now = Some(verifier);
-        // With the lock, so that nothing is admitted behind this by the one before.
-        self.admitted.write().retain(|_, origin| !matches!(origin, Origin::Signer(_)));
-    }
-
-    pub(crate) fn set_unauthenticated(&self) {
-        self.is_unauthenticated.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn admit(&self, digests: impl IntoIterator<Item = Digest>, origin: &Origin) {
-        let mut admitted = self.admitted.write();
-        for digest in digests {
-            admitted.entry(digest).or_insert_with(|| origin.clone());
-        }
-    }
-
+impl Gate<'_> {
     /// Who answers for the jam with this digest.
     pub(crate) fn check(&self, digest: &Digest) -> Result<Origin, Refusal> {
-        let policy = *self.policy.read();
-        let needs_signature = |reason: &str| Err(Refusal::Policy { reason: reason.to_owned() });
-        match (policy, self.admitted.read().get(digest)) {
-            (Policy::Nothing, _) => needs_signature(NOTHING),
-            (_, Some(origin)) => Ok(origin.clone()),
-            (Policy::AnyPeer, None) if !self.is_unauthenticated.load(Ordering::Relaxed) => {
-                Ok(Origin::Peer)
-            }
-            (Policy::AnyPeer, None) => needs_signature(UNAUTHENTICATED),
-            (Policy::Signed, None) => needs_signature(UNSIGNED),
+        let policy = self.policy.unwrap_or_else(|| *self.keeper.policy.read());
+        match (policy, self.keeper.origin(digest)) {
+            (Policy::Nothing, _) => Err(not_admitted(NOTHING)),
+            (_, Some(origin)) => Ok(origin),
+            (Policy::AnyPeer, None) if self.keeper.is_authenticated() => Ok(Origin::Peer),
+            (Policy::AnyPeer, None) => Err(not_admitted(UNAUTHENTICATED)),
+            (Policy::Signed, None) => Err(not_admitted(UNSIGNED)),
         }
     }
 
     /// As [`check`](Self::check), of a jam that came with the bytes of a proof; none if there are none.
     pub(crate) fn check_with(&self, digest: &Digest, proof: &[u8]) -> Result<Origin, Refusal> {
         let refusal = match self.check(digest) {
-            Err(refusal) if !proof.is_empty() && !self.is_nothing.load(Ordering::Relaxed) => {
-                refusal
-            }
+            Err(refusal) if !proof.is_empty() && !self.is_nothing() => refusal,
             checked => return checked,
         };
         let proof = Proof::parse(proof).map_err(|error| not_admitted(error.to_string()))?;
@@ -141,11 +133,101 @@ impl Gatekeeper {
     /// Admits what a signed package consists of, if a signer of the rack has signed it. Returns the
     /// signer's name.
     pub(crate) fn admit_proven(&self, proof: &Proof<'_>) -> Result<Arc<str>, Refusal> {
-        if self.is_nothing.load(Ordering::Relaxed) {
-            return Err(not_admitted(NOTHING.to_owned()));
+        if self.is_nothing() {
+            return Err(not_admitted(NOTHING));
         }
+        self.keeper.admit_proven(proof)
+    }
+
+    /// The bit that a linked jam must have to run here.
+    #[inline(always)]
+    pub(crate) fn bit(&self) -> Admitted {
+        match self.policy {
+            Some(policy) => policy.bit(),
+            None => self.keeper.bit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The bits of a jam.
+    pub(crate) fn bits_of(&self, digest: &Digest) -> Admitted {
+        match self.keeper.origin(digest) {
+            Some(_) => Policy::AnyPeer.bit() | Policy::Signed.bit(),
+            None if self.keeper.is_authenticated() => Policy::AnyPeer.bit(),
+            None => 0,
+        }
+    }
+
+    /// For a Local Function, which is of the program's packages, so that `Signed` admits it.
+    #[inline]
+    pub(crate) fn check_local(&self) -> Result<(), Refusal> {
+        if self.is_nothing() {
+            return Err(not_admitted(NOTHING));
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_nothing(&self) -> bool {
+        self.bit() == Policy::Nothing.bit()
+    }
+}
+
+impl Default for Gatekeeper {
+    fn default() -> Self {
+        let policy = Policy::default();
+        Gatekeeper {
+            policy: RwLock::new(policy),
+            bit: AtomicU32::new(policy.bit()),
+            is_unauthenticated: AtomicBool::new(false),
+            admitted: RwLock::default(),
+            verifier: RwLock::default(),
+        }
+    }
+}
+
+impl Gatekeeper {
+    pub(crate) fn set(&self, policy: Policy) {
+        let mut now = self.policy.write();
+        *now = policy;
+        self.bit.store(policy.bit(), Ordering::Relaxed);
+    }
+
+    /// The gate of a part of the process that has this policy; of the process if that is `None`.
+    #[inline(always)]
+    pub(crate) fn gate(&self, policy: Option<Policy>) -> Gate<'_> {
+        Gate { keeper: self, policy }
+    }
+
+    /// Has `verifier` verify from now on, and forgets what signatures have admitted.
+    pub(crate) fn set_verifier(&self, verifier: Arc<dyn Verifier>) {
+        let mut now = self.verifier.write();
+        *now = Some(verifier);
+        // With the lock, so that nothing is admitted behind this by the one before.
+        self.admitted.write().retain(|_, origin| !matches!(origin, Origin::Signer(_)));
+    }
+
+    pub(crate) fn set_unauthenticated(&self) {
+        self.is_unauthenticated.store(true, Ordering::Relaxed);
+    }
+
+    fn is_authenticated(&self) -> bool {
+        !self.is_unauthenticated.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn admit(&self, digests: impl IntoIterator<Item = Digest>, origin: &Origin) {
+        let mut admitted = self.admitted.write();
+        for digest in digests {
+            admitted.entry(digest).or_insert_with(|| origin.clone());
+        }
+    }
+
+    fn origin(&self, digest: &Digest) -> Option<Origin> {
+        self.admitted.read().get(digest).cloned()
+    }
+
+    fn admit_proven(&self, proof: &Proof<'_>) -> Result<Arc<str>, Refusal> {
         let Some(verifier) = self.verifier.read().clone() else {
-            return Err(not_admitted(NO_VERIFIER.to_owned()));
+            return Err(not_admitted(NO_VERIFIER));
         };
         let signer: Arc<str> = verifier.verify(proof).map_err(not_admitted)?.into();
         let of_machine =
@@ -155,25 +237,15 @@ impl Gatekeeper {
         }
         let now = self.verifier.read();
         if !now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &verifier)) {
-            let reason = "the rack's list of revoked certificates has just changed: send it again";
-            return Err(not_admitted(reason.to_owned()));
+            return Err(not_admitted(CHANGED));
         }
         self.admit(of_machine.map(|entry| entry.digest), &Origin::Signer(signer.clone()));
         Ok(signer)
     }
-
-    /// For a Local Function, which is of the program's packages, so that `Signed` admits it.
-    #[inline]
-    pub(crate) fn check_local(&self) -> Result<(), Refusal> {
-        if self.is_nothing.load(Ordering::Relaxed) {
-            return Err(not_admitted(NOTHING.to_owned()));
-        }
-        Ok(())
-    }
 }
 
-fn not_admitted(reason: String) -> Refusal {
-    Refusal::Policy { reason }
+fn not_admitted(reason: impl Into<String>) -> Refusal {
+    Refusal::Policy { reason: reason.into() }
 }
 
 const NOTHING: &str = "this host runs no jams: its policy is `Nothing`";
@@ -181,6 +253,7 @@ const UNSIGNED: &str = "only code of the program's packages and of signers runs 
                         package (`gossamer jam sign`), or set the policy `AnyPeer`";
 const UNAUTHENTICATED: &str = "data of this rack is not authenticated, so code needs a signature in spite of \
                                the policy `AnyPeer`: sign the package (`gossamer jam sign`)";
+const CHANGED: &str = "the rack's list of revoked certificates has just changed: send it again";
 const NO_VERIFIER: &str = "this process knows no signers: no daemon of a rack has started it";
 
 #[cfg(test)]

@@ -18,11 +18,12 @@ use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
 use crate::local::{Locals, rieds_of_program};
 use crate::log::LogSlot;
-use crate::policy::{Gatekeeper, Origin, Policy, Verifier};
+use crate::policy::{Gate, Gatekeeper, Origin, Policy, Verifier};
 use crate::reuse::Runner;
 use crate::ried::error::RiedRefusal;
 use crate::ried::host::panicked_of;
 use crate::ried::{ArrivedRied, NotLoaded, Rieds};
+use crate::shape::Shape;
 use crate::symbols::Symbols;
 use crate::symbols::export::check_property_types;
 
@@ -104,7 +105,7 @@ impl Receiver {
     /// certificate was revoked since do not run again.
     pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
         self.gatekeeper.set_verifier(Arc::new(verifier));
-        self.arrived.keep(|proof| self.gatekeeper.admit_proven(proof).is_ok());
+        self.arrived.keep(|proof| self.gatekeeper.gate(None).admit_proven(proof).is_ok());
         self.rieds.recheck(&self.gatekeeper, &self.symbols);
         self.cache.clear();
     }
@@ -124,7 +125,7 @@ impl Receiver {
     /// # Errors
     /// Why it is not taken.
     pub fn take_package(&self, bytes: &[u8]) -> Result<Arc<ArrivedPackage>, Refusal> {
-        let admit = |proof: &Proof<'_>| self.gatekeeper.admit_proven(proof);
+        let admit = |proof: &Proof<'_>| self.gatekeeper.gate(None).admit_proven(proof);
         self.arrived.add(ArrivedPackage::new(bytes, admit)?)
     }
 
@@ -172,6 +173,11 @@ impl Receiver {
         self.rieds.unload(number, &self.symbols)
     }
 
+    /// Writes a line to the log, if there is one.
+    pub(crate) fn log(&self, sender: u32, text: &str) {
+        self.log.write(sender, text);
+    }
+
     /// Bytes of executable memory in use, and how many jams are in it.
     pub fn size(&self) -> (usize, usize) {
         self.cache.size()
@@ -182,12 +188,23 @@ impl Receiver {
     /// # Errors
     /// Why it does not run here.
     pub fn receive(&self, blob: &[u8], claimed: Digest) -> Result<(), Refusal> {
-        let verified = Frame::new(blob, claimed).parse()?.verify(&self.gatekeeper)?;
-        self.cache.add(&verified, &self.symbols, &self.gatekeeper)?;
+        self.receive_under(None, blob, claimed)
+    }
+
+    /// As [`receive`](Self::receive), for a part of the process that has a policy of its own.
+    pub(crate) fn receive_under(
+        &self,
+        policy: Option<Policy>,
+        blob: &[u8],
+        claimed: Digest,
+    ) -> Result<(), Refusal> {
+        let gate = self.gatekeeper.gate(policy);
+        let verified = Frame::new(blob, claimed).parse()?.verify(gate)?;
+        self.cache.add(&verified, &self.symbols, gate)?;
         if self.audit.is_on() {
             let (digest, name) = (verified.digest(), verified.blob().name());
             // A policy that was set meanwhile may refuse it: it does not run then.
-            if let Ok(origin) = self.gatekeeper.check(&digest) {
+            if let Ok(origin) = gate.check(&digest) {
                 self.audit.note(&FirstRun { name, digest, origin: &origin });
             }
         }
@@ -217,14 +234,41 @@ impl Receiver {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Failure> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.run_checked(digest, self.gate(None), call, |shape, _| {
+                match shape.signature == signature {
+                    true => Ok(()),
+                    false => Err(wrong_entry(signature, shape.signature)),
+                }
+            })
+        }
+    }
+
+    /// Runs the jam with this digest, if it is linked and the gate admits it, unless `check` refuses
+    /// the call.
+    ///
+    /// # Safety
+    /// Once `check` has accepted the shape of the jam, `call`, which it may complete, is valid for it,
+    /// as for [`run`](Self::run).
+    #[inline]
+    pub(crate) unsafe fn run_checked(
+        &self,
+        digest: &Digest,
+        gate: Gate<'_>,
+        call: &mut Call,
+        check: impl FnOnce(&Shape, &mut Call) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let thread = Thread::current(self);
         let mut inside = thread.runner.enter();
         let Some(mut linked) = self.cache.find(digest, &inside) else {
             return Err(Failure::NeedCode);
         };
-        if linked.signature != signature {
-            return Err(wrong_entry(signature, linked.signature));
+        if !linked.is_admitted(gate.bit()) {
+            // With the code it is asked whether the policy admits it by now.
+            return Err(Failure::NeedCode);
         }
+        check(&linked.shape, call)?;
         if linked.generation.load(Ordering::Relaxed) != self.symbols.generation() {
             // Outside, since what is taken out waits for all that are inside.
             drop(inside);
@@ -251,11 +295,31 @@ impl Receiver {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Failure> {
-        self.gatekeeper.check_local()?;
-        let local = self.locals.find(digest, &self.symbols)?;
-        if local.signature != signature {
-            return Err(wrong_entry(signature, local.signature));
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.run_local_checked(digest, self.gate(None), call, |shape, _| {
+                match shape.signature == signature {
+                    true => Ok(()),
+                    false => Err(wrong_entry(signature, shape.signature)),
+                }
+            })
         }
+    }
+
+    /// Runs the Local Function of the jam with this digest, unless `check` refuses the call.
+    ///
+    /// # Safety
+    /// As for [`run_checked`](Self::run_checked).
+    pub(crate) unsafe fn run_local_checked(
+        &self,
+        digest: &Digest,
+        gate: Gate<'_>,
+        call: &mut Call,
+        check: impl FnOnce(&Shape, &mut Call) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        gate.check_local()?;
+        let local = self.locals.find(digest, &self.symbols)?;
+        check(local.shape, call)?;
         // SAFETY: its imports are resolved; the rest as the caller promises.
         let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
         match catch_unwind(run) {
@@ -263,6 +327,12 @@ impl Receiver {
             Ok(code) => Err(Refusal::Entry { code }.into()),
             Err(payload) => Err(Failure::Panicked(panicked_of(payload))),
         }
+    }
+
+    /// The policy of a part of the process; that of the process if it is `None`.
+    #[inline(always)]
+    pub(crate) fn gate(&self, policy: Option<Policy>) -> Gate<'_> {
+        self.gatekeeper.gate(policy)
     }
 
     /// What a jam of this sender is told.

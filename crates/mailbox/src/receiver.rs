@@ -103,6 +103,11 @@ impl Mailbox {
         self.senders.active.len()
     }
 
+    /// The segments of the rack that it was exported with.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
     /// The segment, to change its access or to pin it.
     pub fn segment(&self) -> &Segment {
         &self.segment

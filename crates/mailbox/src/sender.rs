@@ -127,6 +127,11 @@ impl Sender {
         })
     }
 
+    /// The segments of the rack that it was opened with.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
     /// The host that has the mailbox.
     pub fn receiver(&self) -> HostId {
         self.mailbox.owner()

@@ -49,7 +49,7 @@ pub use crate::wire::{arrivals, link, slot};
 pub use crate::{
     api::delegate::{IsOwned, Listed, SentByReference, uncaptured},
     api::latch::{Latch, LatchGuard},
-    api::may_wait::check_may_wait,
+    api::may_wait::{check_may_wait, in_delegated_context},
     api::trust::Trust,
     api::trustee::{LocalTrustee, Trustee, local_trustee},
     closure::identity::build_identity,

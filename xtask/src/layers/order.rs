@@ -240,12 +240,12 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/jam/src",
         &[
             &["error", "features", "log", "package", "plain_bytes", "reuse"],
-            &["arena", "enter", "policy", "sender"],
+            &["arena", "enter", "policy", "sender", "shape"],
             &["audit", "frame", "loaded", "symbols"],
             &["arrived", "link", "local", "ried"],
             &["cache"],
             &["receiver"],
-            &["inject", "load"],
+            &["inject", "load", "mailbox", "send"],
         ],
     ),
     (

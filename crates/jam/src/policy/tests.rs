@@ -47,31 +47,31 @@ fn each_policy_admits_what_it_says() {
     let gatekeeper = Gatekeeper::default();
     let (known, unknown) = (Digest::of(b"known"), Digest::of(b"unknown"));
     gatekeeper.admit([known], &Origin::Program);
-    let admits = |digest| gatekeeper.check(&digest).is_ok();
+    let admits = |digest| gatekeeper.gate(None).check(&digest).is_ok();
     assert!(admits(known) && !admits(unknown), "the default is `Signed`");
-    assert!(gatekeeper.check_local().is_ok());
+    assert!(gatekeeper.gate(None).check_local().is_ok());
     gatekeeper.set(Policy::AnyPeer);
-    assert_eq!(gatekeeper.check(&known), Ok(Origin::Program));
-    assert_eq!(gatekeeper.check(&unknown), Ok(Origin::Peer));
+    assert_eq!(gatekeeper.gate(None).check(&known), Ok(Origin::Program));
+    assert_eq!(gatekeeper.gate(None).check(&unknown), Ok(Origin::Peer));
     gatekeeper.set(Policy::Nothing);
     assert!(!admits(known) && !admits(unknown));
-    assert!(gatekeeper.check_local().is_err());
+    assert!(gatekeeper.gate(None).check_local().is_err());
     gatekeeper.set(Policy::Signed);
-    assert!(gatekeeper.check_local().is_ok());
+    assert!(gatekeeper.gate(None).check_local().is_ok());
 }
 
 #[test]
 fn a_signature_admits_every_jam_of_its_package_and_is_verified_once() {
     let gatekeeper = Gatekeeper::default();
     let ([sum, put], proof) = signed_by(b"ann");
-    assert!(reason(gatekeeper.check_with(&sum, &proof)).contains("knows no signers"));
+    assert!(reason(gatekeeper.gate(None).check_with(&sum, &proof)).contains("knows no signers"));
     let ann = Arc::new(Ann::default());
     gatekeeper.set_verifier(ann.clone());
-    assert!(gatekeeper.check(&sum).is_err(), "not without its proof");
+    assert!(gatekeeper.gate(None).check(&sum).is_err(), "not without its proof");
     let signed = Ok(Origin::Signer("ann".into()));
-    assert_eq!(gatekeeper.check_with(&sum, &proof), signed);
-    assert_eq!(gatekeeper.check_with(&sum, &proof), signed);
-    assert_eq!(gatekeeper.check_with(&put, &[]), signed, "of the same package");
+    assert_eq!(gatekeeper.gate(None).check_with(&sum, &proof), signed);
+    assert_eq!(gatekeeper.gate(None).check_with(&sum, &proof), signed);
+    assert_eq!(gatekeeper.gate(None).check_with(&put, &[]), signed, "of the same package");
     assert_eq!(ann.0.load(Ordering::Relaxed), 1);
 }
 
@@ -82,14 +82,17 @@ fn a_proof_of_another_jam_or_a_forged_one_admits_nothing() {
     gatekeeper.set_verifier(ann.clone());
     let ([sum, _], proof) = signed_by(b"ann");
     let other = Digest::of(b"another jam");
-    assert!(reason(gatekeeper.check_with(&other, &proof)).contains("sign the package"));
+    assert!(reason(gatekeeper.gate(None).check_with(&other, &proof)).contains("sign the package"));
     for len in 0..proof.len() {
-        assert!(gatekeeper.check_with(&sum, &proof[..len]).is_err(), "truncated to {len}");
+        assert!(
+            gatekeeper.gate(None).check_with(&sum, &proof[..len]).is_err(),
+            "truncated to {len}"
+        );
     }
     assert_eq!(ann.0.load(Ordering::Relaxed), 0, "no signature was looked at");
     let (_, forged) = signed_by(b"bob");
-    assert_eq!(reason(gatekeeper.check_with(&sum, &forged)), "it is forged");
-    assert!(gatekeeper.check(&sum).is_err());
+    assert_eq!(reason(gatekeeper.gate(None).check_with(&sum, &forged)), "it is forged");
+    assert!(gatekeeper.gate(None).check(&sum).is_err());
 }
 
 #[test]
@@ -99,8 +102,8 @@ fn no_signature_helps_where_nothing_runs() {
     gatekeeper.set_verifier(ann.clone());
     gatekeeper.set(Policy::Nothing);
     let ([sum, _], proof) = signed_by(b"ann");
-    assert!(reason(gatekeeper.check_with(&sum, &proof)).contains("`Nothing`"));
-    assert!(gatekeeper.admit_proven(&Proof::parse(&proof).unwrap()).is_err());
+    assert!(reason(gatekeeper.gate(None).check_with(&sum, &proof)).contains("`Nothing`"));
+    assert!(gatekeeper.gate(None).admit_proven(&Proof::parse(&proof).unwrap()).is_err());
     assert_eq!(ann.0.load(Ordering::Relaxed), 0);
 }
 
@@ -111,6 +114,29 @@ fn data_that_is_not_authenticated_needs_signatures() {
     gatekeeper.set(Policy::AnyPeer);
     gatekeeper.set_unauthenticated();
     let ([sum, _], proof) = signed_by(b"ann");
-    assert!(reason(gatekeeper.check(&sum)).contains("not authenticated"));
-    assert_eq!(gatekeeper.check_with(&sum, &proof), Ok(Origin::Signer("ann".into())));
+    assert!(reason(gatekeeper.gate(None).check(&sum)).contains("not authenticated"));
+    assert_eq!(gatekeeper.gate(None).check_with(&sum, &proof), Ok(Origin::Signer("ann".into())));
+}
+
+#[test]
+fn a_part_of_the_process_has_a_policy_of_its_own() {
+    let gatekeeper = Gatekeeper::default();
+    let (known, unknown) = (Digest::of(b"known"), Digest::of(b"unknown"));
+    gatekeeper.admit([known], &Origin::Admitted);
+    for is_authenticated in [true, false] {
+        for (policy, runs) in [
+            (Policy::Signed, [true, false]),
+            (Policy::AnyPeer, [true, is_authenticated]),
+            (Policy::Nothing, [false, false]),
+        ] {
+            let gate = gatekeeper.gate(Some(policy));
+            assert_eq!([known, unknown].map(|digest| gate.check(&digest).is_ok()), runs);
+            // Linked jams are compared by bits.
+            let bits = [known, unknown].map(|digest| gate.bits_of(&digest) & gate.bit() != 0);
+            assert_eq!(bits, runs);
+            assert_eq!(gate.check_local().is_ok(), policy != Policy::Nothing);
+        }
+        gatekeeper.set_unauthenticated();
+    }
+    assert_eq!(gatekeeper.gate(None).bit(), Policy::Signed.bit(), "the process keeps its own");
 }

@@ -301,9 +301,9 @@ fn a_policy_that_changes_while_a_jam_is_received_counts() {
     let receiver = open_receiver(CHUNKS);
     let bytes = blob(sum()).encode().unwrap();
     let frame = Frame::new(&bytes, Digest::of(&bytes)).parse().unwrap();
-    let verified = frame.verify(&receiver.gatekeeper).unwrap();
+    let verified = frame.verify(receiver.gate(None)).unwrap();
     receiver.set_policy(Policy::Nothing);
-    let added = receiver.cache.add(&verified, &receiver.symbols, &receiver.gatekeeper);
+    let added = receiver.cache.add(&verified, &receiver.symbols, receiver.gate(None));
     assert!(matches!(added, Err(Refusal::Policy { .. })), "{added:?}");
     assert_eq!(receiver.size(), (0, 0));
 }

@@ -86,7 +86,7 @@ impl Rieds {
         let ArrivedRied { claimed, bytes, proof, sender } = arrived;
         let mut all = self.mapped.lock();
         // With the lock that `recheck` takes, too: a ried that another policy admitted does not stay.
-        gatekeeper.check_with(&claimed, proof)?;
+        gatekeeper.gate(None).check_with(&claimed, proof)?;
         let index = match all.iter().position(|mapped| mapped.digest == claimed) {
             Some(index) => index,
             None => {
@@ -129,7 +129,7 @@ impl Rieds {
     /// Takes away what the policy, which has changed, does not admit.
     pub(crate) fn recheck(&self, gatekeeper: &Gatekeeper, symbols: &Symbols) {
         for mapped in self.mapped.lock().iter_mut() {
-            if gatekeeper.check(&mapped.digest).is_err() {
+            if gatekeeper.gate(None).check(&mapped.digest).is_err() {
                 mapped.layers.drain(..).for_each(|layer| symbols.remove_layer(layer));
             }
         }

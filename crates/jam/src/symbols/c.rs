@@ -1,7 +1,8 @@
 //! The functions that every receiver has: those that compilers call without being asked, and the way
 //! out of a panic. Version 1 of the table; a function is added, never changed.
 //!
-//! They have the signature [`C_SIGNATURE`]: what declares them is not an author.
+//! They have the signature [`C_SIGNATURE`]: what declares them is not an author. Every receiver also has
+//! [`send_then`](crate::send_then), which authors declare, so that it is an export with its types.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,7 +1,9 @@
 //! [`check_may_wait`]: refusing waits in delegated context, for functions that send no request.
+//! [`in_delegated_context`]: entering that context, for layers that run code of their own in it.
 
 use std::panic::Location;
 
+use crate::closure::context::Context;
 use crate::node::on_node;
 
 /// Refuses a wait in delegated context, by any function: `what`, called at `place`. For functions
@@ -13,4 +15,26 @@ use crate::node::on_node;
 #[inline]
 pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
     on_node(|node| node.context().check_may_wait(what, place));
+}
+
+/// For layers above: runs `code` in delegated context, as if it were a closure that was delegated at
+/// `place` to a property of this thread: it may not wait. On a thread that is no node of a rack, it
+/// just runs.
+#[doc(hidden)]
+#[inline]
+pub fn in_delegated_context<R>(place: &'static Location<'static>, code: impl FnOnce() -> R) -> R {
+    let mut code = Some(code);
+    let result = on_node(|node| {
+        let code = code.take()?;
+        let context = node.context().enter(Context::Inline(place));
+        let result = code();
+        drop(context);
+        node.run_deferred();
+        Some(result)
+    });
+    match (result.flatten(), code) {
+        (Some(result), _) => result,
+        (None, Some(code)) => code(),
+        (None, None) => unreachable!("code that was taken has run"),
+    }
 }

@@ -1,0 +1,64 @@
+//! Mailboxes that run jams, on every kind of memory: mapped, mapped nowhere (each write arrives piece by
+//! piece, in no order), and over TCP. `racks.rs` runs them in fibers and between processes.
+//!
+//! All hosts of these racks are one process, so they share linked jams: the tests change policies of
+//! mailboxes only, and evict by the policy of the process, which is `Signed` all the time.
+
+mod calls;
+mod failures;
+mod hostile;
+mod play;
+
+use std::sync::Arc;
+
+use transport_api::conformance::{Altered, Rack};
+use transport_api::{HostId, Transport};
+use transport_shm::ShmTransport;
+use transport_tcp::{Credentials, TcpTransport};
+
+fn shm(hosts: u32, threads: u32) -> Rack {
+    let rack = ShmTransport::in_process(hosts, threads).expect("a rack");
+    let hosts = rack.iter().map(|host| host.clone() as Arc<dyn Transport>).collect();
+    Rack { hosts, kill: Box::new(move |HostId(host)| rack[host as usize].sever()) }
+}
+
+fn unmapped(hosts: u32, threads: u32) -> Rack {
+    let rack = ShmTransport::in_process(hosts, threads).expect("a rack");
+    let hosts = rack.iter().map(|host| Altered::unmapped(host.clone())).collect();
+    Rack { hosts, kill: Box::new(move |HostId(host)| rack[host as usize].sever()) }
+}
+
+fn tcp(hosts: u32, threads: u32) -> Rack {
+    let rack = TcpTransport::in_process(hosts, threads, |config| {
+        config.credentials = Credentials::InsecureLoopback;
+    });
+    let rack = rack.expect("a rack");
+    let hosts = rack.iter().map(|host| host.clone() as Arc<dyn Transport>).collect();
+    Rack { hosts, kill: Box::new(move |HostId(host)| rack[host as usize].sever()) }
+}
+
+macro_rules! suite {
+    ($($rack:ident),*) => {
+        $(mod $rack {
+            transport_api::conformance_tests! {
+                [] super::$rack, [crate]:
+                calls {
+                    calls_of_every_mode_run_in_order, evicted_code_is_read_at_its_sender,
+                    a_dropped_sender_leaves_calls_that_need_no_code, several_senders_keep_their_order,
+                    several_properties_are_found_by_name, threads_that_are_not_attached_run_jams,
+                    code_that_does_not_fit_is_read_at_its_sender,
+                }
+                failures {
+                    failures_are_counted_and_reported, each_mailbox_has_its_policy,
+                    what_cannot_be_sent_is_refused, a_sender_learns_that_its_receiver_is_lost,
+                }
+                hostile {
+                    hostile_frames_are_rejected, a_frame_that_is_written_again_does_not_run,
+                    frames_that_change_while_they_run_do_no_harm,
+                }
+            }
+        })*
+    };
+}
+
+suite!(shm, unmapped, tcp);

@@ -1,0 +1,199 @@
+//! [`Peers`]: what a receiver knows of the senders of its frames: what it owes them of reports, and
+//! where they keep code.
+
+use gossamer_segment::{HostId, RemoteSegment, SegmentError, Segments};
+use jam_format::Digest;
+
+use crate::mailbox::failure::FailureKind;
+use crate::mailbox::form::{
+    ENTRY_BYTES, REPORT_BYTES, SenderReport, TOKEN_AT, UNIT, WORD, decode_entry,
+};
+use crate::mailbox::store::name_of;
+
+/// The most senders that are known at a time. A mailbox has at most half as many bank sets; if hosts
+/// make tokens up, those that were seen first are forgotten.
+const MAX_PEERS: usize = 2048;
+
+/// Frames between two reports to senders whose frames come without pause.
+const REPORT_EVERY: u32 = 1024;
+
+/// The senders of a mailbox's frames.
+pub(super) struct Peers {
+    all: Vec<Peer>,
+    /// The one whose frame came last.
+    last: usize,
+    /// Frames since the last report.
+    unreported: u32,
+}
+
+struct Peer {
+    host: HostId,
+    token: u64,
+    segment: Way,
+    report: SenderReport,
+    /// Frames that the sender knows to be handled.
+    told: u64,
+}
+
+/// The segment of a sender.
+enum Way {
+    Unknown,
+    Open(RemoteSegment),
+    /// The sender has gone, or never had one.
+    Gone,
+}
+
+impl Way {
+    /// Opens the segment, which is an exchange with its host; `None` if that has none.
+    #[track_caller]
+    fn open(&mut self, segments: &Segments, host: HostId, token: u64) -> Option<&RemoteSegment> {
+        if matches!(self, Way::Unknown) {
+            *self = Way::find(segments, host, token).map_or(Way::Gone, Way::Open);
+        }
+        match self {
+            Way::Open(segment) => Some(segment),
+            Way::Unknown | Way::Gone => None,
+        }
+    }
+
+    #[track_caller]
+    fn find(segments: &Segments, host: HostId, token: u64) -> Option<RemoteSegment> {
+        let segment = segments.options().host(host).open(&name_of(token)).ok()?;
+        let is_it = segment.len() >= UNIT && segment.at_byte::<u64>(TOKEN_AT).read().ok()? == token;
+        is_it.then_some(segment)
+    }
+}
+
+impl Peers {
+    pub(super) fn new() -> Self {
+        Peers { all: Vec::new(), last: 0, unreported: 0 }
+    }
+
+    /// Counts a frame of a sender; which one of that it is.
+    #[inline]
+    pub(super) fn count(&mut self, host: HostId, token: u64, failure: Option<FailureKind>) -> u64 {
+        let number = self.position(host, token);
+        let Peer { report, .. } = &mut self.all[number];
+        let frame = report.handled;
+        report.handled += 1;
+        if let Some(kind) = failure {
+            report.failed += 1;
+            report.last_failure = Some((frame, kind));
+        }
+        self.unreported += 1;
+        frame
+    }
+
+    #[inline]
+    fn position(&mut self, host: HostId, token: u64) -> usize {
+        let is_it = |peer: &Peer| peer.token == token && peer.host == host;
+        if !self.all.get(self.last).is_some_and(is_it) {
+            self.last = self.all.iter().position(is_it).unwrap_or_else(|| self.add(host, token));
+        }
+        self.last
+    }
+
+    #[cold]
+    fn add(&mut self, host: HostId, token: u64) -> usize {
+        if self.all.len() >= MAX_PEERS {
+            self.all.retain(|peer| !matches!(peer.segment, Way::Gone));
+            self.all.drain(..(self.all.len() + 1).saturating_sub(MAX_PEERS));
+        }
+        // Frames without a token have no way back.
+        let segment = if token == 0 { Way::Gone } else { Way::Unknown };
+        self.all.push(Peer { host, token, segment, report: SenderReport::default(), told: 0 });
+        self.all.len() - 1
+    }
+
+    /// The code at a place of a sender's segment; `None` if that sender has no such code, or has gone.
+    #[cold]
+    #[track_caller]
+    pub(super) fn fetch(
+        &mut self,
+        segments: &Segments,
+        (host, token): (HostId, u64),
+        place: u32,
+        digest: &Digest,
+    ) -> Option<Vec<u8>> {
+        let number = self.position(host, token);
+        let Peer { segment: way, .. } = &mut self.all[number];
+        let segment = way.open(segments, host, token)?;
+        let at = (place as usize).checked_mul(UNIT).filter(|at| *at > 0)?;
+        let read = || -> Result<Option<Vec<u8>>, SegmentError> {
+            let mut head = [0; ENTRY_BYTES];
+            segment.read(at, &mut head)?;
+            let Some(len) = decode_entry(&head, digest) else { return Ok(None) };
+            let mut code = vec![0; len];
+            segment.read_block(at + ENTRY_BYTES, &mut code)?;
+            Ok(Some(code))
+        };
+        match read() {
+            Ok(code) => code,
+            // A place that no sender names.
+            Err(SegmentError::OutOfBounds { .. }) => None,
+            Err(_) => {
+                *way = Way::Gone;
+                None
+            }
+        }
+    }
+
+    /// Whether reports are due although frames come without pause.
+    #[inline(always)]
+    pub(super) fn is_overdue(&self) -> bool {
+        self.unreported >= REPORT_EVERY
+    }
+
+    /// Whether some sender has not been told of all its frames.
+    #[inline(always)]
+    pub(super) fn owes_reports(&self) -> bool {
+        self.unreported > 0
+    }
+
+    /// Tells senders of their frames, as far as they take it.
+    #[cold]
+    #[track_caller]
+    pub(super) fn report(&mut self, segments: &Segments) {
+        let mut left = 0;
+        for Peer { host, token, segment: way, report, told } in &mut self.all {
+            if *told == report.handled {
+                continue;
+            }
+            let Some(segment) = way.open(segments, *host, *token) else {
+                *told = report.handled;
+                continue;
+            };
+            // A sender that takes nothing must not stop the receiver of all others.
+            if !segment.can_notify(REPORT_BYTES) {
+                left = 1;
+                continue;
+            }
+            let written = write_report(segment, report);
+            *told = report.handled;
+            if written.is_err() {
+                *way = Way::Gone;
+            }
+        }
+        self.unreported = left;
+    }
+
+    /// As [`report`](Self::report), to those senders whose segments are open, without waiting.
+    pub(super) fn report_known(&mut self) {
+        for Peer { segment, report, told, .. } in &mut self.all {
+            if *told != report.handled
+                && let Way::Open(segment) = segment
+                && segment.can_notify(REPORT_BYTES)
+            {
+                // A sender that has gone needs none.
+                let _ = write_report(segment, report);
+                *told = report.handled;
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn write_report(segment: &RemoteSegment, report: &SenderReport) -> Result<(), SegmentError> {
+    const { assert!(REPORT_BYTES <= TOKEN_AT && REPORT_BYTES.is_multiple_of(WORD)) };
+    segment.write(0, &report.encode())
+}
