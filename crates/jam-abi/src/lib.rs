@@ -42,7 +42,7 @@
 //!    `declare.rs` ([`plain!`], [`property!`]).
 //! 2. `import.rs` (imports, of both forms), `call.rs` ([`Call`], [`Context`]), `entry.rs` (what a
 //!    generated entry does).
-//! 3. `panicking.rs` (panics of an Injected Function), `local.rs` (what a package shows of a jam in
+//! 3. `scratch.rs` (the property of a jam that is not trusted), `panicking.rs` (panics of an Injected Function), `local.rs` (what a package shows of a jam in
 //!    the program that sends it).
 //!
 //! It uses only `core`: a user's build compiles [`SOURCES`] with a bare rustc.
@@ -57,6 +57,7 @@ mod import;
 mod local;
 #[cfg(jam_injected)]
 mod panicking;
+mod scratch;
 pub mod signature;
 mod types;
 
@@ -66,6 +67,7 @@ pub use import::LocalImport;
 pub use import::{ENTRY_SECTION, IMPORT_SECTION, record, record_bytes};
 #[cfg(not(jam_injected))]
 pub use local::{Element, Jam, LocalEntry, LocalFunction, PackageData};
+pub use scratch::{SCRATCH, ScratchData, scratch};
 #[doc(hidden)]
 pub use types::Opaque;
 pub use types::{Abi, AbiResult, MAX_PLAIN_ALIGN, Plain, Pointee, Property, Slice};
@@ -80,6 +82,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("entry.rs", include_str!("entry.rs")),
     ("import.rs", include_str!("import.rs")),
     ("panicking.rs", include_str!("panicking.rs")),
+    ("scratch.rs", include_str!("scratch.rs")),
     ("signature.rs", include_str!("signature.rs")),
     ("types.rs", include_str!("types.rs")),
 ];

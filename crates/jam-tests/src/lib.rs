@@ -11,6 +11,9 @@ pub mod jams {
 /// A package that processes of this program do not know: they only have it as bytes, to send it.
 pub const UNSEEN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unseen.jampkg"));
 
+/// A package of jams that break rules, as bytes.
+pub const HOSTILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hostile.jampkg"));
+
 /// Slots by key, and the bytes that they say where to put.
 #[derive(Debug, Default)]
 pub struct Table {

@@ -89,7 +89,7 @@ mod symbols;
 #[doc(no_inline)]
 pub use jam_abi::Jam;
 pub use jam_abi::{
-    Abi, AbiResult, Context, Plain, Pointee, Property, import, plain, property, signature,
+    Abi, AbiResult, Context, Plain, Pointee, Property, import, plain, property, scratch, signature,
 };
 #[doc(hidden)]
 pub use jam_abi::{
@@ -98,6 +98,9 @@ pub use jam_abi::{
 };
 pub use jam_format::Digest;
 
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub use self::frame::check_machine;
 #[cfg(not(loom))]
 pub use self::{
     error::{JamError, Panicked, Refusal},

@@ -20,6 +20,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-segment", "gossamer-trust-core"],
     &["gossamer-mailbox"],
     &["gossamer-jam"],
+    &["gossamer-jam-executor"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest", "gossamer-jam-tests"],
     &["gossamer-chaos", "gossamer-kv"],
