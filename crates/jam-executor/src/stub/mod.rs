@@ -108,16 +108,4 @@ pub(crate) fn functions() -> [(&'static str, u64); 7] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_program_fits_its_place() {
-        assert!(CODE_AT + code().len() <= INITIAL_AT, "{} bytes", code().len());
-        let labels = labels();
-        let all = [labels.ended, labels.waited, labels.exited, labels.handler, labels.strlen];
-        for label in all {
-            assert!((STUB + CODE_AT as u64..TABLE).contains(&label));
-        }
-    }
-}
+mod tests;
