@@ -16,6 +16,13 @@ pub struct Builder {
     log: Option<Box<Log>>,
 }
 
+impl Executor {
+    /// What an executor gets, to be set before it starts.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
 impl Default for Builder {
     fn default() -> Self {
         Self {

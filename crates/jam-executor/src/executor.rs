@@ -11,7 +11,6 @@ use jam_abi::{Call, ContextData, SCRATCH as SCRATCH_NAME, ScratchData, code};
 use jam_format::MAX_REPLY_BYTES;
 use primitive::sync::Ordering;
 
-use crate::builder::Builder;
 use crate::claims::{self, Cause, Claims};
 use crate::code::{Code, Linked};
 use crate::error::{ExecutorError, Fault};
@@ -49,11 +48,6 @@ struct Running {
 }
 
 impl Executor {
-    /// What an executor gets, to be set before it starts.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(crate) fn start(
         sizes: Sizes,
         deadline: Duration,

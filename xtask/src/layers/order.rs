@@ -206,7 +206,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["panicking", "signature"],
             &["types"],
-            &["call", "declare", "import"],
+            &["call", "declare", "import", "scratch"],
             &["entry"],
             &["local"],
         ],
@@ -223,6 +223,18 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/jam-build/src/link", &[&["machines"], &["reach"], &["layout"], &["relocate"]]),
+    (
+        "crates/jam-executor/src",
+        &[
+            &["error", "layout", "memory"],
+            &["stub"],
+            &["code", "filter"],
+            &["claims", "image"],
+            &["process"],
+            &["executor"],
+            &["builder"],
+        ],
+    ),
     ("crates/jam-format/src", &[&["digest", "machine"], &["blob"], &["package"], &["fuzzing"]]),
     ("crates/jam-format/src/blob", &[&["error"], &["parse"], &["write"]]),
     (
