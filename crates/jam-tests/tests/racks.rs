@@ -5,13 +5,15 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use gossamer::jam::{Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, receiver};
+use gossamer::jam::{
+    Digest, Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, receiver,
+};
 use gossamer::{Delegable, Rack, Trust};
 use gossamer_jam_tests::jams::faulty::FAULTY;
 use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
-use gossamer_jam_tests::{Other, Table, UNSEEN, table_slot};
+use gossamer_jam_tests::{HOSTILE, Other, Table, UNSEEN, table_slot};
 
 const CASE: &str = "GOSSAMER_TEST_CASE";
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -23,6 +25,8 @@ const CASES: &[(&str, fn())] = &[
     ("large_payloads_arrive", large_payloads_arrive),
     ("unseen_code_runs_where_the_policy_admits_it", unseen_code_runs),
     ("hostile_jams_are_refused", hostile_jams_are_refused),
+    ("hostile_code_that_is_not_admitted_does_nothing", hostile_code_does_nothing),
+    ("frames_that_lie_link_nothing", frames_that_lie_link_nothing),
 ];
 
 const MODES: [Mode; 4] = [Mode::Automatic, Mode::Cached, Mode::Injected, Mode::Local];
@@ -200,6 +204,78 @@ fn hostile_jams_are_refused() {
     }));
     assert!(wrong.is_err(), "the jam works on another type of property");
     assert_eq!(other.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8, "this one on any");
+}
+
+/// A jam of the package whose jams break rules.
+fn hostile(name: &str) -> Vec<u8> {
+    gossamer::jam::Package::parse(HOSTILE).unwrap().blob(name).unwrap().to_vec()
+}
+
+fn hostile_code_does_nothing() {
+    let write = LoadedJam::<(), u64, (), u64>::from_blob(&hostile("wild_write")).unwrap();
+    let endless = LoadedJam::<(), (), (), u64>::from_blob(&hostile("endless")).unwrap();
+    for policy in [Policy::Signed, Policy::Nothing] {
+        match policy {
+            Policy::Nothing => on_every_host(|| receiver().set_policy(Policy::Nothing)),
+            _ => on_every_host(|| receiver().set_policy(Policy::Signed)),
+        }
+        for table in tables() {
+            for mode in MODES {
+                let results = [
+                    table.inject(&write.in_mode(mode), 8, &[]),
+                    table.inject(&endless.in_mode(mode), (), &[]),
+                ];
+                for result in results {
+                    match result {
+                        Err(JamError::Refused { source: Refusal::Policy { .. }, .. }) => {}
+                        // There is none, and none is asked for.
+                        Err(JamError::Refused { source: Refusal::NotLocal, .. })
+                            if mode == Mode::Local => {}
+                        other => panic!("{policy:?} {mode:?}: {other:?}"),
+                    }
+                }
+            }
+            assert_eq!(table.apply(|table| table.panics), 0, "it goes on");
+            if policy == Policy::Signed {
+                assert_eq!(table.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8);
+            }
+        }
+    }
+}
+
+fn frames_that_lie_link_nothing() {
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    let (good, other) = (hostile("sum"), hostile("endless"));
+    let (digest, before) = (Digest::of(&good), receiver().size());
+    match receiver().receive(&other, digest) {
+        Err(Refusal::Digest { claimed, .. }) => assert_eq!(claimed, digest.to_string()),
+        other => panic!("a forged digest: {other:?}"),
+    }
+    for len in 0..good.len() {
+        let cut = &good[..len];
+        let refused = receiver().receive(cut, Digest::of(cut));
+        assert!(matches!(refused, Err(Refusal::Malformed { .. })), "{len} bytes: {refused:?}");
+    }
+    for at in 0..good.len() {
+        let mut changed = good.clone();
+        changed[at] ^= 1 << (at % 8);
+        assert!(receiver().receive(&changed, digest).is_err(), "byte {at} is another");
+    }
+    assert_eq!(receiver().size(), before);
+    // What arrived is copied: its sender changes the frame and nothing else.
+    let mut frame = good.clone();
+    receiver().receive(&frame, digest).unwrap();
+    frame.fill(0xcc);
+    let sum = LoadedJam::<(), u64, u32, u64>::from_blob(&good).unwrap();
+    let table = gossamer::entrust(Table::new(64));
+    assert_eq!(table.inject(&sum.in_mode(Mode::Cached), 2, &[1, 2]).unwrap(), 6);
+    // A frame that is sent again is linked once, and runs again.
+    let linked = receiver().size();
+    for _ in 0..3 {
+        receiver().receive(&good, digest).unwrap();
+        assert_eq!(table.inject(&sum.in_mode(Mode::Injected), 2, &[1, 2]).unwrap(), 6);
+    }
+    assert_eq!(receiver().size(), linked);
 }
 
 fn rack(case: &str) -> Rack {
