@@ -5,5 +5,6 @@ fn main() -> Result<(), jam_build::Error> {
     jam_build::package("unseen")?;
     jam_build::package("rieds")?;
     jam_build::package("interfaces")?;
+    jam_build::package("hostile")?;
     Ok(())
 }

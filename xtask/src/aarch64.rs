@@ -45,7 +45,8 @@ const RECIPE: u32 = 1;
 const SUITES: [(&str, &str); 2] = [
     (
         "--package gossamer-primitive --package gossamer-jam-abi --package gossamer-jam-format \
-         --package gossamer-fiber --package gossamer-transport-api --package gossamer-transport-shm --package gossamer-trust-core",
+         --package gossamer-fiber --package gossamer-transport-api --package gossamer-transport-shm \
+         --package gossamer-trust-core --package gossamer-jam --package gossamer-jam-executor",
         "tests of the layers below gossamer, for aarch64",
     ),
     (
@@ -61,6 +62,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("a_neighbour_of_another_user_is_refused", "the namespace has one user"),
     ("a_closure_that_gets_no_stack_is_an_error_of_its_caller", "QEMU maps any size, at a price"),
     ("a_rack_that_gets_too_few_threads_does_not_start", "QEMU ignores a limit on memory"),
+    ("no_mapping_is_writable_and_executable", "QEMU shows its own list of mappings"),
     ("a_command_that_is_no_host_is_named", "QEMU does not report that a program cannot be started"),
 ];
 

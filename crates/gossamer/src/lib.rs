@@ -150,6 +150,8 @@ pub mod segment {
 #[cfg(feature = "jam")]
 pub mod jam {
     pub use ::jam::*;
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    pub use ::jam_executor::{Builder, Executor, ExecutorError, Fault};
 }
 
 /// The program in the README compiles.

@@ -42,8 +42,8 @@
 //!    `declare.rs` ([`plain!`], [`property!`]).
 //! 2. `import.rs` (imports, of both forms), `call.rs` ([`Call`], [`Context`]), `entry.rs` (what a
 //!    generated entry does).
-//! 3. `panicking.rs` (panics of an Injected Function), `local.rs` (what a package shows of a jam in
-//!    the program that sends it).
+//! 3. `scratch.rs` (the property of a jam that is not trusted), `panicking.rs` (panics of an Injected
+//!    Function), `local.rs` (what a package shows of a jam in the program that sends it).
 //! 4. `ried.rs` (what receivers and rieds know of each other).
 //!
 //! It uses only `core`: a user's build compiles [`SOURCES`] with a bare rustc.
@@ -60,6 +60,7 @@ mod local;
 mod panicking;
 #[cfg(not(jam_injected))]
 mod ried;
+mod scratch;
 pub mod signature;
 mod types;
 
@@ -74,6 +75,7 @@ pub use ried::{
     Failure, HostTable, RIED_EXPORT_SECTION, RIED_IMPORT_SECTION, RIED_STARTED, RIED_SYMBOL,
     RIED_VERSION, RiedData, RiedExport, RiedImport,
 };
+pub use scratch::{SCRATCH, ScratchData, scratch};
 #[doc(hidden)]
 pub use types::Opaque;
 pub use types::{Abi, AbiResult, MAX_PLAIN_ALIGN, Plain, Pointee, Property, Slice};
@@ -88,6 +90,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("entry.rs", include_str!("entry.rs")),
     ("import.rs", include_str!("import.rs")),
     ("panicking.rs", include_str!("panicking.rs")),
+    ("scratch.rs", include_str!("scratch.rs")),
     ("signature.rs", include_str!("signature.rs")),
     ("types.rs", include_str!("types.rs")),
 ];

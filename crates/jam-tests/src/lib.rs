@@ -20,6 +20,9 @@ pub const UNSEEN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unseen.jampk
 /// The package of the examples, whose programs only have it as bytes.
 pub const INTERFACES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interfaces.jampkg"));
 
+/// A package of jams that break rules, as bytes.
+pub const HOSTILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hostile.jampkg"));
+
 /// Slots by key, and the bytes that they say where to put.
 #[derive(Debug, Default)]
 pub struct Table {

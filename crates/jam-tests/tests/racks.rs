@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::jam::mailbox::{FrameError, JamSender, Mailbox, ReactiveMailbox, Sender};
 use gossamer::jam::{
-    Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, offer, receiver, sent,
+    Digest, Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, offer, receiver, sent,
 };
 use gossamer::{Delegable, Rack, Trust};
 use gossamer_jam_tests::jams::faulty::FAULTY;
@@ -16,7 +16,7 @@ use gossamer_jam_tests::jams::nothing::NOTHING;
 use gossamer_jam_tests::jams::relay::RELAY;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
 use gossamer_jam_tests::jams::slot::SLOT;
-use gossamer_jam_tests::{Notes, Other, Table, UNSEEN, table_slot};
+use gossamer_jam_tests::{HOSTILE, Notes, Other, Table, UNSEEN, table_slot};
 
 const CASE: &str = "GOSSAMER_TEST_CASE";
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -31,6 +31,8 @@ const CASES: &[(&str, fn())] = &[
     ("mailboxes_run_jams_in_fibers", mailboxes_run_jams_in_fibers),
     ("a_mailbox_of_another_process_evicts", a_mailbox_evicts),
     ("jams_send_work_on", jams_send_work_on),
+    ("hostile_code_that_is_not_admitted_does_nothing", hostile_code_does_nothing),
+    ("frames_that_lie_link_nothing", frames_that_lie_link_nothing),
 ];
 
 const MODES: [Mode; 4] = [Mode::Automatic, Mode::Cached, Mode::Injected, Mode::Local];
@@ -346,6 +348,78 @@ fn jams_send_work_on() {
     }
     // Those of this thread at least.
     assert!(FAILED.load(Ordering::Relaxed) >= 2 * MODES.len());
+}
+
+/// A jam of the package whose jams break rules.
+fn hostile(name: &str) -> Vec<u8> {
+    gossamer::jam::Package::parse(HOSTILE).unwrap().blob(name).unwrap().to_vec()
+}
+
+fn hostile_code_does_nothing() {
+    let write = LoadedJam::<(), u64, (), u64>::from_blob(&hostile("wild_write")).unwrap();
+    let endless = LoadedJam::<(), (), (), u64>::from_blob(&hostile("endless")).unwrap();
+    for policy in [Policy::Signed, Policy::Nothing] {
+        match policy {
+            Policy::Nothing => on_every_host(|| receiver().set_policy(Policy::Nothing)),
+            _ => on_every_host(|| receiver().set_policy(Policy::Signed)),
+        }
+        for table in tables() {
+            for mode in MODES {
+                let results = [
+                    table.inject(&write.in_mode(mode), 8, &[]),
+                    table.inject(&endless.in_mode(mode), (), &[]),
+                ];
+                for result in results {
+                    match result {
+                        Err(JamError::Refused { source: Refusal::Policy { .. }, .. }) => {}
+                        // There is none, and none is asked for.
+                        Err(JamError::Refused { source: Refusal::NotLocal, .. })
+                            if mode == Mode::Local => {}
+                        other => panic!("{policy:?} {mode:?}: {other:?}"),
+                    }
+                }
+            }
+            assert_eq!(table.apply(|table| table.panics), 0, "it goes on");
+            if policy == Policy::Signed {
+                assert_eq!(table.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8);
+            }
+        }
+    }
+}
+
+fn frames_that_lie_link_nothing() {
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    let (good, other) = (hostile("sum"), hostile("endless"));
+    let (digest, before) = (Digest::of(&good), receiver().size());
+    match receiver().receive(&other, digest) {
+        Err(Refusal::Digest { claimed, .. }) => assert_eq!(claimed, digest.to_string()),
+        other => panic!("a forged digest: {other:?}"),
+    }
+    for len in 0..good.len() {
+        let cut = &good[..len];
+        let refused = receiver().receive(cut, Digest::of(cut));
+        assert!(matches!(refused, Err(Refusal::Malformed { .. })), "{len} bytes: {refused:?}");
+    }
+    for at in 0..good.len() {
+        let mut changed = good.clone();
+        changed[at] ^= 1 << (at % 8);
+        assert!(receiver().receive(&changed, digest).is_err(), "byte {at} is another");
+    }
+    assert_eq!(receiver().size(), before);
+    // What arrived is copied: its sender changes the frame and nothing else.
+    let mut frame = good.clone();
+    receiver().receive(&frame, digest).unwrap();
+    frame.fill(0xcc);
+    let sum = LoadedJam::<(), u64, u32, u64>::from_blob(&good).unwrap();
+    let table = gossamer::entrust(Table::new(64));
+    assert_eq!(table.inject(&sum.in_mode(Mode::Cached), 2, &[1, 2]).unwrap(), 6);
+    // A frame that is sent again is linked once, and runs again.
+    let linked = receiver().size();
+    for _ in 0..3 {
+        receiver().receive(&good, digest).unwrap();
+        assert_eq!(table.inject(&sum.in_mode(Mode::Injected), 2, &[1, 2]).unwrap(), 6);
+    }
+    assert_eq!(receiver().size(), linked);
 }
 
 fn rack(case: &str) -> Rack {

@@ -41,12 +41,11 @@ fn has(name: &str) -> bool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
     fn every_feature_that_a_jam_can_require_is_asked_for() {
         let source = include_str!("features.rs");
         for name in Machine::X86_64.features() {

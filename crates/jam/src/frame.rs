@@ -83,7 +83,11 @@ impl<'a> Verified<'a> {
     }
 }
 
-fn check_machine(blob: &jam_format::Parsed<'_>) -> Result<(), Refusal> {
+/// Checks that this host can run the code of a blob.
+///
+/// # Errors
+/// It is for another machine, or needs processor features that this host lacks.
+pub fn check_machine(blob: &jam_format::Parsed<'_>) -> Result<(), Refusal> {
     let machine = blob.machine();
     if Machine::CURRENT != Some(machine) {
         let found = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name);

@@ -115,7 +115,7 @@ mod symbols;
 #[doc(no_inline)]
 pub use jam_abi::Jam;
 pub use jam_abi::{
-    Abi, AbiResult, Context, Plain, Pointee, Property, import, plain, property, signature,
+    Abi, AbiResult, Context, Plain, Pointee, Property, import, plain, property, scratch, signature,
 };
 #[doc(hidden)]
 pub use jam_abi::{
@@ -125,6 +125,9 @@ pub use jam_abi::{
 #[doc(no_inline)]
 pub use jam_format::{Digest, Proof};
 
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub use self::frame::check_machine;
 #[cfg(not(loom))]
 pub use self::{
     arrived::{ArrivedPackage, on_package, packages},

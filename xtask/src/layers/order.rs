@@ -20,6 +20,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-segment", "gossamer-trust-core"],
     &["gossamer-mailbox"],
     &["gossamer-jam"],
+    &["gossamer-jam-executor"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest", "gossamer-jam-tests"],
     &["gossamer-chaos", "gossamer-kv"],
@@ -205,7 +206,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["panicking", "signature"],
             &["types"],
-            &["call", "declare", "import"],
+            &["call", "declare", "import", "scratch"],
             &["entry", "ried"],
             &["local"],
         ],
@@ -223,6 +224,18 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/jam-build/src/link", &[&["machines"], &["reach"], &["layout"], &["relocate"]]),
+    (
+        "crates/jam-executor/src",
+        &[
+            &["error", "layout", "memory"],
+            &["stub"],
+            &["code", "filter"],
+            &["claims", "image"],
+            &["process"],
+            &["executor"],
+            &["builder"],
+        ],
+    ),
     (
         "crates/jam-format/src",
         &[
