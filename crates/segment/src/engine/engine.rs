@@ -136,6 +136,11 @@ impl Engine {
         }
     }
 
+    /// Whether the caller can wait at all: it is in a fiber, or this thread has none and polls.
+    pub(crate) fn can_wait(&self) -> bool {
+        self.has_no_fibers() || fiber::in_fiber()
+    }
+
     /// Whether this thread has no fibers, and so waits by polling.
     pub(crate) fn has_no_fibers(&self) -> bool {
         self.parker.is_some()

@@ -24,8 +24,9 @@ impl RemoteSegment {
     /// # Errors
     /// Those that this host detects: [`SegmentError::OutOfBounds`], [`SegmentError::Rights`],
     /// [`SegmentError::TooLarge`] above [`MAX_OPERATION`], [`SegmentError::PeerLost`],
-    /// [`SegmentError::Revoked`]. A write that the owner refuses later is an error of
-    /// the next [`fence`](Self::fence).
+    /// [`SegmentError::Revoked`]; [`SegmentError::WouldWait`], before anything is written, where the
+    /// caller cannot wait. A write that the owner refuses later is an error of the next
+    /// [`fence`](Self::fence).
     #[inline(always)]
     #[track_caller]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {

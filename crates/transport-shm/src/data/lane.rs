@@ -4,8 +4,9 @@
 //! [`poll`](Lane::poll) are the completions of reads, atomics and fences, the rings that carry bulk
 //! payloads and notifications, and what the service thread has left. An idle poll is two loads: of
 //! this thread's attention word, and of the lane itself; and one for each sender whose notice slots
-//! the lane polls. A thread that waits for a notification looks there itself
-//! ([`take_notified`](Lane::take_notified)). The senders are the threads of the peer that have notified this one, up to a limit:
+//! the lane polls. Those are the threads of the peer that have notified this one, up to a limit; a
+//! thread that waits for a notification looks there without a poll
+//! ([`take_notified`](Lane::take_notified)):
 //!
 //! ```text
 //!   write_notify                                poll
