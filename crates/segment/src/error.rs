@@ -249,9 +249,9 @@ pub enum SegmentError {
         #[serde(with = "portable::shared")]
         source: Arc<RegionError>,
     },
-    /// The segment is revoked, but a host that had opened it is lost, or has left the rack, without its
-    /// process having ended, and may still write to the memory: do not use the memory for anything else. The segment cannot
-    /// be exported again.
+    /// The segment is revoked, but a host that had opened it may still write to the memory: it is lost
+    /// or has left the rack without its process having ended, or a thread of it has not polled for too
+    /// long. Do not use the memory for anything else. The segment cannot be exported again.
     #[error(
         "{segment} is revoked, but {} may still access its memory; export a new segment instead",
         Hosts(hosts)
