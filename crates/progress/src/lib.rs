@@ -34,4 +34,4 @@ mod tests;
 
 pub use crate::operation::{Import, Operation};
 pub use crate::owner::{Notification, Owner, Violation};
-pub use crate::progress::{LaneRef, Progress};
+pub use crate::progress::{LaneRef, Progress, TakenNotification};

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 
-use transport_api::{Event, HostId, Lane, LossReason, Namespace, PeerEvent};
+use transport_api::{Event, HostId, Lane, LossReason, Namespace, PeerEvent, Ready};
 
 use crate::owner::{Notification, Owner, Owners, Violation};
 use crate::tokens::{Kind, Outcome, Token, Tokens};
@@ -14,6 +14,17 @@ pub type LaneRef = RefCell<Box<dyn Lane>>;
 /// Rounds between two polls of the lanes, while no operation is under way and the memory of every
 /// host is mapped.
 const POLL_EVERY: u32 = 32;
+
+/// What [`Progress::take_notified`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakenNotification {
+    /// A notification, which the owner handles as [`Owner::notified`] does.
+    Taken(Notification),
+    /// Nothing at all: a poll would find nothing.
+    Nothing,
+    /// Only a poll can tell.
+    MustPoll,
+}
 
 /// The progress engine of one thread.
 ///
@@ -32,6 +43,8 @@ pub struct Progress {
     unflushed: RefCell<Vec<HostId>>,
     /// Keeps [`poll`](Self::poll) from allocating.
     events: Cell<Vec<Event>>,
+    /// Whether the owners get the events of a poll.
+    is_dispatching: Cell<bool>,
     tokens: RefCell<Tokens>,
     owners: Owners,
     /// By host: why it is gone, if it is.
@@ -51,6 +64,7 @@ impl Progress {
             all_mapped,
             unflushed: RefCell::default(),
             events: Cell::default(),
+            is_dispatching: Cell::default(),
             tokens: RefCell::default(),
             owners: Owners::default(),
             gone,
@@ -159,11 +173,51 @@ impl Progress {
         for (host, lane) in self.lanes.iter().enumerate() {
             moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
             if !events.is_empty() {
-                events.drain(..).for_each(|event| self.dispatch(HostId(host as u32), event));
+                self.dispatch_all(HostId(host as u32), &mut events);
             }
         }
         self.events.set(events);
         moved
+    }
+
+    fn dispatch_all(&self, host: HostId, events: &mut Vec<Event>) {
+        /// Also if an owner panics.
+        struct Restore<'a>(&'a Cell<bool>, bool);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.1);
+            }
+        }
+        let _restore = Restore(&self.is_dispatching, self.is_dispatching.replace(true));
+        events.drain(..).for_each(|event| self.dispatch(host, event));
+    }
+
+    /// For an owner that waits for notifications of its name space: takes the next one, if a lane has
+    /// it at hand ([`Lane::take_notified`]). A caller that repeats this [polls](Self::poll) now and
+    /// then as well, and when this says so. Inside a poll, other notifications may come first, so this
+    /// takes none.
+    #[inline]
+    pub fn take_notified(&self, namespace: Namespace) -> TakenNotification {
+        if self.is_urgent() || self.is_dispatching.get() {
+            return TakenNotification::MustPoll;
+        }
+        for (host, lane) in (0..).map(HostId).zip(&self.lanes) {
+            let ready = lane.borrow_mut().take_notified();
+            let Ready::Notified { from, key, at, len, value } = ready else {
+                match ready {
+                    Ready::MustPoll => return TakenNotification::MustPoll,
+                    _ => continue,
+                }
+            };
+            if key.namespace() == namespace && !self.is_lost(host) {
+                let notification = Notification { from, key, at, len, value };
+                return TakenNotification::Taken(notification);
+            }
+            let mut events = vec![Event::Notified { from, key, at, len, value }];
+            self.dispatch_all(host, &mut events);
+            return TakenNotification::MustPoll;
+        }
+        TakenNotification::Nothing
     }
 
     #[inline]

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use fiber::{Config, LocalJoinHandle, Scheduler, spawn_local};
 use primitive::SharedBytes;
 use transport_api::{
-    Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RegionError, RegionKey,
+    Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, Ready, RegionError, RegionKey,
     RemoteRegion, Tag, ThreadId,
 };
 
-use crate::{Notification, Owner, Progress, Violation};
+use crate::{Notification, Owner, Progress, TakenNotification, Violation};
 
 /// The operations that a fake lane has seen, and the events it reports next.
 #[derive(Default)]
@@ -108,6 +108,19 @@ impl Lane for FakeLane {
         let any = !wire.events.is_empty();
         wire.events.drain(..).for_each(sink);
         any
+    }
+    fn take_notified(&mut self) -> Ready {
+        let mut wire = self.wire();
+        match wire.events.pop_front() {
+            None => Ready::Nothing,
+            Some(Event::Notified { from, key, at, len, value }) => {
+                Ready::Notified { from, key, at, len, value }
+            }
+            Some(other) => {
+                wire.events.push_front(other);
+                Ready::MustPoll
+            }
+        }
     }
 }
 
@@ -335,6 +348,82 @@ fn arrivals_go_to_the_owner_of_their_name_space() {
     assert_eq!(*bare.notified.borrow(), [expected]);
     assert_eq!((bare.refused.take(), delegation.refused.take()), (vec![], vec![error]));
     assert!(bare.gone.borrow().is_empty());
+}
+
+/// A notification by host 1, and the event that reports it.
+fn notification(key: RegionKey, at: u64) -> (Notification, Event) {
+    let (len, value) = (8, 3);
+    let event = Event::Notified { from: from(1), key, at, len, value };
+    (Notification { from: from(1), key, at, len, value }, event)
+}
+
+#[test]
+fn an_owner_takes_its_notifications_without_a_poll_unless_other_events_wait() {
+    let thread = Thread::new();
+    let (bare, other) = (thread.owner(Namespace::BARE), thread.owner(Namespace::DELEGATION));
+    let take = || thread.progress.take_notified(Namespace::BARE);
+    assert_eq!(take(), TakenNotification::Nothing);
+    let (first, event) = notification(RegionKey::new(Namespace::BARE, 4), 0);
+    thread.report(1, event);
+    assert_eq!(take(), TakenNotification::Taken(first));
+    assert_eq!(take(), TakenNotification::Nothing);
+    let (second, event) = notification(RegionKey::new(Namespace::DELEGATION, 4), 8);
+    thread.report(1, event);
+    assert_eq!(take(), TakenNotification::MustPoll, "another owner's");
+    assert_eq!((bare.notified.take(), other.notified.take()), (vec![], vec![second]));
+    let tag = Tag::new(Namespace::BARE, 9);
+    thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![] });
+    assert_eq!(take(), TakenNotification::MustPoll);
+    assert_eq!(thread.wire(1).polls, 0);
+    thread.round();
+    assert_eq!(take(), TakenNotification::Nothing);
+    // An operation is under way: polls bring its end.
+    let _fence = thread.fence(0);
+    thread.round();
+    assert_eq!(take(), TakenNotification::MustPoll);
+}
+
+#[test]
+fn an_owner_takes_no_notification_of_a_host_that_is_lost() {
+    let thread = Thread::new();
+    let bare = thread.owner(Namespace::BARE);
+    thread.report(1, Event::Peer(lost(1)));
+    thread.round();
+    thread.report(1, notification(RegionKey::new(Namespace::BARE, 4), 0).1);
+    let taken = thread.progress.take_notified(Namespace::BARE);
+    assert_eq!((taken, bare.notified.take()), (TakenNotification::MustPoll, vec![]));
+}
+
+#[test]
+fn no_notification_overtakes_those_that_a_poll_hands_out() {
+    /// Looks for more inside a notification.
+    struct Greedy(Rc<Progress>, RefCell<Vec<TakenNotification>>);
+    impl Owner for Greedy {
+        fn bulk(&self, _: ThreadId, _: Tag, _: Vec<u8>) -> Result<(), Violation> {
+            Ok(())
+        }
+        fn notified(&self, notification: Notification) -> Result<(), Violation> {
+            let mut all = self.1.borrow_mut();
+            all.push(TakenNotification::Taken(notification));
+            all.push(self.0.take_notified(Namespace::BARE));
+            Ok(())
+        }
+        fn peer_gone(&self, _: &PeerEvent) {}
+    }
+    let thread = Thread::new();
+    let greedy = Rc::new(Greedy(thread.progress.clone(), RefCell::default()));
+    let owner: Rc<dyn Owner> = greedy.clone();
+    thread.progress.add_owner(Namespace::BARE, Rc::downgrade(&owner));
+    let [first, second] = [0, 8].map(|at| notification(RegionKey::new(Namespace::BARE, 4), at));
+    thread.report(0, first.1);
+    thread.report(1, second.1);
+    thread.round();
+    let taken = |of: (Notification, _)| TakenNotification::Taken(of.0);
+    let [first, second] =
+        [0, 8].map(|at| taken(notification(RegionKey::new(Namespace::BARE, 4), at)));
+    let none = TakenNotification::MustPoll;
+    assert_eq!(greedy.1.take(), [first, none, second, none]);
+    assert_eq!(thread.progress.take_notified(Namespace::BARE), TakenNotification::Nothing);
 }
 
 #[test]

@@ -193,11 +193,12 @@ pub enum SegmentError {
         /// The generation of the export that was opened, if it is known.
         generation: Option<u32>,
     },
-    /// A write or a notification inside a callback would have to wait, because too much is in
-    /// flight. Nothing was done.
+    /// A write or a notification would have to wait, because too much is in flight, where waiting is
+    /// impossible: inside a callback of notifications, or outside a fiber on a thread that has
+    /// fibers. Nothing was done.
     #[error(
-        "cannot write to or notify {0} inside a notification callback: too much is in flight, and a \
-         callback must not wait; write less, or write from a fiber"
+        "cannot write to or notify {0} here: too much is in flight, and neither a notification \
+         callback nor code outside a fiber can wait on this thread; write less, or write from a fiber"
     )]
     WouldWait(Label),
     /// A record was torn at every attempt: its writer died in the middle of a write, or writes
@@ -248,9 +249,9 @@ pub enum SegmentError {
         #[serde(with = "portable::shared")]
         source: Arc<RegionError>,
     },
-    /// The segment is revoked, but a host that had opened it is lost, or has left the rack, without its
-    /// process having ended, and may still write to the memory: do not use the memory for anything else. The segment cannot
-    /// be exported again.
+    /// The segment is revoked, but a host that had opened it may still write to the memory: it is lost
+    /// or has left the rack without its process having ended, or a thread of it has not polled for too
+    /// long. Do not use the memory for anything else. The segment cannot be exported again.
     #[error(
         "{segment} is revoked, but {} may still access its memory; export a new segment instead",
         Hosts(hosts)

@@ -256,11 +256,16 @@ impl Shared {
         }));
     }
 
+    /// Whether callbacks wait for their turns.
+    #[inline]
+    pub(crate) fn has_turns(&self) -> bool {
+        self.has_turns.load(Ordering::Relaxed)
+    }
+
     /// For a thread that polls, with this number: gives the callbacks their turns that wait for them;
     /// true if there were any.
     pub(crate) fn take_turns(self: &Arc<Self>, thread: u32) -> bool {
-        if !self.has_turns.load(Ordering::Relaxed) || !self.has_turns.swap(false, Ordering::Acquire)
-        {
+        if !self.has_turns() || !self.has_turns.swap(false, Ordering::Acquire) {
             return false;
         }
         let turns = std::mem::take(&mut *self.turns.lock());

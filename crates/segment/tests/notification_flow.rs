@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Host, bounded, faulty, in_fiber, on_each, shm, tcp};
+use common::{Host, bounded, faulty, in_fiber, in_fiber_then, on_each, shm, tcp};
 use gossamer_segment::{Attached, RemoteSegment, SegmentError};
 use transport_api::conformance::Faults;
 
@@ -328,6 +328,41 @@ fn a_callback_cannot_pile_up_notifications() {
             };
             assert!(refused.iter().all(would_wait), "{refused:?}");
             step.store(3, Ordering::Release);
+        });
+    });
+}
+
+/// Outside a fiber, a thread that has fibers cannot wait: a block with more pieces than may be in flight
+/// is refused before the first is written.
+#[test]
+fn a_block_that_would_wait_outside_a_fiber_is_not_written() {
+    const LEN: usize = 2 << 20;
+    bounded(|| {
+        let hosts = tcp(2, 1);
+        thread::scope(|scope| {
+            let owner = &hosts[1];
+            let owner = scope.spawn(move || {
+                let _attached = owner.segments.attach(0).expect("attached");
+                let segment = owner.segments.builder("blocks").len(LEN).export().expect("one");
+                let first = segment.notified().expect("a notification");
+                assert_eq!((first.offset, first.len), (LEN - 8, 8), "of a block that was refused");
+                let mut bytes = vec![1; LEN - 8];
+                segment.read(0, &mut bytes).expect("inside");
+                assert!(bytes.iter().all(|byte| *byte == 0), "a part was written");
+            });
+            let user = hosts[0].segments.clone();
+            let opened = move || {
+                let options = user.options().timeout(Duration::from_secs(30));
+                options.open("blocks").expect("a segment")
+            };
+            in_fiber_then(&hosts[0], 0, opened, |remote| {
+                let block = vec![7; LEN];
+                for ended in [remote.write_block(0, &block), remote.write_block_notify(0, &block)] {
+                    assert!(matches!(ended, Err(SegmentError::WouldWait(_))), "{ended:?}");
+                }
+                remote.write_block_notify(LEN - 8, &[7; 8]).expect("it has room");
+                owner.join().expect("no panic");
+            });
         });
     });
 }

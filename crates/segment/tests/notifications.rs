@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Host, in_fiber, on_each};
-use gossamer_segment::{Notification, Notifications, Segment, SegmentError};
+use gossamer_segment::{Notification, Notifications, Segment, SegmentError, Strategy};
 use rustix::event::{PollFd, PollFlags};
 
 /// Notifications of a round, fewer than the queue holds.
@@ -66,6 +66,30 @@ fn a_thread_that_is_not_attached_waits() {
             let none = segment.notified_timeout(Duration::from_millis(5));
             assert_eq!(none.expect("a segment"), None);
         });
+    });
+}
+
+/// Notifications that are at hand are taken without a poll, but not for ever: here they never end, and
+/// another host's lookup needs a poll.
+#[test]
+fn notifications_that_keep_coming_do_not_keep_others_waiting() {
+    let hosts = &common::shm(2, 1)[..];
+    thread::scope(|scope| {
+        let _attached = hosts[0].segments.attach(0).expect("attached");
+        let segment = export(&hosts[0], "notified");
+        let own = hosts[0].segments.open("notified").expect("a segment");
+        let asker = scope.spawn(|| {
+            let _attached = hosts[1].segments.attach(0).expect("attached");
+            let asked = hosts[1].segments.options().uncached().strategy(Strategy::Ask);
+            (0..20).try_for_each(|_| asked.lookup("notified").map(drop))
+        });
+        let notifications = segment.notifications();
+        while !asker.is_finished() {
+            own.at::<u64>(1).write_notify(&7).expect("a write");
+            let taken = notifications.try_next().expect("a segment");
+            assert_eq!(taken.map(|taken| (taken.offset, taken.len)), Some((8, 8)));
+        }
+        asker.join().expect("no panic").expect("answers");
     });
 }
 

@@ -17,6 +17,7 @@ mod test {
     use std::time::{Duration, Instant};
 
     use gossamer_segment::{Attached, RemoteSegment, Segment, SegmentError, Segments};
+    use rustix::process::{Pid, Signal, kill_process};
     use rustix::time::{ClockId, clock_gettime};
     use transport_api::HostId;
     use transport_shm::{Leader, ShmTransport};
@@ -31,11 +32,15 @@ mod test {
 
     type Test = (&'static str, fn());
 
-    const TESTS: [Test; 4] = [
+    const TESTS: [Test; 5] = [
         ("processes_write_and_notify_each_other", processes_write_and_notify_each_other),
         ("an_owner_that_sleeps_runs_nothing", an_owner_that_sleeps_runs_nothing),
         ("a_killed_owner_is_lost_with_its_names", a_killed_owner_is_lost_with_its_names),
         ("a_killed_writer_does_not_keep_a_revocation", a_killed_writer_does_not_keep_a_revocation),
+        (
+            "a_stopped_process_delays_a_revocation_and_is_named",
+            a_stopped_process_delays_a_revocation_and_is_named,
+        ),
     ];
 
     pub(super) fn main() -> ExitCode {
@@ -255,6 +260,23 @@ mod test {
             }
             place.attached.poll();
         }
+    }
+
+    /// A process that is stopped polls nothing, and is not lost either.
+    fn a_stopped_process_delays_a_revocation_and_is_named() {
+        let (place, mut children) = rack_of(&["hammer"]);
+        let segment = place.export("target", 100_000);
+        place.until("a write", || segment.at::<u8>(99_999).read().expect("a byte") != 0);
+        let pid = Pid::from_child(&children.0[0]);
+        kill_process(pid, Signal::STOP).expect("a signal");
+        let ended = segment.revoke();
+        assert!(
+            matches!(&ended, Err(SegmentError::NotQuiet { hosts, .. }) if *hosts == [HostId(1)]),
+            "{ended:?}"
+        );
+        kill_process(pid, Signal::CONT).expect("a signal");
+        // It finds its segment revoked. The answer that it owed is late, and no violation.
+        assert!(!children.0[0].wait().expect("an exit").success());
     }
 
     fn a_killed_writer_does_not_keep_a_revocation() {

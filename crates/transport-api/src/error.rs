@@ -212,7 +212,7 @@ pub enum OpError {
     #[error("{0} is gone")]
     PeerLost(HostId, #[source] LossReason),
     /// A revocation has ended although the region is not known to be quiet: a host that had imported it
-    /// is lost, and may still run.
+    /// is lost and may still run, or a thread of it has not polled for too long.
     #[error("{}", not_quiet(*key, hosts))]
     NotQuiet {
         /// The region.

@@ -76,6 +76,28 @@ impl Event {
     }
 }
 
+/// What [`Lane::take_notified`] has found.
+#[derive(Debug)]
+pub enum Ready {
+    /// This notification, as [`Event::Notified`] reports it.
+    Notified {
+        /// The thread that wrote.
+        from: ThreadId,
+        /// The region it wrote to.
+        key: RegionKey,
+        /// The byte at which it wrote.
+        at: u64,
+        /// Bytes that it wrote.
+        len: u64,
+        /// The word that it sent along.
+        value: u32,
+    },
+    /// No event and nothing to do: a [`poll`](Lane::poll) would have returned false.
+    Nothing,
+    /// Only a [`poll`](Lane::poll) can tell.
+    MustPoll,
+}
+
 /// How a peer has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerEvent {
@@ -195,6 +217,16 @@ pub trait Lane: Send {
         value: u32,
     ) -> Result<(), OpError>;
 
+    /// Where the peer's memory is mapped: does all of a [`write_notify`](Self::write_notify) of the
+    /// caller's own bytes with the value 0, and of the [`flush`](Self::flush) behind it, and returns
+    /// true. False if that cannot be done at once, for any reason: nothing is done then, and
+    /// `write_notify` finds the reason. Notifications that [wait](Self::waiting_notifications) are a
+    /// reason, so this adds at most one to them.
+    fn try_write_notify(&mut self, to: &RemoteRegion, at: usize, from: &[u8], thread: u32) -> bool {
+        let _ = (to, at, from, thread);
+        false
+    }
+
     /// Tells runtime thread `thread` of the peer, as [`write_notify`](Self::write_notify) does, that
     /// earlier operations of this lane have changed `len` bytes at byte `at`. It is no access to the
     /// memory: it arrives also if the owner has revoked the region since it was imported, as long as
@@ -266,6 +298,13 @@ pub trait Lane: Send {
     /// Hands every event that is there to `sink` and makes progress; true if there was any event
     /// or any byte moved.
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool;
+
+    /// Where the peer's memory is mapped: takes a notification that [`poll`](Self::poll) would report
+    /// first, in a few instructions. A caller that repeats this polls now and then as well: other
+    /// events may wait behind notifications that keep coming.
+    fn take_notified(&mut self) -> Ready {
+        Ready::MustPoll
+    }
 }
 
 /// Where a runtime thread sleeps.

@@ -110,10 +110,11 @@ impl NoticeSender {
         self.sent = self.sent.wrapping_add(1);
         let (at, number) = (slot(self.sent), u64::from(self.sent) << 32);
         let [first, second, third] = message.words;
-        self.memory.store(at, first, Ordering::Relaxed);
-        self.memory.store(at + 8, second, Ordering::Relaxed);
-        self.memory.store(at + 16, third, Ordering::Relaxed);
-        self.memory.store(at + 24, number | u64::from(message.value), Ordering::Release);
+        let words = self.memory.words().part(at / 8, SLOT_BYTES / 8);
+        words.store(0, first, Ordering::Relaxed);
+        words.store(1, second, Ordering::Relaxed);
+        words.store(2, third, Ordering::Relaxed);
+        words.store(3, number | u64::from(message.value), Ordering::Release);
         Ok(true)
     }
 
@@ -165,16 +166,22 @@ impl NoticeReceiver {
         self.taken.wrapping_add(1)
     }
 
+    /// Whether the next message is there.
+    #[inline]
+    pub fn has_next(&self) -> bool {
+        Self::is_there(&self.memory, 0, self.next())
+    }
+
     /// Takes the next message, if it is there.
     #[inline]
     pub fn take(&mut self) -> Option<SlotMessage> {
         let next = self.next();
-        let at = slot(next);
-        let last = self.memory.load(at + 24, Ordering::Acquire);
+        let words = self.memory.words().part(slot(next) / 8, SLOT_BYTES / 8);
+        let last = words.load(3, Ordering::Acquire);
         if (last >> 32) as u32 != next {
             return None;
         }
-        let words = [0, 8, 16].map(|word| self.memory.load(at + word, Ordering::Relaxed));
+        let words = [0, 1, 2].map(|word| words.load(word, Ordering::Relaxed));
         self.taken = next;
         if next.wrapping_sub(self.published) >= STEP {
             self.memory.store(TAKEN, u64::from(next), Ordering::Release);

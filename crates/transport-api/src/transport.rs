@@ -109,8 +109,9 @@ pub trait Transport: Send + Sync + 'static {
     /// region is quiet: no operation of any lane touches its memory from then on. On transports that
     /// map memory, every thread that has a lane to this host must have polled it, or be parked, or
     /// have ended with its process; bare [`mapped`](crate::RemoteRegion::mapped) memory is not
-    /// covered. There the report waits without bound for a thread that does none of it, such as one
-    /// of a stopped process: nothing else keeps it from writing.
+    /// covered. A thread that does none of it, such as one of a process that a signal has stopped, may
+    /// write later, and nothing keeps it from that: the report names its host as below, after a time
+    /// that is long enough for threads that compute for a while (20 seconds over shared memory).
     ///
     /// A host that is lost answers nothing. Devices and owners that carry out operations cut it off.
     /// Where it maps the memory, nothing does as long as its process runs: if that does not end within

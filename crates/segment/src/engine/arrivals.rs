@@ -4,52 +4,144 @@
 use std::cell::Ref;
 use std::sync::Arc;
 
-use progress::{Notification as Arrived, Owner, Violation};
-use transport_api::{HostId, OpError, PeerEvent, RegionKey, Rights, Tag, ThreadId};
+use progress::{Notification as Arrived, Owner, TakenNotification, Violation};
+use transport_api::{HostId, Namespace, OpError, PeerEvent, RegionKey, Rights, Tag, ThreadId};
 
 use crate::engine::engine::Engine;
-use crate::engine::taker::Known;
 use crate::notification::Notification;
 use crate::notification::queue::{Queue, Turn};
 use crate::shared::Exported;
 use crate::table::Notify;
+
+/// The most notifications that [`Engine::poll_for`] takes one by one before it polls.
+const TAKEN_IN_A_ROW: u32 = 64;
+
+/// A segment that was notified, as [`Exports::find`](crate::shared::Exports::find) found it.
+pub(super) struct Known {
+    key: RegionKey,
+    /// [`Shared::changes`](crate::shared::Shared::changes) before that.
+    changes: u64,
+    exported: Option<Arc<Exported>>,
+    /// The bytes of the longest segment that ever had the key.
+    longest: usize,
+}
+
+/// The length of the bytes that a notification reports. One without data reports an earlier operation,
+/// whose length is in `value`.
+#[inline]
+fn reported(arrived: &Arrived) -> u64 {
+    if arrived.len == 0 { u64::from(arrived.value) } else { arrived.len }
+}
+
+/// Whether a notification is of bytes inside a segment of `total` bytes.
+#[inline]
+fn is_inside(arrived: &Arrived, total: usize) -> bool {
+    let len = reported(arrived);
+    len <= total as u64 && arrived.at <= total as u64 - len
+}
+
+impl Known {
+    /// Whether it is the segment with the key, after `changes` changes.
+    #[inline]
+    fn is_of(&self, key: RegionKey, changes: u64) -> bool {
+        self.key == key && self.changes == changes
+    }
+
+    /// Whether any segment with the key ever had the bytes that a notification reports.
+    fn check_inside(&self, arrived: &Arrived) -> Result<(), Violation> {
+        let &Arrived { key, at, .. } = arrived;
+        let longest = self.longest;
+        if is_inside(arrived, longest) {
+            return Ok(());
+        }
+        Err(Violation(format!(
+            "a notification of bytes {at}..{} of segment {key:?}, which never had more than {longest}",
+            at.saturating_add(reported(arrived))
+        )))
+    }
+
+    /// The segment, if it takes the notification. That may be of an earlier segment of the same name:
+    /// of one that has been revoked meanwhile, was longer, notified, or could be written by that
+    /// host. The sender could not know.
+    #[inline]
+    fn check(&self, arrived: &Arrived) -> Option<(&Exported, Notification)> {
+        let exported = self.exported.as_deref()?;
+        let is_wanted = is_inside(arrived, exported.len)
+            && exported.notify != Notify::Never
+            && exported.access.of(arrived.from.host).allow(Rights::WRITE);
+        let (offset, len) = (arrived.at as usize, reported(arrived) as usize);
+        let notification = Notification { from: arrived.from.host, offset, len, missed: 0 };
+        is_wanted.then_some((exported, notification))
+    }
+}
 
 impl Engine {
     /// The segment with this key: the one that was notified last, or one of those exported. The engine
     /// keeps it until another one is notified, even if it is revoked.
     fn find(&self, key: RegionKey) -> Result<Ref<'_, Known>, Violation> {
         let changes = self.shared.changes();
-        let is_current = |known: &Known| known.key == key && known.changes == changes;
-        if !self.known.borrow().as_ref().is_some_and(is_current) {
-            let Some((exported, longest)) = self.shared.exports.lock().find(key) else {
-                return Err(Violation(format!(
-                    "a notification of segment {key:?}, which was never exported"
-                )));
-            };
-            let known = Known { key, changes, exported, longest };
-            let _before = self.known.replace(Some(known));
+        let is_current = |known: &&Known| known.is_of(key, changes);
+        match Ref::filter_map(self.known.borrow(), |known| known.as_ref().filter(is_current)) {
+            Ok(known) => return Ok(known),
+            Err(other) => drop(other),
         }
+        self.find_exported(key, changes)
+    }
+
+    #[cold]
+    fn find_exported(&self, key: RegionKey, changes: u64) -> Result<Ref<'_, Known>, Violation> {
+        let Some((exported, longest)) = self.shared.exports.lock().find(key) else {
+            return Err(Violation(format!(
+                "a notification of segment {key:?}, which was never exported"
+            )));
+        };
+        let known = Known { key, changes, exported, longest };
+        let _before = self.known.replace(Some(known));
         Ref::filter_map(self.known.borrow(), Option::as_ref)
             .map_err(|_| Violation("a segment that was lost".into()))
     }
 
-    /// Polls; returns the next notification of `queue`, if the first that arrives for it meanwhile is
-    /// that: without entering the queue. For a thread without fibers, outside of callbacks.
+    /// Polls; returns the next notification of `queue` if it is the first to arrive: without entering
+    /// the queue. All notifications of a queue arrive at one thread, so none that comes later can be
+    /// first. For that thread, if it has no fibers, outside of callbacks.
     #[inline]
     pub(crate) fn poll_for(&self, queue: &Arc<Queue>) -> Option<Notification> {
-        self.taker.take_in(Arc::as_ptr(queue), || self.poll())
+        let left = self.until_poll.get();
+        if left > 0 && !self.shared.has_turns() {
+            match self.progress.take_notified(Namespace::SEGMENTS) {
+                TakenNotification::Taken(arrived) => {
+                    self.until_poll.set(left - 1);
+                    let next = self.next_of(queue, arrived);
+                    if next.is_none() {
+                        self.arrived_beside(arrived);
+                    }
+                    return next;
+                }
+                TakenNotification::Nothing => return None,
+                TakenNotification::MustPoll => {}
+            }
+        }
+        self.until_poll.set(TAKEN_IN_A_ROW);
+        self.poll();
+        None
     }
 
-    /// Gives a notification to the caller of [`poll_for`](Self::poll_for), if it is the next of the
-    /// queue that the caller takes from; false otherwise. All notifications of a queue arrive at one
-    /// thread, so none that comes later can be first.
+    /// The notification, if it is the next of `queue`, and of the segment that was notified last.
     #[inline]
-    fn hand_over(&self, queue: &Arc<Queue>, notification: Notification) -> bool {
-        let is_taken = self.taker.waits_for(Arc::as_ptr(queue)) && queue.is_bypassed();
-        if is_taken {
-            self.taker.hand(notification);
+    fn next_of(&self, queue: &Arc<Queue>, arrived: Arrived) -> Option<Notification> {
+        let known = self.known.borrow();
+        let known =
+            known.as_ref().filter(|known| known.is_of(arrived.key, self.shared.changes()))?;
+        let (exported, notification) = known.check(&arrived)?;
+        (Arc::ptr_eq(queue, &exported.queue) && queue.is_bypassed()).then_some(notification)
+    }
+
+    /// A notification has arrived that is not the next of the queue that the caller takes from.
+    #[cold]
+    fn arrived_beside(&self, arrived: Arrived) {
+        if let Err(violation) = self.notified(arrived) {
+            self.progress.give_up(arrived.from.host, violation);
         }
-        is_taken
     }
 }
 
@@ -59,39 +151,14 @@ impl Owner for Engine {
     }
 
     fn notified(&self, arrived: Arrived) -> Result<(), Violation> {
-        let Arrived { from, key, at, len, value } = arrived;
-        let known = self.find(key)?;
-        let Known { exported, longest, .. } = &*known;
-        let longest = *longest;
-        // A notification without data reports an earlier operation; its length is in `value`.
-        let len = if len == 0 { u64::from(value) } else { len };
-        let is_inside = |total: usize| len <= total as u64 && at <= total as u64 - len;
-        if !is_inside(longest) {
-            return Err(Violation(format!(
-                "a notification of bytes {at}..{} of segment {key:?}, which never had more than \
-                 {longest}",
-                at.saturating_add(len)
-            )));
-        }
-        // It may be of an earlier segment of the same name: of one that has been revoked meanwhile,
-        // was longer, notified, or could be written by that host. The sender could not know.
-        let is_wanted = |exported: &Arc<Exported>| {
-            is_inside(exported.len)
-                && exported.notify != Notify::Never
-                && exported.access.of(from.host).allow(Rights::WRITE)
-        };
-        if let Some(exported) = exported.as_ref().filter(|exported| is_wanted(exported)) {
-            let (offset, len) = (at as usize, len as usize);
-            let notification = Notification { from: from.host, offset, len, missed: 0 };
-            if self.hand_over(&exported.queue, notification) {
-                return Ok(());
-            }
-            let queue = exported.queue.clone();
-            // A callback may poll again.
-            drop(known);
-            if queue.push(notification) == Turn::Next {
-                self.shared.arrange_turn(queue, self.thread);
-            }
+        let known = self.find(arrived.key)?;
+        known.check_inside(&arrived)?;
+        let Some((exported, notification)) = known.check(&arrived) else { return Ok(()) };
+        let queue = exported.queue.clone();
+        // A callback may poll again.
+        drop(known);
+        if queue.push(notification) == Turn::Next {
+            self.shared.arrange_turn(queue, self.thread);
         }
         Ok(())
     }

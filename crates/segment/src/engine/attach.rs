@@ -35,6 +35,19 @@ pub(crate) fn attached(shared: &Arc<Shared>) -> Option<Rc<Engine>> {
     if is_attached(shared) { ENGINE.with_borrow(Clone::clone) } else { None }
 }
 
+/// Runs `operation` on the calling thread, if that is attached to this rack. As [`attached`], in fewer
+/// instructions: `operation` must run no code of the program.
+#[inline]
+pub(crate) fn with_attached<R>(
+    shared: &Arc<Shared>,
+    operation: impl FnOnce(&Engine) -> R,
+) -> Option<R> {
+    if !is_attached(shared) {
+        return None;
+    }
+    ENGINE.with_borrow(|engine| engine.as_deref().map(operation))
+}
+
 /// The segments of the rack that the calling thread is attached to.
 pub(crate) fn current() -> Option<Arc<Shared>> {
     ENGINE.with_borrow(|engine| engine.as_ref().map(|engine| engine.shared.clone()))

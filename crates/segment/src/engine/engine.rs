@@ -3,7 +3,7 @@
 //! has waiting, lookups by request, and regions; `transfer.rs` writes and reads, `arrivals.rs` takes
 //! what arrives.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use transport_api::{
 };
 
 use crate::clerk::requests::Requests;
+use crate::engine::arrivals::Known;
 use crate::engine::flow_control::FlowControl;
-use crate::engine::taker::{Known, Taker};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
@@ -49,7 +49,8 @@ pub(crate) struct Engine {
     pub(super) nothing: SharedBytes,
     /// The segment that was notified last.
     pub(super) known: RefCell<Option<Known>>,
-    pub(super) taker: Taker,
+    /// Notifications that [`poll_for`](Engine::poll_for) takes before it polls again.
+    pub(super) until_poll: Cell<u32>,
     pub(crate) requests: Requests,
 }
 
@@ -70,7 +71,7 @@ impl Engine {
             staging: OnceCell::new(),
             nothing: SharedBytes::heap(8).slice(0, 0),
             known: RefCell::new(None),
-            taker: Taker::default(),
+            until_poll: Cell::new(0),
             requests: Requests::default(),
         });
         let owner: Rc<dyn Owner> = engine.clone();
@@ -133,6 +134,11 @@ impl Engine {
             fiber::check_may_wait(operation, place);
             assert!(fiber::in_fiber(), "{operation} at {place} is outside a fiber");
         }
+    }
+
+    /// Whether the caller can wait at all: it is in a fiber, or this thread has none and polls.
+    pub(crate) fn can_wait(&self) -> bool {
+        self.has_no_fibers() || fiber::in_fiber()
     }
 
     /// Whether this thread has no fibers, and so waits by polling.

@@ -9,11 +9,10 @@ mod engine;
 mod flow_control;
 mod notifying;
 mod server;
-mod taker;
 mod transfer;
 
 pub use self::attach::Attached;
-pub(crate) use self::attach::{attached, current, is_attached, open_lanes, run};
+pub(crate) use self::attach::{attached, current, is_attached, open_lanes, run, with_attached};
 pub(crate) use self::engine::{Engine, LONGEST_SLEEP, PEER_TIMEOUT};
 pub(crate) use self::flow_control::PIECE;
 pub use self::server::Server;

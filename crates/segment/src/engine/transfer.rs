@@ -56,6 +56,20 @@ impl Engine {
         lane.flush()
     }
 
+    /// Writes any number of bytes to memory that is mapped, and notifies `thread` of the owner. False, and
+    /// nothing is done, if that is not possible at once. No fence covers it, and none needs to: it
+    /// is done when this returns.
+    #[inline]
+    pub(crate) fn try_write_notify(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        bytes: &[u8],
+        thread: u32,
+    ) -> bool {
+        self.progress.lane(to.owner()).borrow_mut().try_write_notify(to, at, bytes, thread)
+    }
+
     /// Writes at most [`PIECE`] bytes to memory that is mapped, and notifies `thread` of the owner.
     /// `is_written`: the bytes are there, and only the notification is missing; they are not written
     /// again, because others may have written to them since.

@@ -315,9 +315,11 @@ impl Segment {
     /// [`SegmentError::Revoked`], and lookups of the name with [`SegmentError::NotFound`].
     ///
     /// # Errors
-    /// [`SegmentError::NotQuiet`] if a host that is lost or has left maps the memory and its process
-    /// runs on for two seconds: it may still access the memory. [`SegmentError::NotAttached`], [`SegmentError::RackEnded`]. The segment
-    /// is revoked even then, but the memory must not be used for anything else.
+    /// [`SegmentError::NotQuiet`] if a host that maps the memory may still access it: it is lost or has
+    /// left, and its process runs on for two seconds; or it lives, and one of its attached threads
+    /// does not poll for 20 seconds, as in a process that a signal has stopped.
+    /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`]. The segment is revoked even then,
+    /// but the memory must not be used for anything else.
     #[track_caller]
     pub fn revoke(self) -> Result<(), SegmentError> {
         self.shared.clerk.remove(&self.label.name, self.generation);

@@ -18,9 +18,8 @@
 //! 5. If the queue is full, the oldest notification goes, and the next one that is taken says so.
 //!    Thus the last change of a segment is always reported, and a gap is reported with the first
 //!    notification behind it.
-//!
 //! 6. A notification that arrives while its own thread polls to take it goes past an empty queue
-//!    (`engine/taker.rs`). All notifications of a segment arrive at one thread, so none is overtaken.
+//!    (`Engine::poll_for`). All notifications of a segment arrive at one thread, so none is overtaken.
 //!
 //! `tests/loom_queue.rs` checks this file for lost wakes.
 

@@ -29,8 +29,8 @@ impl RemoteSegment {
     /// notifies once, also if the owner changes the access meanwhile; unless it revokes the segment.
     ///
     /// # Errors
-    /// As [`compare_swap`](Self::compare_swap); inside a callback [`SegmentError::WouldWait`], before
-    /// anything is done, if too many notifications are in flight.
+    /// As [`compare_swap`](Self::compare_swap); [`SegmentError::WouldWait`], before anything is
+    /// done, if too many notifications are in flight and the caller cannot wait.
     #[track_caller]
     pub fn compare_swap_notify(
         &self,

@@ -9,11 +9,12 @@
 //! ```
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 use transport_api::{HostId, OpError, RemoteRegion, Rights, Window};
 
-use crate::engine::{Engine, is_attached, run};
+use crate::engine::{Engine, PIECE, is_attached, run};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
@@ -221,20 +222,30 @@ impl RemoteSegment {
         notify.applies(is_requested).then_some(thread)
     }
 
-    /// Inside a callback, which must not wait: whether a write of `bytes`, or a notification of the
-    /// thread `notify`, need not wait until others have arrived.
+    /// Where waiting is impossible: whether a write of `bytes`, or a notification of the thread `notify`,
+    /// need not wait until others have arrived. To be asked before anything is written.
     ///
     /// # Errors
     /// [`SegmentError::WouldWait`].
+    ///
+    /// # Panics
+    /// If it would wait inside a delegated closure, as every operation there.
+    #[track_caller]
     pub(super) fn check_room(
         &self,
         engine: &Engine,
         bytes: usize,
         notify: Option<u32>,
     ) -> Result<(), SegmentError> {
-        if callback::is_running() && !engine.has_room(self.owner(), bytes, notify) {
+        // A copy to mapped memory waits for nothing, however long it is.
+        let bytes = if self.is_mapped() { bytes.min(PIECE) } else { bytes };
+        if engine.has_room(self.owner(), bytes, notify) {
+            return Ok(());
+        }
+        if callback::is_running() || !engine.can_wait() {
             return Err(SegmentError::WouldWait(self.label()));
         }
+        fiber::check_may_wait("a write", Location::caller());
         Ok(())
     }
 }

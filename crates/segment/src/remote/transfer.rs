@@ -3,7 +3,7 @@
 
 use transport_api::{OpError, RemoteRegion, Rights};
 
-use crate::engine::{Engine, PIECE, attached, is_attached, run};
+use crate::engine::{Engine, PIECE, attached, is_attached, run, with_attached};
 use crate::error::SegmentError;
 use crate::remote::segment::RemoteSegment;
 use crate::span::Span;
@@ -24,8 +24,9 @@ impl RemoteSegment {
     /// # Errors
     /// Those that this host detects: [`SegmentError::OutOfBounds`], [`SegmentError::Rights`],
     /// [`SegmentError::TooLarge`] above [`MAX_OPERATION`], [`SegmentError::PeerLost`],
-    /// [`SegmentError::Revoked`]. A write that the owner refuses later is an error of
-    /// the next [`fence`](Self::fence).
+    /// [`SegmentError::Revoked`]; [`SegmentError::WouldWait`], before anything is written, where the
+    /// caller cannot wait. A write that the owner refuses later is an error of the next
+    /// [`fence`](Self::fence).
     #[inline(always)]
     #[track_caller]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
@@ -49,7 +50,7 @@ impl RemoteSegment {
         {
             return Ok(());
         }
-        self.write_over_lane(at, bytes, false)
+        self.write_and_notify(at, bytes, false)
     }
 
     /// For layers above: stores `word` at byte `at`, in flight when this returns. A reader that sees it
@@ -113,7 +114,34 @@ impl RemoteSegment {
     /// As [`write`](Self::write).
     #[track_caller]
     pub fn write_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        self.write_over_lane(at, bytes, true)
+        self.write_and_notify(at, bytes, true)
+    }
+
+    /// Writes at most [`MAX_OPERATION`] bytes, and notifies the owner if the segment takes that.
+    #[inline]
+    #[track_caller]
+    fn write_and_notify(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        is_notify_requested: bool,
+    ) -> Result<(), SegmentError> {
+        let thread = self.thread_to_notify(is_notify_requested);
+        if bytes.len() <= MAX_OPERATION
+            && let Some(thread) = thread
+            && self.notify_mapped(at, bytes, thread)
+        {
+            return Ok(());
+        }
+        self.write_over_lane(at, bytes, thread)
+    }
+
+    /// Writes and notifies where memory is mapped; false, and nothing is done, if that cannot be done
+    /// here and at once, for any reason.
+    #[inline]
+    fn notify_mapped(&self, at: usize, bytes: &[u8], thread: u32) -> bool {
+        let write = |engine: &Engine| engine.try_write_notify(&self.region, at, bytes, thread);
+        with_attached(&self.shared, write) == Some(true)
     }
 
     /// For layers above: as [`write_notify`](Self::write_notify), without waiting for notifications or
@@ -179,12 +207,11 @@ impl RemoteSegment {
         &self,
         at: usize,
         bytes: &[u8],
-        is_notify_requested: bool,
+        thread: Option<u32>,
     ) -> Result<(), SegmentError> {
         if bytes.len() > MAX_OPERATION {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
-        let thread = self.thread_to_notify(is_notify_requested);
         let mut is_written = false;
         self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
             match (thread, region.window()) {
@@ -210,6 +237,11 @@ impl RemoteSegment {
             None => None,
         };
         let thread = announcement.map(|(thread, _)| thread);
+        if let Some(thread) = thread
+            && self.notify_mapped(at, bytes, thread)
+        {
+            return Ok(());
+        }
         // If only the notification is refused, the bytes are not written again: others may have
         // written to them since.
         let mut is_written = false;

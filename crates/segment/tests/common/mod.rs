@@ -62,6 +62,17 @@ pub(crate) fn in_fiber<R: 'static>(
     thread: u32,
     main: impl FnOnce() -> R + 'static,
 ) -> R {
+    in_fiber_then(host, thread, main, |result| result)
+}
+
+/// As [`in_fiber`]; then runs `outside` with what `main` returned, outside a fiber of the thread, which
+/// still is attached.
+pub(crate) fn in_fiber_then<M: 'static, R>(
+    host: &Host,
+    thread: u32,
+    main: impl FnOnce() -> M + 'static,
+    outside: impl FnOnce(M) -> R,
+) -> R {
     let transport = &host.transport;
     let lanes = (0..transport.hosts())
         .map(|peer| transport.lane(thread, HostId(peer)).expect("a lane"))
@@ -86,10 +97,10 @@ pub(crate) fn in_fiber<R: 'static>(
                 scheduler.has_ready() || scheduler.drain_inbox() || progress.poll()
             });
         }
-        main.join()
+        outside(main.join().expect("a fiber that ends without a panic"))
     });
     progress.close();
-    result.expect("a fiber that ends without a panic")
+    result
 }
 
 /// The same host, over a transport with faults that the test sets and clears.

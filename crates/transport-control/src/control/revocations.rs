@@ -15,7 +15,8 @@
 //! An importer that is gone answers nothing. If that cuts it off (`CutOff::AtEnd`), it counts as
 //! quiet. Otherwise (`CutOff::AtStop`) it may use the region while its process runs: the revocation
 //! waits until the transport says that it has [stopped](Control::stopped), for [`STOP_GRACE`], and
-//! then names it as busy.
+//! then names it as busy. The same holds for an importer that lives and does not answer, for
+//! [`Config::revocation_timeout`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ struct Revocation<M: Medium> {
     open: Option<(M::Export, Option<M::Requester>)>,
     /// Hosts that have not quiesced; this host may be among them.
     users: BTreeSet<HostId>,
+    /// When it ends whatever its users do.
+    deadline: Option<Instant>,
+    /// When it is looked at next: at the deadline, or earlier because of a peer that is silent.
     expires: Option<Instant>,
 }
 
@@ -103,12 +107,14 @@ impl<M: Medium> Control<M> {
             *user == local || is_direct && self.peers[user.0 as usize].may_use_regions(cut_off)
         });
         let users: BTreeSet<_> = users.collect();
-        let expires = self.config.revocation_timeout.map(|timeout| deadline(now, timeout));
+        let deadline = self.config.revocation_timeout.map(|timeout| deadline(now, timeout));
+        let expires = deadline;
         if let Some(expires) = expires {
             self.timers.insert((expires, Timer::Revocation(number)));
         }
         let open = Some((part.clone(), requester));
-        let revocation = Revocation { key, generation, open, users: users.clone(), expires };
+        let users_now = users.clone();
+        let revocation = Revocation { key, generation, open, users: users_now, deadline, expires };
         self.revocations.pending.insert(number, revocation);
         self.revocations.note_silence();
         for user in users {
@@ -223,12 +229,17 @@ impl<M: Medium> Control<M> {
     }
 
     pub(super) fn revocation_timed_out(&mut self, number: u64) {
-        let waits = self.config.revocation_timeout.is_none() && !self.is_closed;
-        if waits && let Some(revocation) = self.revocations.pending.get_mut(&number) {
+        if !self.is_closed
+            && let Some(revocation) = self.revocations.pending.get_mut(&number)
+            && revocation.expires != revocation.deadline
+        {
             let is_silent = |user: &HostId| self.peers[user.0 as usize].is_silent();
             if !revocation.users.iter().any(is_silent) {
-                // The silent peer has stopped meanwhile. The others answer, however late.
-                revocation.expires = None;
+                // The silent peer has stopped meanwhile. The others may take longer.
+                revocation.expires = revocation.deadline;
+                if let Some(deadline) = revocation.deadline {
+                    self.timers.insert((deadline, Timer::Revocation(number)));
+                }
                 return;
             }
         }
@@ -252,9 +263,12 @@ impl<M: Medium> Control<M> {
         let expires = deadline(now, grace);
         for (number, revocation) in &mut self.revocations.pending {
             let is_silent = |user: &HostId| self.peers[user.0 as usize].is_silent();
-            let is_open = revocation.open.is_some() && revocation.expires.is_none();
-            if is_open && revocation.users.iter().any(is_silent) {
-                revocation.expires = Some(expires);
+            let is_earlier = revocation.expires.is_none_or(|before| expires < before);
+            let is_limited = revocation.open.is_some() && is_earlier;
+            if is_limited && revocation.users.iter().any(is_silent) {
+                if let Some(before) = revocation.expires.replace(expires) {
+                    self.timers.remove(&(before, Timer::Revocation(*number)));
+                }
                 self.timers.insert((expires, Timer::Revocation(*number)));
             }
         }

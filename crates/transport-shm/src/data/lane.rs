@@ -4,7 +4,9 @@
 //! [`poll`](Lane::poll) are the completions of reads, atomics and fences, the rings that carry bulk
 //! payloads and notifications, and what the service thread has left. An idle poll is two loads: of
 //! this thread's attention word, and of the lane itself; and one for each sender whose notice slots
-//! the lane polls. Those are the threads of the peer that have notified this one, up to a limit:
+//! the lane polls. Those are the threads of the peer that have notified this one, up to a limit; a
+//! thread that waits for a notification looks there without a poll
+//! ([`take_notified`](Lane::take_notified)):
 //!
 //! ```text
 //!   write_notify                                poll
@@ -17,9 +19,10 @@
 use std::sync::Arc;
 
 use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RemoteRegion,
-    Rights, Tag, ThreadId, Window,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, Ready,
+    RemoteRegion, Rights, Tag, ThreadId, Window,
 };
 
 use crate::control::host::Host;
@@ -47,6 +50,8 @@ pub(crate) struct ShmLane {
     /// The memories of this host and of the peer.
     own: HostMemory,
     theirs: HostMemory,
+    /// The word of `own` and the bit in it by which this thread is asked to look after this lane.
+    attention: (usize, u64),
     event_queue: EventQueue,
     /// Events that the next poll reports.
     done: Vec<Event>,
@@ -81,6 +86,7 @@ impl ShmLane {
         Self {
             thread,
             peer,
+            attention: HostMemory::attention(thread, peer),
             own,
             theirs,
             event_queue,
@@ -105,10 +111,16 @@ impl ShmLane {
     /// What this lane holds of `region`, if the region belongs here and the peer is there.
     #[inline(always)]
     fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
-        let ours = |w: &&Window| w.issuer() == self.host.id && self.is_between(w.owner());
-        let window = region.window().filter(ours).ok_or(OpError::Foreign(region.key()))?;
+        let window = self.mapping(region).ok_or(OpError::Foreign(region.key()))?;
         self.event_queue.check_peer()?;
         Ok(window)
+    }
+
+    /// As [`window`](Self::window), wherever the peer is.
+    #[inline(always)]
+    fn mapping<'r>(&self, region: &'r RemoteRegion) -> Option<&'r Window> {
+        let ours = |w: &&Window| w.issuer() == self.host.id && self.is_between(w.owner());
+        region.window().filter(ours)
     }
 
     fn completed(&mut self, token: u64, value: u64) {
@@ -236,6 +248,36 @@ impl ShmLane {
             self.broken(violation);
         }
         any
+    }
+
+    /// Takes a notification of one of the senders that are polled, whose slot has one.
+    // A separate function, so that a look that finds nothing saves no registers.
+    #[inline(never)]
+    fn take_polled(&mut self, index: usize) -> Ready {
+        let polled = &mut self.polled[index];
+        let receiver = &mut self.receivers[polled.thread as usize];
+        match receiver.take_slot() {
+            Ok(None) => Ready::MustPoll,
+            Ok(Some(Notice { key, at, len, value })) => {
+                polled.is_used = true;
+                let table = &self.host.thread_states[self.thread as usize].polled;
+                table.set(polled.entry, polled.sender, receiver.next_in_slot());
+                let from = ThreadId { host: self.peer, thread: polled.thread };
+                Ready::Notified { from, key, at, len, value }
+            }
+            Err(violation) => {
+                self.poll_none();
+                self.broken(violation);
+                Ready::MustPoll
+            }
+        }
+    }
+
+    /// Whether this thread has been asked to look after this lane.
+    #[inline(always)]
+    fn is_asked(&self) -> bool {
+        let (word, bit) = self.attention;
+        self.own.memory().load(word, Ordering::Relaxed) & bit != 0
     }
 
     /// Looks at every ring from the peer, at what was left for this lane, and whether the peer has
@@ -380,6 +422,21 @@ impl Lane for ShmLane {
         Ok(())
     }
 
+    #[inline]
+    fn try_write_notify(&mut self, to: &RemoteRegion, at: usize, from: &[u8], thread: u32) -> bool {
+        let is_free = self.waiting == 0 && (thread as usize) < self.senders.len();
+        let Some(window) = self.mapping(to).filter(|_| is_free && !self.event_queue.is_over())
+        else {
+            return false;
+        };
+        if window.write_from(at, from).is_err() {
+            return false;
+        }
+        let (at, len) = (at as u64, from.len() as u64);
+        self.notify(thread, Notice { key: to.key(), at, len, value: 0 });
+        true
+    }
+
     fn notify(
         &mut self,
         on: &RemoteRegion,
@@ -438,8 +495,21 @@ impl Lane for ShmLane {
     }
 
     #[inline]
+    fn take_notified(&mut self) -> Ready {
+        if self.is_asked() || self.waiting > 0 || !self.done.is_empty() {
+            return Ready::MustPoll;
+        }
+        for (index, polled) in self.polled.iter().enumerate() {
+            if self.receivers[polled.thread as usize].has_slot() {
+                return self.take_polled(index);
+            }
+        }
+        Ready::Nothing
+    }
+
+    #[inline]
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        let asked = self.own.asked(self.thread, self.peer);
+        let asked = self.is_asked();
         if !asked && self.waiting == 0 && self.done.is_empty() && self.polled.is_empty() {
             return false;
         }

@@ -193,7 +193,8 @@ impl HostMemory {
         });
     }
 
-    fn attention(thread: u32, host: HostId) -> (usize, u64) {
+    /// The word, and the bit in it, that ask `thread` to look after its lane to `host`.
+    pub(crate) fn attention(thread: u32, host: HostId) -> (usize, u64) {
         let word = thread as usize * THREAD_BYTES + ATTENTION + host.0 as usize / 64 * 8;
         (word, 1 << (host.0 % 64))
     }
@@ -203,13 +204,6 @@ impl HostMemory {
     pub(crate) fn ask(&self, thread: u32, host: HostId) {
         let (word, bit) = Self::attention(thread, host);
         self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
-    }
-
-    /// Whether `thread` has been asked to look after its lane to `host`.
-    #[inline]
-    pub(crate) fn asked(&self, thread: u32, host: HostId) -> bool {
-        let (word, bit) = Self::attention(thread, host);
-        self.memory.load(word, Ordering::Relaxed) & bit != 0
     }
 
     /// Takes the request of [`ask`](Self::ask) back, before following it.

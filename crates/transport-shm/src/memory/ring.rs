@@ -367,17 +367,30 @@ impl Receiver {
         self.slots.set_polled(is_polled);
     }
 
+    /// Whether the next notification is in a slot.
+    #[inline]
+    pub(crate) fn has_slot(&self) -> bool {
+        self.slots.has_next()
+    }
+
+    /// Takes the next notification, if it is in a slot. `Err` says how the sender broke the protocol.
+    #[inline]
+    pub(crate) fn take_slot(&mut self) -> Result<Option<Notice>, String> {
+        let Some(message) = self.slots.take() else { return Ok(None) };
+        match Notice::parse(message) {
+            Some(notice) => Ok(Some(notice)),
+            None => Err(format!("a notice {message:x?}")),
+        }
+    }
+
     /// Takes the notifications that are in slots, at most as many as there are slots; how many that
     /// was. `Err` says how the sender broke the protocol.
     #[inline]
     pub(crate) fn take_slots(&mut self, sink: &mut dyn FnMut(Arrival)) -> Result<u32, String> {
         let mut count = 0;
         while count < NOTICE_SLOTS
-            && let Some(message) = self.slots.take()
+            && let Some(notice) = self.take_slot()?
         {
-            let Some(notice) = Notice::parse(message) else {
-                return Err(format!("a notice {message:x?}"));
-            };
             sink(Arrival::Notify(notice));
             count += 1;
         }

@@ -28,8 +28,9 @@ pub(super) const STOP: usize = 0;
 pub(super) const PID: usize = 8;
 /// Not zero once the owner has prepared what the other host is to find.
 pub(super) const READY: usize = 16;
-/// Where data begins.
-pub(super) const DATA: usize = 64;
+/// Where data begins: far enough behind the words above that a processor that fetches lines in pairs
+/// does not fetch data when a host looks at [`STOP`].
+pub(super) const DATA: usize = 256;
 /// How long one host waits for the other.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 

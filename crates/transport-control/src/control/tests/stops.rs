@@ -28,6 +28,10 @@ struct Owner {
 
 impl Owner {
     fn new() -> Owner {
+        Owner::with_timeout(None)
+    }
+
+    fn with_timeout(revocation_timeout: Option<Duration>) -> Owner {
         let now = Instant::now();
         let config = Config {
             local: A,
@@ -36,7 +40,7 @@ impl Owner {
             reach: Reach::Direct,
             cut_off: CutOff::AtStop,
             goodbye: Goodbye::Message,
-            revocation_timeout: None,
+            revocation_timeout,
         };
         let mut control = Control::new(now, config);
         [B, C].into_iter().for_each(|peer| control.connected(peer, now));
@@ -122,6 +126,49 @@ fn the_grace_of_a_peer_that_has_stopped_does_not_hurry_others() {
     assert_eq!(owner.ends(), Ends::new(), "C is connected and answers late");
     owner.answer(C);
     assert_eq!(owner.ends(), [[]]);
+    assert_eq!(owner.control.next_timeout(), None, "no timer is left");
+}
+
+#[test]
+fn a_peer_that_lives_and_does_not_answer_is_busy_at_the_deadline() {
+    let mut owner = Owner::with_timeout(Some(10 * STOP_GRACE));
+    owner.export(&[B, C]);
+    owner.revoke();
+    assert_eq!(owner.ends(), Ends::new());
+    owner.answer(C);
+    owner.pass(10 * STOP_GRACE - Duration::from_millis(1));
+    assert_eq!(owner.ends(), Ends::new(), "it may still answer");
+    owner.pass(Duration::from_millis(1));
+    assert_eq!(owner.ends(), [[B]]);
+    owner.answer(B);
+    assert_eq!(owner.ends(), Ends::new(), "a revocation ends once");
+    assert_eq!(owner.control.next_timeout(), None);
+}
+
+#[test]
+fn a_deadline_changes_no_grace() {
+    let mut owner = Owner::with_timeout(Some(10 * STOP_GRACE));
+    owner.export(&[B, C]);
+    owner.revoke();
+    assert_eq!(owner.ends(), Ends::new());
+    owner.lose(B);
+    assert_eq!(owner.ends(), Ends::new());
+    owner.control.stopped(B);
+    owner.pass(STOP_GRACE);
+    assert_eq!(owner.ends(), Ends::new(), "B has stopped, and C has its whole time");
+    owner.pass(8 * STOP_GRACE);
+    assert_eq!(owner.ends(), Ends::new());
+    owner.pass(STOP_GRACE);
+    assert_eq!(owner.ends(), [[C]]);
+    assert_eq!(owner.control.next_timeout(), None, "no timer is left");
+
+    let mut owner = Owner::with_timeout(Some(10 * STOP_GRACE));
+    owner.export(&[B]);
+    owner.revoke();
+    owner.lose(B);
+    assert_eq!(owner.ends(), Ends::new());
+    owner.pass(STOP_GRACE);
+    assert_eq!(owner.ends(), [[B]], "a lost peer's grace is shorter");
     assert_eq!(owner.control.next_timeout(), None, "no timer is left");
 }
 

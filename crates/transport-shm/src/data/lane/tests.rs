@@ -58,12 +58,12 @@ fn a_polled_slot_asks_for_no_attention_and_is_not_slept_over() {
     let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
     let host = rack[1].host().clone();
     writer.notify(0, notice(1));
-    assert!(host.own().asked(0, HostId(0)) && host.has_events(0));
+    assert!(owner.is_asked() && host.has_events(0));
     assert_eq!(notified(&mut owner), [(0, 1)]);
     for n in 2..200 {
         assert!(!host.has_events(0));
         writer.notify(0, notice(n));
-        assert!(!host.own().asked(0, HostId(0)) && host.has_events(0));
+        assert!(!owner.is_asked() && host.has_events(0));
         if n % 3 == 0 {
             // Another look takes it, too.
             host.own().ask(0, HostId(0));
@@ -73,6 +73,69 @@ fn a_polled_slot_asks_for_no_attention_and_is_not_slept_over() {
     drop(owner);
     writer.notify(0, notice(200));
     assert!(!host.has_events(0), "a lane that is gone keeps no thread awake");
+}
+
+#[test]
+fn a_slot_is_taken_without_a_poll_unless_something_else_waits() {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
+    assert!(matches!(owner.take_notified(), Ready::Nothing));
+    writer.notify(0, notice(1));
+    assert!(matches!(owner.take_notified(), Ready::MustPoll), "a sender that is not polled yet");
+    assert_eq!(notified(&mut owner), [(0, 1)]);
+    let host = rack[1].host().clone();
+    for n in 2..200 {
+        assert!(matches!(owner.take_notified(), Ready::Nothing));
+        writer.notify(0, notice(n));
+        if n % 3 == 0 {
+            host.own().ask(0, HostId(0));
+            assert!(matches!(owner.take_notified(), Ready::MustPoll), "the lane was asked to look");
+            assert_eq!(notified(&mut owner), [(0, n)]);
+            continue;
+        }
+        let Ready::Notified { from, key, at, len, value } = owner.take_notified() else {
+            panic!("notification {n} is not at hand");
+        };
+        assert_eq!((from.host, from.thread), (HostId(0), 0));
+        assert_eq!(Notice { key, at, len, value }, notice(n));
+        assert!(!host.has_events(0), "it is taken");
+    }
+    owner.fence(7).expect("a fence");
+    writer.notify(0, notice(200));
+    assert!(matches!(owner.take_notified(), Ready::MustPoll), "a completion waits");
+}
+
+#[test]
+fn a_write_that_notifies_at_once_does_all_or_nothing() {
+    const LEN: usize = 64;
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
+    let key = transport_api::RegionKey(7);
+    let region = rack[1].export(key, LEN, (Rights::READ | Rights::WRITE).into()).expect("a region");
+    let timeout = std::time::Duration::from_secs(20);
+    let remote = rack[0].import(HostId(1), key, timeout).expect("an import");
+    let bytes = 5u64.to_ne_bytes();
+    assert!(writer.try_write_notify(&remote, 8, &bytes, 0));
+    assert_eq!(region.memory().load(8, Ordering::Relaxed), 5);
+    assert_eq!(notified(&mut owner), [(0, 0)]);
+
+    let foreign = rack[1].import(HostId(1), key, timeout).expect("an import");
+    assert!(!writer.try_write_notify(&foreign, 8, &[9; 8], 0), "another transport's import");
+    assert!(!writer.try_write_notify(&remote, LEN - 4, &[9; 8], 0), "outside");
+    assert!(!writer.try_write_notify(&remote, 8, &[9; 8], 1), "no such thread");
+    // Frames that wait for room.
+    writer.bulk(0, Tag(0), vec![1; 4 << 20]).expect("a payload");
+    assert!(!writer.try_write_notify(&remote, 8, &[9; 8], 0), "something waits");
+    while writer.waiting > 0 {
+        owner.poll(&mut drop);
+        writer.poll(&mut drop);
+    }
+    while owner.poll(&mut drop) {}
+    assert!(writer.try_write_notify(&remote, 16, &bytes, 0));
+    assert_eq!(notified(&mut owner), [(0, 0)]);
+    drop(region);
+    assert!(!writer.try_write_notify(&remote, 8, &[9; 8], 0), "revoked");
+    assert_eq!(notified(&mut owner), []);
 }
 
 #[test]
