@@ -39,9 +39,10 @@
 //! 2. `reuse/` (when nothing runs in memory any more; the protocol and its barriers), `arena/`
 //!    (executable memory), `enter/` (calling a jam, and leaving it early).
 //! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
-//! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
-//! 5. `receiver.rs` ([`Receiver`]).
-//! 6. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `inject.rs` ([`Inject`]).
+//! 4. `frame.rs`, `link.rs`, `handles.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
+//! 5. `receiver.rs` ([`Receiver`]), `receiver/by_handle.rs`.
+//! 6. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `inject.rs` ([`Inject`]),
+//!    `inject/by_handle.rs`.
 
 #![deny(unsafe_code)]
 
@@ -60,6 +61,8 @@ mod error;
 mod features;
 #[cfg(not(loom))]
 mod frame;
+#[cfg(not(loom))]
+mod handles;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod inject;

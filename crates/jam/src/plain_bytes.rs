@@ -43,12 +43,12 @@ impl<T: Part> Value<T> {
         clippy::disallowed_methods,
         reason = "a value of this process, that nobody else writes"
     )]
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: all bytes of a part are initialised: it has no padding.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), T::BYTES) }
     }
 
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != T::BYTES {
             return None;
         }

@@ -1,5 +1,7 @@
 //! [`Receiver`]: what a process has to receive jams with, one for all its threads.
 
+pub(crate) mod by_handle;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -17,7 +19,7 @@ use crate::cache::Cache;
 use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
-use crate::local::Locals;
+use crate::local::{Locals, Resolved};
 use crate::policy::{Gatekeeper, Policy};
 use crate::reuse::Runner;
 use crate::symbols::Symbols;
@@ -57,6 +59,7 @@ impl From<Refusal> for Failure {
 }
 
 /// The receiver of this process.
+#[inline]
 pub fn receiver() -> &'static Receiver {
     static RECEIVER: OnceLock<Receiver> = OnceLock::new();
     RECEIVER.get_or_init(|| Receiver::new(DEFAULT_MAX_BYTES))
@@ -164,20 +167,8 @@ impl Receiver {
     ) -> Result<(), Failure> {
         self.gatekeeper.check_local()?;
         let local = self.locals.find(digest, &self.symbols)?;
-        if local.signature != signature {
-            return Err(wrong_entry(signature, local.signature));
-        }
-        // SAFETY: its imports are resolved; the rest as the caller promises.
-        let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
-        match catch_unwind(run) {
-            Ok(code::DONE) => Ok(()),
-            Ok(code) => Err(Refusal::Entry { code }.into()),
-            Err(payload) => {
-                let message = PanicReport::of(&*payload).message;
-                drop_payload(payload);
-                Err(Failure::Panicked(Panicked { message, ..Panicked::default() }))
-            }
-        }
+        // SAFETY: as the caller promises.
+        unsafe { enter_local(&local, signature, call) }
     }
 
     /// What a jam of this sender is told.
@@ -185,6 +176,28 @@ impl Receiver {
     pub(crate) fn context(&self, sender: u32) -> ContextData {
         let receiver = std::ptr::from_ref(self).cast_mut().cast();
         ContextData { sender, reserved: 0, log: write_log, receiver }
+    }
+}
+
+/// Runs a Local Function.
+///
+/// # Safety
+/// As for [`Receiver::run`].
+#[inline]
+unsafe fn enter_local(local: &Resolved, signature: u64, call: &mut Call) -> Result<(), Failure> {
+    if local.signature != signature {
+        return Err(wrong_entry(signature, local.signature));
+    }
+    // SAFETY: its imports are resolved; the rest as the caller promises.
+    let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
+    match catch_unwind(run) {
+        Ok(code::DONE) => Ok(()),
+        Ok(code) => Err(Refusal::Entry { code }.into()),
+        Err(payload) => {
+            let message = PanicReport::of(&*payload).message;
+            drop_payload(payload);
+            Err(Failure::Panicked(Panicked { message, ..Panicked::default() }))
+        }
     }
 }
 

@@ -135,7 +135,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/api",
         &[
-            &["callback", "delegate", "future", "may_wait", "remote_fiber"],
+            &["callback", "delegate", "future", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
             &["trustee"],
             &["latch", "trust"],
@@ -148,16 +148,17 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["outcome"],
             &["completion", "request"],
             &["completion_list", "waiter"],
-            &["outbox"],
+            &["outbox", "plain_completion"],
             &["replies"],
         ],
     ),
     (
         "crates/trust-core/src/closure",
         &[
-            &["batch", "capture", "identity", "noref"],
-            &["invoke", "registry"],
-            &["call", "context"],
+            &["capture", "identity", "noref", "plain_bytes"],
+            &["batch", "invoke"],
+            &["registry"],
+            &["call", "context", "plain_call"],
         ],
     ),
     (
@@ -230,8 +231,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["error", "features", "package", "plain_bytes", "reuse"],
             &["arena", "enter", "policy", "sender"],
             &["frame", "symbols"],
-            &["link", "local"],
-            &["cache"],
+            &["link"],
+            &["handles"],
+            &["cache", "local"],
             &["receiver"],
             &["inject"],
         ],
