@@ -84,6 +84,9 @@ fn poll(node: &EnteredNode, is_done: impl Fn() -> bool) {
     }
 }
 
+/// How a call ends at the sender.
+type FullResult = Result<Result<[u64; 3], (String, Option<Trust<Log>>)>, DelegateError>;
+
 type Ended = Result<Result<[u64; 3], String>, String>;
 
 /// Makes a call, whose end goes to the list.
@@ -95,7 +98,7 @@ fn call<const BYTES: usize>(
 ) {
     let ended = ended.clone();
     let note = |()| {
-        move |result: Result<Result<_, (String, Option<Trust<Log>>)>, DelegateError>| {
+        move |result: FullResult| {
             let result = result.map(|result| {
                 result.map_err(|(text, trust)| {
                     // It is a trust of the same property.

@@ -75,7 +75,7 @@ mod tests {
     fn values_of_every_size_come_back() {
         let odd = Odd(std::array::from_fn(|at| at as u8 + 1));
         assert_eq!(back(odd), odd);
-        assert_eq!((word_of(&odd, 1), reply_words::<Odd>()), (0x0b0a_09, 1));
+        assert_eq!((word_of(&odd, 1), reply_words::<Odd>()), (0x000b_0a09, 1));
         assert_eq!((back([1, 2, u64::MAX]), reply_words::<[u64; 3]>()), ([1, 2, u64::MAX], 2));
         assert_eq!((back(7), reply_words::<u64>()), (7, 0));
         back(());
