@@ -1,6 +1,8 @@
 //! Prints what a cached jam costs beside a delegated closure that does the same, with 64 calls
 //! outstanding and with one: `cargo run --release -p gossamer-jam-tests --example figures` between
-//! two threads; `-- --hosts 2 --threads 1` between two processes.
+//! two threads; `-- --hosts 2 --threads 1` between two processes. `FIGURES=TEXT` in the environment
+//! measures only what has the text in its name,
+//! `ROUNDS=NUMBER` so often.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +13,6 @@ use gossamer::{Rack, RackError, Trust};
 use gossamer_jam_tests::Table;
 use gossamer_jam_tests::jams::slot::SLOT;
 
-const ROUNDS: usize = 31;
 const CALLS: u64 = 20_000;
 const OUTSTANDING: u64 = 64;
 
@@ -81,15 +82,18 @@ fn main() -> Result<(), RackError> {
                 one_by_one(|number| assert!(table.inject(&jam, number & 63, &[]).is_ok()))
             }),
         ];
+        let only = std::env::var("FIGURES").unwrap_or_default();
+        let arms: Vec<_> = arms.into_iter().filter(|(name, _)| name.contains(&only)).collect();
         let mut times = vec![Vec::new(); arms.len()];
-        for _ in 0..ROUNDS {
+        let rounds = std::env::var("ROUNDS").map_or(31, |rounds| rounds.parse().expect("a number"));
+        for _ in 0..rounds {
             for (arm, times) in arms.iter().zip(&mut times) {
                 times.push(arm.1());
             }
         }
         for ((name, _), times) in arms.iter().zip(&mut times) {
             times.sort_by(f64::total_cmp);
-            println!("{:8.1} ns (least {:8.1})  {name}", times[ROUNDS / 2], times[0]);
+            println!("{:8.1} ns (least {:8.1})  {name}", times[rounds / 2], times[0]);
         }
     })
 }

@@ -26,6 +26,7 @@ const CASES: &[(&str, fn())] = &[
     ("calls_are_served_in_order", calls_are_served_in_order),
     ("a_panic_is_an_error_and_all_goes_on", a_panic_is_an_error_and_all_goes_on),
     ("large_payloads_arrive", large_payloads_arrive),
+    ("evicted_jams_are_sent_again", evicted_jams_are_sent_again),
     ("unseen_code_runs_where_the_policy_admits_it", unseen_code_runs),
     ("hostile_jams_are_refused", hostile_jams_are_refused),
     ("mailboxes_run_jams_in_fibers", mailboxes_run_jams_in_fibers),
@@ -137,6 +138,58 @@ fn large_payloads_arrive() {
         for mode in MODES {
             let sums = table.inject(&SCALED_SUM.in_mode(mode), 1, &words).unwrap();
             assert_eq!(sums.sum, 99_999 * 50_000);
+        }
+    }
+}
+
+/// Calls by handle whose jam is gone when they arrive: none is lost, even if the trust is.
+fn evicted_jams_are_sent_again() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    let price = Price::from_blob(&unseen("price")).unwrap();
+    for table in tables() {
+        for round in 0..3 {
+            // With these, handles are known.
+            for _ in 0..2 {
+                assert_eq!(table.inject(&price, 5, &[]).unwrap(), 17);
+                assert_eq!(table.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8);
+            }
+            // Behind calls that are under way.
+            on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+            if round == 0 {
+                assert_eq!(table.inject(&price, 5, &[]).unwrap(), 17);
+                assert_eq!(
+                    table.inject(&SCALED_SUM.in_mode(Mode::Cached), 2, &[4]).unwrap().sum,
+                    8
+                );
+                on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+            }
+            let ended = Rc::new(RefCell::new((Vec::new(), Vec::new())));
+            let again = table.clone();
+            for number in 0..60 {
+                let (one, other) = (ended.clone(), ended.clone());
+                again.inject_then(&price, number, &[], move |result| {
+                    one.borrow_mut().0.push(result.unwrap());
+                });
+                let long: Vec<u32> = (0..if number % 2 == 0 { 5 } else { 3000 }).collect();
+                let expected = 3 * long.iter().map(|word| u64::from(*word)).sum::<u64>();
+                again.inject_then(&SCALED_SUM, 3, &long, move |result| {
+                    other.borrow_mut().1.push(result.unwrap().sum == expected);
+                });
+            }
+            drop(again);
+            while ended.borrow().0.len() + ended.borrow().1.len() < 120 {
+                gossamer::yield_now();
+            }
+            let (prices, sums) = ended.take();
+            let mut expected: Vec<u64> =
+                (0..60).map(|n| table.inject(&price, n, &[]).unwrap()).collect();
+            expected.sort_unstable();
+            let mut prices = prices;
+            prices.sort_unstable();
+            assert_eq!(prices, expected);
+            assert!(sums.iter().all(|is_right| *is_right));
         }
     }
 }

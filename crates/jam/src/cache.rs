@@ -14,6 +14,7 @@ use primitive::sync::{AtomicPtr, AtomicU64, Ordering, spin_hint};
 use crate::arena::{Arena, CHUNK};
 use crate::error::Refusal;
 use crate::frame::Verified;
+use crate::handles::Handles;
 use crate::link::{Linked, Resolved};
 use crate::policy::{Admitted, Gate};
 use crate::reuse::{Inside, Reuse};
@@ -31,6 +32,7 @@ pub(crate) struct Cache {
     buckets: Box<[AtomicPtr<Linked>]>,
     /// Counts additions: the time of "least recently used".
     time: AtomicU64,
+    handles: Handles,
     reuse: Reuse<Owned>,
     arena: Mutex<Arena>,
 }
@@ -63,13 +65,20 @@ unsafe impl Send for Cache {}
 // SAFETY: the fields of a jam that change are atomics, and `Reuse` frees it when no thread uses it.
 unsafe impl Sync for Cache {}
 
+/// What a jam is linked with beside its code.
+struct Standing {
+    admitted: Admitted,
+    /// The handle that it had before; 0 for none.
+    handle: u64,
+}
+
 impl Cache {
     /// A cache whose jams take at most about this many bytes of executable memory.
     pub(crate) fn new(max_bytes: usize) -> Self {
         let buckets = (0..BUCKETS).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         let arena = Mutex::new(Arena::new((max_bytes / CHUNK).max(1)));
         let time = AtomicU64::new(1);
-        Self { buckets, time, reuse: Reuse::new(), arena }
+        Self { buckets, time, handles: Handles::new(), reuse: Reuse::new(), arena }
     }
 
     pub(crate) fn reuse(&self) -> &Reuse<Owned> {
@@ -94,15 +103,38 @@ impl Cache {
         // out of its bucket; this one is inside.
         while let Some(linked) = unsafe { at.as_ref() } {
             if linked.digest == *digest {
-                let time = self.time.load(Ordering::Relaxed);
-                if linked.used.load(Ordering::Relaxed) != time {
-                    linked.used.store(time, Ordering::Relaxed);
-                }
+                self.use_now(linked);
                 return Some(linked);
             }
             at = linked.next.load(Ordering::Acquire);
         }
         None
+    }
+
+    /// The jam with this handle, for as long as the thread is inside.
+    #[inline(always)]
+    pub(crate) fn find_by_handle<'i>(
+        &'i self,
+        handle: u64,
+        _inside: &'i Inside<'_>,
+    ) -> Option<&'i Linked> {
+        // SAFETY: as in `find`: `remove` takes a jam out of the handles when it takes it out of its
+        // bucket.
+        let linked = unsafe { self.handles.find(handle).as_ref() }?;
+        if linked.handle != handle {
+            return None;
+        }
+        self.use_now(linked);
+        Some(linked)
+    }
+
+    /// Notes that a jam is used, for "least recently used".
+    #[inline(always)]
+    fn use_now(&self, linked: &Linked) {
+        let time = self.time.load(Ordering::Relaxed);
+        if linked.used.load(Ordering::Relaxed) != time {
+            linked.used.store(time, Ordering::Relaxed);
+        }
     }
 
     /// Links a jam, unless it is there.
@@ -123,7 +155,7 @@ impl Cache {
             return Ok(());
         }
         let resolved = Resolved::of(verified, symbols)?;
-        self.push(&mut arena, verified, resolved, admitted)
+        self.push(&mut arena, verified, resolved, Standing { admitted, handle: 0 })
     }
 
     /// Links a jam again if its imports resolve to something else than when it was linked.
@@ -140,8 +172,9 @@ impl Cache {
                 return Err(refusal);
             }
         };
+        let handle = old.handle;
         self.remove(old);
-        self.push(&mut arena, &verified, resolved, admitted)
+        self.push(&mut arena, &verified, resolved, Standing { admitted, handle })
     }
 
     /// Takes all jams out.
@@ -161,12 +194,13 @@ impl Cache {
         (all().map(|linked| linked.place.bytes()).sum(), all().count())
     }
 
+    /// Links a jam and adds it, with the handle that it had before, if it had one.
     fn push(
         &self,
         arena: &mut Arena,
         verified: &Verified<'_>,
         resolved: Resolved,
-        admitted: Admitted,
+        standing: Standing,
     ) -> Result<(), Refusal> {
         let blob = verified.blob();
         let (text, data) = (blob.text().len(), blob.data().len());
@@ -197,12 +231,16 @@ impl Cache {
                 return Err(no_room);
             }
         };
-        let linked = Linked::new(verified, resolved, admitted, draft);
+        let mut linked = Linked::new(verified, resolved, standing.admitted, draft);
+        linked.handle = self.handles.take(standing.handle);
         let time = self.time.fetch_add(1, Ordering::Relaxed) + 1;
         linked.used.store(time, Ordering::Relaxed);
         let bucket = self.bucket(&linked.digest);
         linked.next.store(bucket.load(Ordering::Relaxed), Ordering::Relaxed);
-        bucket.store(Box::into_raw(linked), Ordering::Release);
+        let handle = linked.handle;
+        let linked = Box::into_raw(linked);
+        bucket.store(linked, Ordering::Release);
+        self.handles.set(handle, linked);
         Ok(())
     }
 
@@ -225,6 +263,7 @@ impl Cache {
             let Some(found) = (unsafe { at.as_ref() }) else { return };
             if ptr::eq(found, linked) {
                 link.store(found.next.load(Ordering::Relaxed), Ordering::Release);
+                self.handles.free(found.handle);
                 self.reuse.retire(Owned(at));
                 return;
             }

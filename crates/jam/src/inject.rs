@@ -7,13 +7,19 @@
 //! ```text
 //!   sender                                      trustee
 //!   first call to this trustee: with code  -->  verify, link, run
-//!   later ones: digest only                -->  run
+//!                                          <--  result, and the handle of the linked jam
+//!   until that is here: digest only        -->  run
+//!   later ones: handle only                -->  run
 //!                                          <--  NeedCode (it was evicted)
 //!   the same call again, with code         -->  verify, link, run
 //! ```
 //!
 //! Requests of one thread to one trustee are served in order, so that a call behind the first finds
-//! the code there.
+//! the code there. Calls by [handle](crate::handles) are plain ([`trust_core::PlainCall`]) and in
+//! `inject/by_handle.rs`; what a thread knows of its trustees is in `inject/known.rs`.
+
+mod by_handle;
+mod known;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -28,14 +34,15 @@ use trust_core::{DelegateError, Trust};
 use crate::error::{JamError, Refusal};
 use crate::plain_bytes::{Payload, Value};
 use crate::receiver::{Failure, receiver};
-use crate::sender::{Code, Mode, Sendable};
+use crate::sender::{Code, Held, Mode, Sendable};
 use crate::symbols::export::Open;
 
 /// A call as it travels.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "")]
 struct Request<A: Part> {
-    /// The halves of the digest; the number of the sending host, and [`LOCAL`] beside it.
+    /// The halves of the digest; the number of the sending host, with [`LOCAL`] and
+    /// [`WANTS_HANDLE`] beside it.
     head: Value<[u64; 3]>,
     args: Value<A>,
     more: Option<Box<More>>,
@@ -50,11 +57,13 @@ struct More {
 
 /// The Local Function is meant.
 const LOCAL: u64 = 1 << 32;
+/// The answer is to have the jam's handle.
+const WANTS_HANDLE: u64 = 1 << 33;
 
-/// How a call has ended: a result, which counts only without a failure.
+/// How a call has ended: a result, which counts only without a failure, and the jam's handle or 0.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "")]
-struct Answer<R: Part>(Value<R>, Option<Box<Failure>>);
+struct Answer<R: Part>(Value<R>, u64, Option<Box<Failure>>);
 
 /// Runs jams on a property. For `Trust<T>`, where `T` is a type that its crate has
 /// [opened](crate::open) to jams.
@@ -96,6 +105,7 @@ pub trait Inject<T: 'static> {
 }
 
 impl<T: 'static> Inject<T> for Trust<T> {
+    #[inline]
     fn inject<J: Sendable>(
         &self,
         jam: &J,
@@ -107,21 +117,24 @@ impl<T: 'static> Inject<T> for Trust<T> {
     {
         check_property::<T, J>();
         let code = jam.code()?;
-        let mut with_code = self.carries_code(code, jam.mode());
-        loop {
-            let request = request::<J>(code, jam.mode(), with_code, args, payload);
-            let answer = self
-                .try_apply_with(serve::<T, J::Property, J::Args, J::Element, J::Reply>, request);
-            match result(code, answer) {
-                // It was evicted since. With its code it is linked, unless others take its place.
-                Err(None) if !with_code => with_code = true,
-                Err(None) => return Err(refused(code, Refusal::NoRoom { bytes: code.len() })),
-                Err(Some(error)) => return Err(error),
-                Ok(reply) => return Ok(reply),
-            }
+        if let Some(word) = known::handle(code, self.home(), jam.mode())
+            && let Some(ended) = by_handle::call::<T, J>(self, word, args, payload)
+        {
+            return match ended {
+                Ok(Ok(reply)) => Ok(reply.value()),
+                Err(source) => Err(JamError::Delegate { jam: code.name().to_owned(), source }),
+                Ok(Err(missed)) => match failed(code, *missed.failure) {
+                    Some(error) => Err(error),
+                    // It was evicted since.
+                    None => self.inject_by_digest(jam, code, true, args, payload),
+                },
+            };
         }
+        let with_code = carries_code(self.home(), code, jam.mode());
+        self.inject_by_digest(jam, code, with_code, args, payload)
     }
 
+    #[inline]
     fn inject_then<J: Sendable>(
         &self,
         jam: &J,
@@ -133,42 +146,142 @@ impl<T: 'static> Inject<T> for Trust<T> {
     {
         check_property::<T, J>();
         let code = match jam.code() {
-            Ok(code) => code.clone(),
+            Ok(code) => code,
             Err(error) => return then(Err(error)),
         };
-        let mode = jam.mode();
-        let with_code = self.carries_code(&code, mode);
+        let Some(word) = known::handle(code, self.home(), jam.mode()) else {
+            return self.inject_by_digest_then(jam, code, args, payload, then);
+        };
+        // A pointer is all that the callback of a call by handle keeps beside its caller's.
+        let unsent = match code.held() {
+            Held::Static(inner) => {
+                by_handle::call_then::<T, J, _, _>(self, word, args, payload, *inner, then)
+            }
+            Held::Counted(inner) => {
+                by_handle::call_then::<T, J, _, _>(self, word, args, payload, inner.clone(), then)
+            }
+        };
+        if let Err(then) = unsent {
+            self.inject_by_digest_then(jam, code, args, payload, then);
+        }
+    }
+}
+
+/// Calls that name a jam by its digest: the first ones to a trustee, and those with code.
+trait ByDigest<T: 'static> {
+    fn inject_by_digest<J: Sendable>(
+        &self,
+        jam: &J,
+        code: &Code,
+        with_code: bool,
+        args: J::Args,
+        payload: &[J::Element],
+    ) -> Result<J::Reply, JamError>
+    where
+        T: Open;
+
+    fn inject_by_digest_then<J: Sendable>(
+        &self,
+        jam: &J,
+        code: &Code,
+        args: J::Args,
+        payload: &[J::Element],
+        then: impl FnOnce(Result<J::Reply, JamError>) + 'static,
+    ) where
+        T: Open;
+}
+
+impl<T: 'static> ByDigest<T> for Trust<T> {
+    #[inline(never)]
+    fn inject_by_digest<J: Sendable>(
+        &self,
+        jam: &J,
+        code: &Code,
+        mut with_code: bool,
+        args: J::Args,
+        payload: &[J::Element],
+    ) -> Result<J::Reply, JamError>
+    where
+        T: Open,
+    {
+        let from = Origin { home: self.home(), mode: jam.mode() };
+        loop {
+            let request = request::<J>(code, jam.mode(), with_code, args, payload);
+            let answer = self
+                .try_apply_with(serve::<T, J::Property, J::Args, J::Element, J::Reply>, request);
+            match result(code, from, answer) {
+                // It was evicted since. With its code it is linked, unless others take its place.
+                Err(None) if !with_code => with_code = true,
+                Err(None) => return Err(no_room(code)),
+                Err(Some(error)) => return Err(error),
+                Ok(reply) => return Ok(reply),
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn inject_by_digest_then<J: Sendable>(
+        &self,
+        jam: &J,
+        code: &Code,
+        args: J::Args,
+        payload: &[J::Element],
+        then: impl FnOnce(Result<J::Reply, JamError>) + 'static,
+    ) where
+        T: Open,
+    {
+        let (code, mode) = (code.clone(), jam.mode());
+        let from = Origin { home: self.home(), mode };
+        let with_code = carries_code(self.home(), &code, mode);
         let first = request::<J>(&code, mode, with_code, args, payload);
         // Kept only where it may have to be sent again.
         let again = (!with_code).then(|| (shared(self), Payload::of(payload)));
         self.try_apply_with_then(
             serve::<T, J::Property, J::Args, J::Element, J::Reply>,
             first,
-            move |answer| match (result(&code, answer), again) {
+            move |answer| match (result(&code, from, answer), again) {
                 (Ok(reply), _) => then(Ok(reply)),
                 (Err(Some(error)), _) => then(Err(error)),
-                (Err(None), None) => {
-                    then(Err(refused(&code, Refusal::NoRoom { bytes: code.len() })))
-                }
+                (Err(None), None) => then(Err(no_room(&code))),
                 (Err(None), Some((trust, payload))) => {
                     let trust = trust.downcast_ref::<Trust<T>>().expect("it is of this property");
-                    let mut second = request::<J>(&code, mode, true, args, &[]);
-                    second.more.get_or_insert_default().payload = payload;
-                    trust.try_apply_with_then(
-                        serve::<T, J::Property, J::Args, J::Element, J::Reply>,
-                        second,
-                        move |answer| {
-                            let no_room = || refused(&code, Refusal::NoRoom { bytes: code.len() });
-                            then(
-                                result(&code, answer)
-                                    .map_err(|error| error.unwrap_or_else(no_room)),
-                            );
-                        },
-                    );
+                    send_code_then::<T, J>(trust, code, mode, args, payload, then);
                 }
             },
         );
     }
+}
+
+/// Sends a call that has found its jam evicted again, with the code.
+#[cold]
+#[inline(never)]
+fn send_code_then<T: Open, J: Sendable>(
+    trust: &Trust<T>,
+    code: Code,
+    mode: Mode,
+    args: J::Args,
+    payload: Payload,
+    then: impl FnOnce(Result<J::Reply, JamError>) + 'static,
+) {
+    let from = Origin { home: trust.home(), mode };
+    let mut request = request::<J>(&code, mode, true, args, &[]);
+    request.more.get_or_insert_default().payload = payload;
+    trust.try_apply_with_then(
+        serve::<T, J::Property, J::Args, J::Element, J::Reply>,
+        request,
+        move |answer| {
+            let ended = result(&code, from, answer);
+            then(ended.map_err(|error| error.unwrap_or_else(|| no_room(&code))));
+        },
+    );
+}
+
+/// What a sender remembers of a call by digest, to learn the jam's handle.
+#[derive(Clone, Copy)]
+struct Origin {
+    /// The trustee.
+    home: u64,
+    mode: Mode,
 }
 
 /// Trusts of calls that may have to be sent again.
@@ -193,44 +306,14 @@ fn shared<T: 'static>(trust: &Trust<T>) -> Rc<dyn Any> {
     })
 }
 
-trait Carries {
-    fn carries_code(&self, code: &Code, mode: Mode) -> bool;
-}
-
-impl<T: 'static> Carries for Trust<T> {
-    /// Whether a call to this trustee has to carry the code.
-    fn carries_code(&self, code: &Code, mode: Mode) -> bool {
-        match mode {
-            Mode::Injected => true,
-            Mode::Cached | Mode::Local => false,
-            Mode::Automatic if code.is_everywhere() => false,
-            Mode::Automatic => {
-                let thread = self.trustee().thread();
-                let trustee = u64::from(thread.host.0) << 32 | u64::from(thread.thread);
-                !is_known(code.digest(), trustee)
-            }
-        }
+/// Whether a call to the trustee has to carry the code.
+fn carries_code(home: u64, code: &Code, mode: Mode) -> bool {
+    match mode {
+        Mode::Injected => true,
+        Mode::Cached | Mode::Local => false,
+        Mode::Automatic if code.is_everywhere() => false,
+        Mode::Automatic => !known::has_code(code, home),
     }
-}
-
-/// Pairs of jam and trustee that this thread has sent code for are remembered here, in the place that
-/// their hash names. One that another has displaced sends its code once more.
-const REMEMBERED: usize = 256;
-
-thread_local! {
-    static KNOWN: RefCell<Box<[(Digest, u64)]>> =
-        RefCell::new(vec![(Digest::from_bytes([0; 16]), u64::MAX); REMEMBERED].into());
-}
-
-/// Whether this thread has sent the code to the trustee; from now on it has.
-fn is_known(digest: &Digest, trustee: u64) -> bool {
-    let (low, _) = halves(digest);
-    let place = (low ^ trustee.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % REMEMBERED;
-    KNOWN.with_borrow_mut(|known| {
-        let is_known = known[place] == (*digest, trustee);
-        known[place] = (*digest, trustee);
-        is_known
-    })
 }
 
 fn halves(digest: &Digest) -> (u64, u64) {
@@ -238,13 +321,30 @@ fn halves(digest: &Digest) -> (u64, u64) {
     (whole as u64, (whole >> 64) as u64)
 }
 
+#[inline(always)]
+#[track_caller]
 fn check_property<T: Open, J: Sendable>() {
     let name = <J::Property as PropertyPart>::NAME;
     assert!(
-        name.is_empty() || name == T::NAME,
+        const { is_for::<T, J::Property>() },
         "the jam works on a property {name:?}, the trust is of {:?}",
         T::NAME
     );
+}
+
+/// Whether a jam with the property `P` may run on a `T`.
+const fn is_for<T: Open, P: PropertyPart>() -> bool {
+    let (wanted, found) = (P::NAME.as_bytes(), T::NAME.as_bytes());
+    if wanted.is_empty() {
+        return true;
+    }
+    let mut is_same = wanted.len() == found.len();
+    let mut at = 0;
+    while is_same && at < wanted.len() {
+        is_same = wanted[at] == found[at];
+        at += 1;
+    }
+    is_same
 }
 
 fn request<J: Sendable>(
@@ -254,14 +354,21 @@ fn request<J: Sendable>(
     args: J::Args,
     payload: &[J::Element],
 ) -> Request<J::Args> {
-    let local = if mode == Mode::Local { LOCAL } else { 0 };
+    let mut flags = if mode == Mode::Local { LOCAL } else { 0 };
+    if mode != Mode::Injected {
+        flags |= WANTS_HANDLE;
+    }
     let host = trust_core::local_trustee().trustee().thread().host.0;
     let (low, high) = halves(code.digest());
     let more = (with_code || !payload.is_empty()).then(|| {
         let code = with_code.then(|| Payload::of_bytes(code.wire()));
         Box::new(More { payload: Payload::of(payload), code })
     });
-    Request { head: Value::new([low, high, u64::from(host) | local]), args: Value::new(args), more }
+    Request { head: Value::new([low, high, u64::from(host) | flags]), args: Value::new(args), more }
+}
+
+fn digest(low: u64, high: u64) -> Digest {
+    Digest::from_bytes((u128::from(low) | u128::from(high) << 64).to_le_bytes())
 }
 
 /// The delegated closure.
@@ -269,12 +376,20 @@ fn serve<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     property: &mut T,
     request: Request<A>,
 ) -> Answer<R> {
-    run::<T, P, A, E, R>(property, &request).map_or_else(failure_of, |reply| Answer(reply, None))
+    match run::<T, P, A, E, R>(property, &request) {
+        Ok(reply) => {
+            let [low, high, flags] = request.head.get();
+            let wants_handle = flags & WANTS_HANDLE != 0;
+            let handle = || receiver().handle(&digest(low, high), flags & LOCAL != 0);
+            Answer(reply, if wants_handle { handle() } else { 0 }, None)
+        }
+        Err(failure) => failure_of(failure),
+    }
 }
 
 #[cold]
 fn failure_of<R: Part>(failure: Failure) -> Answer<R> {
-    Answer(Value::zeroed(), Some(Box::new(failure)))
+    Answer(Value::zeroed(), 0, Some(Box::new(failure)))
 }
 
 #[inline]
@@ -285,11 +400,9 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     let receiver = receiver();
     let Request { head, args, more } = request;
     let [low, high, sender] = head.get();
-    let digest = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
-    let digest = Digest::from_bytes(digest);
-    let name = P::NAME;
-    if !name.is_empty() && name != T::NAME {
-        return Err(wrong_property(name, T::NAME));
+    let digest = digest(low, high);
+    if const { !is_for::<T, P>() } {
+        return Err(wrong_property(P::NAME, T::NAME));
     }
     let mut reply = Value::<R>::zeroed();
     let context = receiver.context(sender as u32);
@@ -363,11 +476,17 @@ fn wrong_property(wanted: &str, found: &str) -> Failure {
 /// What the sender gets; `Err(None)` if the code is not there.
 fn result<R: Part>(
     code: &Code,
+    from: Origin,
     answer: Result<Answer<R>, DelegateError>,
 ) -> Result<R, Option<JamError>> {
     match answer {
-        Ok(Answer(value, None)) => Ok(value.get()),
-        Ok(Answer(_, Some(failure))) => Err(failed(code, *failure)),
+        Ok(Answer(value, handle, None)) => {
+            if handle != 0 {
+                known::learn(code, from.home, from.mode, handle);
+            }
+            Ok(value.get())
+        }
+        Ok(Answer(_, _, Some(failure))) => Err(failed(code, *failure)),
         Err(source) => Err(Some(JamError::Delegate { jam: code.name().to_owned(), source })),
     }
 }
@@ -381,6 +500,11 @@ fn failed(code: &Code, failure: Failure) -> Option<JamError> {
         }
         Failure::Refused(refusal) => Some(refused(code, refusal)),
     }
+}
+
+#[cold]
+fn no_room(code: &Code) -> JamError {
+    refused(code, Refusal::NoRoom { bytes: code.len() })
 }
 
 #[cold]

@@ -40,12 +40,12 @@
 //! 2. `reuse/` (when nothing runs in memory any more; the protocol and its barriers), `arena/`
 //!    (executable memory), `enter/` (calling a jam, and leaving it early).
 //! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
-//! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
+//! 4. `frame.rs`, `link.rs`, `handles.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
 //!    `arrived.rs` ([`packages`], brought by `gossamer jam send`).
 //! 6. `log.rs`, `ried/` (libraries that are loaded into the process).
-//! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `inject.rs` ([`Inject`]), `load.rs`
-//!    ([`load_ried`]).
+//! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `receiver/by_handle.rs`, `inject.rs`
+//!    ([`Inject`]), `inject/by_handle.rs`, `load.rs` ([`load_ried`]).
 //! 8. [`mailbox`]: jams that run as they arrive in memory, without a trustee. `send.rs` ([`offer`]):
 //!    jams that send work on.
 
@@ -70,6 +70,8 @@ mod error;
 mod features;
 #[cfg(not(loom))]
 mod frame;
+#[cfg(not(loom))]
+mod handles;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod inject;

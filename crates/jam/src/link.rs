@@ -20,6 +20,8 @@ pub(crate) struct Linked {
     entry: Entry,
     /// Under which policies it runs.
     pub(crate) admitted: AtomicU32,
+    /// Its [handle](crate::handles); 0 for none. `cache.rs` alone writes it, before others see it.
+    pub(crate) handle: u64,
     /// The generation of symbols that its imports have.
     pub(crate) generation: AtomicU64,
     /// The number of the cache's last change when it ran last.
@@ -85,6 +87,7 @@ impl Linked {
             // SAFETY: the address of code that is in place, and that the policy admits: who
             // answers for it says that it is an entry of the signature beside it.
             entry: unsafe { std::mem::transmute::<usize, Entry>(entry) },
+            handle: 0,
             generation: AtomicU64::new(generation),
             used: AtomicU64::new(0),
             next: AtomicPtr::new(std::ptr::null_mut()),

@@ -11,6 +11,7 @@ use jam_format::Digest;
 use primitive::sync::{AtomicU64, Ordering};
 
 use crate::error::Refusal;
+use crate::handles;
 use crate::package::{element_code, ried_digests};
 use crate::shape::Shape;
 use crate::symbols::Symbols;
@@ -44,10 +45,15 @@ pub(crate) fn packages() -> &'static [&'static PackageData] {
 }
 
 /// The jams of the program's packages, by the digest of their code for this machine.
-pub(crate) struct Locals(HashMap<Digest, Local>);
+pub(crate) struct Locals {
+    all: Vec<Local>,
+    /// Where each is in `all`.
+    by_digest: HashMap<Digest, usize>,
+}
 
 struct Local {
     element: &'static Element,
+    digest: Digest,
     shape: Shape,
     /// The generation of symbols that its imports have; 0 for none.
     generation: AtomicU64,
@@ -68,29 +74,62 @@ pub(crate) struct Resolved<'l> {
 impl Locals {
     pub(crate) fn of_program() -> Self {
         let elements = packages().iter().flat_map(|package| package.jams.iter().copied());
-        let by_digest = elements.filter_map(|element| {
-            let code = element_code(element)?;
-            let shape = Shape::of(&jam_format::Parsed::parse(code).ok()?);
-            Some((Digest::of(code), Local { element, shape, generation: AtomicU64::new(0) }))
-        });
-        Self(by_digest.collect())
+        let (mut all, mut by_digest) = (Vec::new(), HashMap::new());
+        for element in elements {
+            let Some(code) = element_code(element) else { continue };
+            let Ok(parsed) = jam_format::Parsed::parse(code) else { continue };
+            let (digest, shape) = (Digest::of(code), Shape::of(&parsed));
+            by_digest.entry(digest).or_insert_with(|| {
+                all.push(Local { element, digest, shape, generation: AtomicU64::new(0) });
+                all.len() - 1
+            });
+        }
+        Self { all, by_digest }
     }
 
     /// All digests.
     pub(crate) fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.0.keys().copied()
+        self.all.iter().map(|local| local.digest)
     }
 
     /// The Local Function of a jam.
     pub(crate) fn find(&self, digest: &Digest, symbols: &Symbols) -> Result<Resolved<'_>, Refusal> {
-        let found = self.0.get(digest).and_then(|local| Some((local, local.element.local?)));
-        let (local, function) = found.ok_or(Refusal::NotLocal)?;
+        let local = self.by_digest.get(digest).map(|at| &self.all[*at]);
+        local.ok_or(Refusal::NotLocal)?.resolved(symbols)
+    }
+
+    /// The [handle](crate::handles) of a Local Function; 0 if there is none.
+    pub(crate) fn handle(&self, digest: &Digest) -> u64 {
+        let at = self.by_digest.get(digest).filter(|at| self.all[**at].element.local.is_some());
+        at.map_or(0, |at| handles::of_local(*at, digest))
+    }
+
+    /// The Local Function with this handle.
+    #[inline]
+    pub(crate) fn find_by_handle(
+        &self,
+        handle: u64,
+        symbols: &Symbols,
+    ) -> Result<Resolved<'_>, Refusal> {
+        let local = self.all.get(handles::local_place(handle));
+        let is_it = |local: &&Local| {
+            handles::of_local(handles::local_place(handle), &local.digest) == handle
+        };
+        local.filter(is_it).ok_or(Refusal::NotLocal)?.resolved(symbols)
+    }
+}
+
+impl Local {
+    /// The function, its imports resolved.
+    #[inline]
+    fn resolved(&self, symbols: &Symbols) -> Result<Resolved<'_>, Refusal> {
+        let function = self.element.local.ok_or(Refusal::NotLocal)?;
         let generation = symbols.generation();
-        if local.generation.load(Ordering::Acquire) != generation {
+        if self.generation.load(Ordering::Acquire) != generation {
             resolve(&function, symbols)?;
-            local.generation.store(generation, Ordering::Release);
+            self.generation.store(generation, Ordering::Release);
         }
-        Ok(Resolved { entry: function.entry, shape: &local.shape })
+        Ok(Resolved { entry: function.entry, shape: &self.shape })
     }
 }
 

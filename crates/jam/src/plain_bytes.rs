@@ -48,7 +48,7 @@ impl<T: Part> Value<T> {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), T::BYTES) }
     }
 
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != T::BYTES {
             return None;
         }

@@ -1,5 +1,7 @@
 //! [`Receiver`]: what a process has to receive jams with, one for all its threads.
 
+pub(crate) mod by_handle;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +18,7 @@ use crate::cache::Cache;
 use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
-use crate::local::{Locals, rieds_of_program};
+use crate::local::{Locals, Resolved, rieds_of_program};
 use crate::log::LogSlot;
 use crate::policy::{Gate, Gatekeeper, Origin, Policy, Verifier};
 use crate::reuse::Runner;
@@ -60,6 +62,7 @@ impl From<Refusal> for Failure {
 }
 
 /// The receiver of this process.
+#[inline]
 pub fn receiver() -> &'static Receiver {
     static RECEIVER: OnceLock<Receiver> = OnceLock::new();
     RECEIVER.get_or_init(|| Receiver::new(DEFAULT_MAX_BYTES))
@@ -320,13 +323,8 @@ impl Receiver {
         gate.check_local()?;
         let local = self.locals.find(digest, &self.symbols)?;
         check(local.shape, call)?;
-        // SAFETY: its imports are resolved; the rest as the caller promises.
-        let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
-        match catch_unwind(run) {
-            Ok(code::DONE) => Ok(()),
-            Ok(code) => Err(Refusal::Entry { code }.into()),
-            Err(payload) => Err(Failure::Panicked(panicked_of(payload))),
-        }
+        // SAFETY: its imports are resolved, and the shape is checked; the rest as the caller promises.
+        unsafe { enter_local(&local, call) }
     }
 
     /// The policy of a part of the process; that of the process if it is `None`.
@@ -340,6 +338,21 @@ impl Receiver {
     pub(crate) fn context(&self, sender: u32) -> ContextData {
         let receiver = std::ptr::from_ref(self).cast_mut().cast();
         ContextData { sender, reserved: 0, log: write_log, receiver }
+    }
+}
+
+/// Runs a Local Function.
+///
+/// # Safety
+/// As for [`Receiver::run`].
+#[inline]
+unsafe fn enter_local(local: &Resolved<'_>, call: &mut Call) -> Result<(), Failure> {
+    // SAFETY: its imports are resolved; the rest as the caller promises.
+    let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
+    match catch_unwind(run) {
+        Ok(code::DONE) => Ok(()),
+        Ok(code) => Err(Refusal::Entry { code }.into()),
+        Err(payload) => Err(Failure::Panicked(panicked_of(payload))),
     }
 }
 

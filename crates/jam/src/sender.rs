@@ -36,18 +36,30 @@ pub struct Code(Held);
 
 /// Code of packages is never dropped, so that calls of it count nothing.
 #[derive(Clone)]
-enum Held {
+pub(crate) enum Held {
     Static(&'static Inner),
     Counted(Arc<Inner>),
 }
 
-struct Inner {
+pub(crate) struct Inner {
     name: Box<str>,
     digest: Digest,
     /// The blob, and behind it the proof that a signer answers for it, if there is one.
     wire: Box<[u8]>,
     blob_bytes: usize,
     is_everywhere: bool,
+}
+
+impl From<&'static Inner> for Code {
+    fn from(inner: &'static Inner) -> Self {
+        Self(Held::Static(inner))
+    }
+}
+
+impl From<Arc<Inner>> for Code {
+    fn from(inner: Arc<Inner>) -> Self {
+        Self(Held::Counted(inner))
+    }
 }
 
 impl Inner {
@@ -83,7 +95,11 @@ impl Code {
         Self(Held::Static(Box::leak(Box::new(Inner::new(name, bytes)))))
     }
 
-    fn inner(&self) -> &Inner {
+    pub(crate) fn held(&self) -> &Held {
+        &self.0
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
         match &self.0 {
             Held::Static(inner) => inner,
             Held::Counted(inner) => inner,

@@ -8,7 +8,7 @@
 //!
 //! | Folder | What it is |
 //! |---|---|
-//! | `api/` | what users call: [`Trust`], `apply` and its relatives, [`delegate!`], [`Latch`] and `launch`, [`Trustee`], futures of calls |
+//! | `api/` | what users call: [`Trust`], `apply` and its relatives, [`delegate!`], [`Latch`] and `launch`, [`Trustee`], calls of plain bytes ([`PlainCall`]), futures of calls |
 //! | `node/` | all of delegation that one thread has: [`Node`], its polls, requests and later replies, set-up ([`Wiring`]), idling ([`idle`]) |
 //! | `client/`, `trustee/` | the two ends of a pair of threads: outbox, completions and waiters; inbox, properties and the counting of trusts |
 //! | `closure/` | what may be delegated, how closures are named (registry, build identity), how one is run, and whether the running code may wait |
@@ -50,10 +50,13 @@ pub use crate::{
     api::delegate::{IsOwned, Listed, SentByReference, uncaptured},
     api::latch::{Latch, LatchGuard},
     api::may_wait::{check_may_wait, in_delegated_context},
+    api::plain_call::served,
     api::trust::Trust,
     api::trustee::{LocalTrustee, Trustee, local_trustee},
     closure::identity::build_identity,
     closure::invoke::Delegable,
+    closure::plain_bytes::PlainBytes,
+    closure::plain_call::PlainCall,
     closure::registry::is_one_image,
     codec::Portable,
     error::{Chain, CodecError, DelegateError, PanicReport},

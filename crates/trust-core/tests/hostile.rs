@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use gossamer_trust_core::{
-    Delegable, EnteredNode, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee,
+    Delegable, EnteredNode, Latch, LocalTrustee, Node, PlainCall, Trustee, Wiring, local_trustee,
 };
 use primitive::SharedBytes;
 use primitive::limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE};
@@ -54,6 +54,27 @@ impl<const N: u64> Sealed<N> {
     }
 }
 
+/// A call of plain bytes, of so many or of any number.
+struct Plain<const FIXED: bool>;
+
+impl<const FIXED: bool> PlainCall<Sealed<1>> for Plain<FIXED> {
+    const BYTES: Option<usize> = if FIXED { Some(11) } else { None };
+    type Run = u64;
+    type Reply = [u64; 2];
+    type Error = String;
+
+    fn serve(
+        run: &mut u64,
+        sealed: &mut Sealed<1>,
+        word: u64,
+        bytes: &[u8],
+    ) -> Result<[u64; 2], String> {
+        *run += 1;
+        assert!(bytes.as_ptr().addr().is_multiple_of(16));
+        if word == 3 { Err(format!("three, {bytes:?}")) } else { Ok([sealed.touch(word), *run]) }
+    }
+}
+
 /// A value that holds one of its own type: one byte per level.
 #[derive(Serialize, Deserialize)]
 struct Chain(Option<Box<Chain>>);
@@ -91,6 +112,8 @@ fn delegate_everything(local: LocalTrustee) {
         Chain(None),
     );
     text.apply_with(|_, nothing: Vec<()>| nothing.len() as u64, vec![]);
+    assert!(one.plain_call::<Plain<true>>(1, &[2; 11], &[]).is_none());
+    assert!(one.plain_call::<Plain<false>>(1, &[2; 11], &[3; 9]).is_none());
     let trustee = local.trustee();
     spawn(trustee, |words| words.len() as u64);
     drop(trustee.entrust(5u32));

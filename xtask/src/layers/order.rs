@@ -136,7 +136,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/api",
         &[
-            &["callback", "delegate", "future", "may_wait", "remote_fiber"],
+            &["callback", "delegate", "future", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
             &["trustee"],
             &["latch", "trust"],
@@ -149,16 +149,17 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["outcome"],
             &["completion", "request"],
             &["completion_list", "waiter"],
-            &["outbox"],
+            &["outbox", "plain_completion"],
             &["replies"],
         ],
     ),
     (
         "crates/trust-core/src/closure",
         &[
-            &["batch", "capture", "identity", "noref"],
-            &["invoke", "registry"],
-            &["call", "context"],
+            &["capture", "identity", "noref", "plain_bytes"],
+            &["batch", "invoke"],
+            &["registry"],
+            &["call", "context", "plain_call"],
         ],
     ),
     (
@@ -255,8 +256,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["error", "features", "log", "package", "plain_bytes", "reuse"],
             &["arena", "enter", "policy", "sender", "shape"],
             &["audit", "frame", "loaded", "symbols"],
-            &["arrived", "link", "local", "ried"],
-            &["cache"],
+            &["arrived", "link", "ried"],
+            &["handles"],
+            &["cache", "local"],
             &["receiver"],
             &["inject", "load", "mailbox", "send"],
         ],

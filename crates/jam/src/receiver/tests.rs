@@ -533,3 +533,62 @@ fn figures() {
         black_box(linked.run(black_box(&mut call)).is_ok());
     });
 }
+
+#[test]
+fn a_handle_finds_the_jam_that_it_was_given_for_or_none() {
+    extern "C" fn doubles(_: *mut u64, by: u64) -> u64 {
+        by * 2
+    }
+    let receiver = open_receiver(CHUNKS);
+    let run = |handle, signature, property: &mut u64| {
+        let (args, mut reply) = ([4_u64, 0], [0_u64; 2]);
+        let context = receiver.context(5);
+        let mut call = Call {
+            property: std::ptr::from_mut(property).cast(),
+            args: args.as_ptr().cast(),
+            args_len: 8,
+            payload: args.as_ptr().cast(),
+            payload_len: 0,
+            reply: reply.as_mut_ptr().cast(),
+            reply_capacity: 8,
+            reply_len: 0,
+            context: &raw const context,
+        };
+        let mut running = by_handle::Running::at(receiver);
+        // SAFETY: the jams of this file take such calls.
+        unsafe { running.run(handle, signature, &mut call) }.map_err(|failure| *failure)?;
+        Ok(reply[0])
+    };
+    let bytes = imports("receiver_test_add", add_signature());
+    let digest = receive(receiver, &bytes).unwrap();
+    let handle = receiver.handle(&digest, false);
+    assert_eq!(run(handle, SIGNATURE, &mut 1), Ok(5));
+    let wrong = refusal(run(handle, 78, &mut 1));
+    assert_eq!(wrong, Refusal::WrongEntry { wanted: 78, found: SIGNATURE });
+    for unknown in [0, handle + 1, handle ^ 1 << 11, handle ^ 1 << 55, u64::MAX >> 8 & !(1 << 10)] {
+        assert_eq!(run(unknown, SIGNATURE, &mut 1), Err(Failure::NeedCode), "{unknown:x}");
+    }
+    let address = doubles as *const () as usize;
+    let function = LoadedFunction {
+        name: "receiver_test_add".to_owned(),
+        signature: add_signature(),
+        injected: address,
+        local: address,
+    };
+    // SAFETY: a function with these types, which does not unwind and is never unloaded.
+    let layer = unsafe { receiver.symbols().add_layer(&[function]) };
+    assert_eq!(run(handle, SIGNATURE, &mut 1), Ok(8), "linked again, it keeps its handle");
+    receiver.symbols().remove_layer(layer);
+    assert_eq!(run(handle, SIGNATURE, &mut 1), Ok(5));
+    receiver.set_policy(Policy::AnyPeer);
+    assert_eq!(run(handle, SIGNATURE, &mut 1), Err(Failure::NeedCode), "it was evicted");
+    let other = receive(receiver, &blob(sum()).encode().unwrap()).unwrap();
+    assert_eq!(receiver.handle(&digest, false), 0);
+    assert_ne!(receiver.handle(&other, false), handle);
+    assert_eq!(run(handle, SIGNATURE, &mut 1), Err(Failure::NeedCode), "the place is another's");
+    receive(receiver, &bytes).unwrap();
+    assert_eq!(run(handle, SIGNATURE, &mut 1), Err(Failure::NeedCode), "a linking of its own");
+    assert_eq!(run(receiver.handle(&digest, false), SIGNATURE, &mut 1), Ok(5));
+    let local = u64::MAX >> 8;
+    assert_eq!(refusal(run(local, SIGNATURE, &mut 1)), Refusal::NotLocal);
+}

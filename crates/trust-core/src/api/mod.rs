@@ -13,6 +13,7 @@ pub(crate) mod future;
 pub(crate) mod latch;
 mod launch;
 pub(crate) mod may_wait;
+pub(crate) mod plain_call;
 mod remote_fiber;
 pub(crate) mod trust;
 pub(crate) mod trustee;

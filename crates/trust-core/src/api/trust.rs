@@ -70,7 +70,7 @@ impl<T: 'static> Trust<T> {
         Self::with_id(NodeId::new(node.id.rack(), node.number_of(thread)), property, tag, id)
     }
 
-    fn with_id(home: NodeId, property: u32, tag: Tag, id: u64) -> Self {
+    pub(super) fn with_id(home: NodeId, property: u32, tag: Tag, id: u64) -> Self {
         Trust {
             home,
             property,

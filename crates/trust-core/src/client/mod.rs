@@ -5,6 +5,7 @@ pub(crate) mod completion;
 pub(crate) mod completion_list;
 pub(crate) mod outbox;
 pub(crate) mod outcome;
+pub(crate) mod plain_completion;
 mod replies;
 pub(crate) mod request;
 #[allow(unsafe_code)] // A completion points to the stack of the fiber that waits for it.

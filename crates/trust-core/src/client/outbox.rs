@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 
 use fiber::FiberId;
 use primitive::limits::{BUFFERS, INLINE_BYTES};
+use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::ThreadId;
 
 use crate::client::completion::Completion;
 use crate::client::completion_list::Completions;
 use crate::client::outcome::Outcome;
-use crate::client::request::{Arguments, Request, Waiting};
+use crate::client::request::{Arguments, Parts, Request, Waiting};
 use crate::codec::Plain;
 use crate::error::{DelegateError, Panic, catch};
 use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
@@ -110,15 +111,30 @@ impl Outbox {
         let head = RequestHead::new(request.property, request.closure, len, false);
         let first = match arguments {
             Arguments::Plain(Plain::Word(word)) => Some(word),
+            Arguments::Bytes(parts) => Some(parts.word),
             Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => None,
         };
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
-        if let Arguments::Encoded(bytes) = arguments {
-            self.slot.memory().write_from((at + 1) * WORD, bytes);
+        match arguments {
+            Arguments::Plain(_) => {}
+            Arguments::Encoded(bytes) => self.slot.memory().write_from((at + 1) * WORD, bytes),
+            Arguments::Bytes(parts) => self.write(at + 2, parts),
         }
         self.filling.push(room, at, len, completion);
         Ok(())
+    }
+
+    /// Writes what is behind the first word of `parts`, from word `at` of the memory on.
+    #[inline(always)]
+    fn write(&self, at: usize, parts: Parts<'_>) {
+        let memory = self.slot.memory();
+        for (index, word) in parts.head_words().enumerate() {
+            memory.words().store(at + index, word, Ordering::Relaxed);
+        }
+        if !parts.tail.is_empty() {
+            memory.write_from((at + parts.tail_word()) * WORD, parts.tail);
+        }
     }
 
     #[cold]
@@ -162,11 +178,12 @@ impl Outbox {
             closure: request.closure,
             plain: match request.arguments {
                 Arguments::Plain(plain) => Some(plain),
-                Arguments::Encoded(_) => None,
+                Arguments::Encoded(_) | Arguments::Bytes(_) => None,
             },
             encoded: match request.arguments {
                 Arguments::Plain(_) => Vec::new(),
                 Arguments::Encoded(bytes) => bytes.to_vec(),
+                Arguments::Bytes(parts) => parts.to_vec(),
             },
             reply_words: request.reply_words,
             completion,

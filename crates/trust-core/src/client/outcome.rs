@@ -1,9 +1,11 @@
 //! [`Outcome`]: how a request ended, with its result where there is one.
 
 use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use serde::de::DeserializeOwned;
 use transport_api::ThreadId;
 
+use crate::closure::plain_bytes::{PlainBytes, reply_words, value_of};
 use crate::codec;
 use crate::error::{DelegateError, PanicReport};
 use crate::wire::copy::copied_out;
@@ -44,6 +46,39 @@ impl Outcome<'_> {
         match self {
             Outcome::InPlace(place) => codec::from_plain(|| place.value),
             _ => None,
+        }
+    }
+
+    /// The result of a call of plain bytes, if it is in its request's place.
+    #[inline(always)]
+    pub(crate) fn plain_bytes<R: PlainBytes>(&self) -> Option<R> {
+        match self {
+            Outcome::InPlace(place) if place.words >= const { reply_words::<R>() } => {
+                Some(value_of(|index| match index {
+                    0 => place.value,
+                    _ => place.pair.words().load(place.at + index - 1, Ordering::Relaxed),
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    /// How a call of plain bytes ended that has no result in its request's place: by its own error,
+    /// or otherwise.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn plain_failure<E: DeserializeOwned>(self) -> Result<E, DelegateError> {
+        match self {
+            Outcome::Reply { status: Status::Failed, payload, .. } => {
+                codec::decode(payload).map_err(undecodable)
+            }
+            Outcome::Reply { trustee, status, payload } if status != Status::Done => {
+                Err(failure(trustee, status, payload))
+            }
+            Outcome::Reply { trustee, .. }
+            | Outcome::Malformed { trustee }
+            | Outcome::InPlace(InPlace { trustee, .. }) => Err(malformed(trustee)),
+            Outcome::Failed(error) => Err(error.clone()),
         }
     }
 
@@ -97,7 +132,9 @@ fn result<U: DeserializeOwned + 'static>(
             None => codec::decode(payload).map_err(undecodable),
             Some(_) => codec::plain_from_bytes(payload).map_err(undecodable),
         },
-        _ => Err(failure(trustee, status, payload)),
+        // Only calls of plain bytes have errors of their own.
+        Status::Failed => Err(malformed(trustee)),
+        Status::Panicked | Status::Refused => Err(failure(trustee, status, payload)),
     }
 }
 

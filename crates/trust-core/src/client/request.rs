@@ -32,6 +32,49 @@ impl Request<'_> {
 pub(crate) enum Arguments<'a> {
     Plain(Plain),
     Encoded(&'a [u8]),
+    Bytes(Parts<'a>),
+}
+
+/// The arguments of a call of plain bytes, which lie one behind the other: a word, then `head`, then
+/// `tail` at the next multiple of a word.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) word: u64,
+    pub(crate) head: &'a [u8],
+    pub(crate) tail: &'a [u8],
+}
+
+impl Parts<'_> {
+    #[inline(always)]
+    pub(crate) fn words(self) -> usize {
+        1 + self.head.len().div_ceil(WORD) + self.tail.len().div_ceil(WORD)
+    }
+
+    /// The words of `head`, the last one filled up with zeroes.
+    #[inline(always)]
+    pub(super) fn head_words(self) -> impl Iterator<Item = u64> {
+        self.head.chunks(WORD).map(|chunk| {
+            let mut word = [0; WORD];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        })
+    }
+
+    /// The word behind the first at which `tail` begins.
+    #[inline(always)]
+    pub(super) fn tail_word(self) -> usize {
+        self.head.len().div_ceil(WORD)
+    }
+
+    /// All of it, in one piece.
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.words() * WORD);
+        bytes.extend_from_slice(&self.word.to_le_bytes());
+        bytes.extend_from_slice(self.head);
+        bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+        bytes.extend_from_slice(self.tail);
+        bytes
+    }
 }
 
 impl Arguments<'_> {
@@ -40,6 +83,7 @@ impl Arguments<'_> {
         match self {
             Arguments::Plain(plain) => plain.words(),
             Arguments::Encoded(bytes) => bytes.len().div_ceil(WORD),
+            Arguments::Bytes(parts) => parts.words(),
         }
     }
 }

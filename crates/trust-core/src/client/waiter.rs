@@ -164,7 +164,7 @@ impl<U: Portable> Wake<U> {
 impl<U> Wake<U> {
     /// Ends the wait. Called once.
     #[inline(always)]
-    fn end(&self, result: Result<U, DelegateError>) {
+    pub(super) fn end(&self, result: Result<U, DelegateError>) {
         // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before the
         // state says that the wait has ended, which only happens here, once; the fiber is of this
         // thread and is not looking at the waiter now, so nothing else refers to it.

@@ -5,6 +5,7 @@ use primitive::sync::Ordering;
 use primitive::{SharedBytes, Words};
 use serde::Serialize;
 
+use crate::closure::plain_bytes::{PlainBytes, reply_words, word_of};
 use crate::codec::{self, Plain};
 use crate::error::PanicReport;
 use crate::wire::bulk::BATCH_REPLY_BYTES;
@@ -100,6 +101,33 @@ impl Batch<'_> {
         self.reply_apart(Status::Done, bytes);
     }
 
+    /// Writes the result of a call of plain bytes where the request was, which has room for it unless
+    /// its client breaks the rules.
+    #[inline(always)]
+    pub(crate) fn reply_bytes<R: PlainBytes>(&mut self, request: Received, value: &R) {
+        if const { reply_words::<R>() } > request.words {
+            return self.refuse("the request has no room for its result");
+        }
+        for index in 0..const { 1 + reply_words::<R>() } {
+            self.slot.store(self.at + index, word_of(value, index), Ordering::Relaxed);
+        }
+    }
+
+    /// Replies with the error of a call of plain bytes.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fail<E: Serialize>(&mut self, error: E) {
+        let mut encoded = codec::Encoded::<STACK_BYTES>::new();
+        let outcome = encoded.encode(&error);
+        let undelivered = codec::Undelivered(encoded.bytes());
+        drop(error);
+        std::mem::forget(undelivered);
+        match outcome {
+            Ok(()) => self.reply_apart(Status::Failed, encoded.bytes()),
+            Err(error) => self.refuse(&format!("the error of a call cannot be encoded: {error}")),
+        }
+    }
+
     /// A reply that does not fit where its request was, or is no result: behind the requests, or by
     /// the bulk path. A word is kept for the head of each that may still come, so that there is
     /// room for this one.
@@ -107,7 +135,8 @@ impl Batch<'_> {
     fn reply_apart(&mut self, status: Status, bytes: &[u8]) {
         let (at, len, words) = (self.at, bytes.len(), bytes.len().div_ceil(WORD));
         let bulk = self.tail + 1 + words > SLOT_WORDS - BATCH_WORDS;
-        if bulk && status == Status::Done && self.bulk_bytes + len > BATCH_REPLY_BYTES {
+        let is_result = matches!(status, Status::Done | Status::Failed);
+        if bulk && is_result && self.bulk_bytes + len > BATCH_REPLY_BYTES {
             let reason = format!(
                 "the results of one batch have more than {BATCH_REPLY_BYTES} bytes: ask for fewer \
                  large results at a time, or for parts of them"

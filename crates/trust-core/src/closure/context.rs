@@ -86,6 +86,11 @@ impl ContextCell {
         self.request.set(head);
     }
 
+    /// The request being served, if one is.
+    pub(crate) fn served(&self) -> Option<RequestHead> {
+        matches!(self.context.get(), Context::Serving).then(|| self.request.get())
+    }
+
     #[inline(always)]
     pub(crate) fn set_callback(&self, name: &'static CallbackName) {
         self.callback.set(name);

@@ -11,5 +11,9 @@ pub(crate) mod identity;
 pub(crate) mod invoke;
 #[cfg(feature = "nightly")]
 pub(crate) mod noref;
+#[allow(unsafe_code)] // Copies values as bytes.
+pub(crate) mod plain_bytes;
+#[allow(unsafe_code)] // Runs a call on a property behind a pointer.
+pub(crate) mod plain_call;
 #[allow(unsafe_code)] // Reads the table that the linker makes.
 pub(crate) mod registry;

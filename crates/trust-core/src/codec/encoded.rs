@@ -120,7 +120,7 @@ fn spill(spilled: &mut Vec<u8>, place: &[u8], start: usize, bytes: &[u8]) {
 }
 
 #[cold]
-fn too_large(len: usize) -> CodecError {
+pub(crate) fn too_large(len: usize) -> CodecError {
     CodecError(format!(
         "the value has {len} bytes encoded, expected at most {MESSAGE_BYTES}: send it in parts"
     ))

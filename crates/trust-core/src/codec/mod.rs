@@ -1,5 +1,7 @@
 //! Encoding of arguments and results.
 //!
+//! Layers that send bytes anyhow go past the codec altogether ([`PlainCall`](crate::PlainCall)).
+//!
 //! Numbers and `()` are *plain* (`plain.rs`): they travel as one word or nothing, past the codec,
 //! so that a counter's request is one store. Everything else goes through serde, into the format
 //! below. Small values are encoded in an array on the stack, larger ones spill into a vector; a
@@ -41,7 +43,7 @@ use serde::de::DeserializeOwned;
 
 use crate::codec::decode::decoder::{Decoder, Source};
 use crate::codec::encode::encoder::Encoder;
-pub(crate) use crate::codec::encoded::Encoded;
+pub(crate) use crate::codec::encoded::{Encoded, too_large};
 pub(crate) use crate::codec::format::HEADER;
 use crate::codec::format::{ASYMMETRY, FIELDS_MASK, FIELDS_SHIFT, TRUSTS_SHIFT};
 pub(crate) use crate::codec::plain::{Plain, from_plain, plain_from_bytes, plain_words, to_plain};

@@ -19,7 +19,7 @@
 //!
 //! A result takes its request's place if it is no longer: one of a word that of the head, an
 //! encoded one that of the payload, with its length in bytes in the head's place. What is longer,
-//! or is no result (a panic, a refusal), stands apart: behind the requests, in their order, each
+//! or is no result (a panic, a refusal, the error of a call of plain bytes), stands apart: behind the requests, in their order, each
 //! with a head that says whose it is. So a batch without any is one whose answer ends where its
 //! requests did.
 //!
@@ -172,6 +172,8 @@ pub(crate) enum Status {
     Panicked = 1,
     /// The request was refused before anything ran; the payload is the reason, encoded as a string.
     Refused = 2,
+    /// A call of plain bytes failed; the payload is its error, encoded.
+    Failed = 3,
 }
 
 impl Status {
@@ -181,6 +183,7 @@ impl Status {
             0 => Some(Status::Done),
             1 => Some(Status::Panicked),
             2 => Some(Status::Refused),
+            3 => Some(Status::Failed),
             _ => None,
         }
     }
@@ -247,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0u64..3) {
+        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0u64..4) {
             let status = Status::from_bits(status).expect("a status");
             let head = ReplyHead { status, bulk, at, len };
             prop_assert_eq!(ReplyHead::unpack(head.pack()), Some(head));

@@ -1,0 +1,84 @@
+//! What a thread knows of the jams at its trustees: which have its code, and their handles.
+//!
+//! Each pair of jam and trustee is remembered in the place that its hash names. One that another has
+//! displaced sends its code once more.
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+
+use crate::handles;
+use crate::sender::{Code, Inner, Mode};
+
+const PLACES: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Known {
+    /// Whose code it is; null for nobody's.
+    code: *const Inner,
+    /// The thread of the trustee, with [`LOCAL`] beside it where the handle is of the Local Function.
+    home: u64,
+    /// What calls carry ([`handles::word`]); 0 where the handle is not known.
+    word: u64,
+}
+
+const NOTHING: Known = Known { code: ptr::null(), home: 0, word: 0 };
+
+/// No thread's.
+const LOCAL: u64 = 1 << 63;
+
+thread_local! {
+    static KNOWN: [Cell<Known>; PLACES] = const { [const { Cell::new(NOTHING) }; PLACES] };
+    /// The codes of all places, so that no address becomes another's.
+    static CODES: RefCell<Vec<Option<Code>>> = const { RefCell::new(Vec::new()) };
+}
+
+#[inline(always)]
+fn place(code: *const Inner, home: u64) -> usize {
+    let hash = (code.addr() as u64 >> 4 ^ home).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 56) as usize % PLACES
+}
+
+/// The word by which calls of this jam to the trustee name it, if that is known.
+#[inline(always)]
+pub(super) fn handle(code: &Code, home: u64, mode: Mode) -> Option<u64> {
+    let home = match mode {
+        Mode::Automatic | Mode::Cached => home,
+        Mode::Local => home | LOCAL,
+        Mode::Injected => return None,
+    };
+    let code = ptr::from_ref(code.inner());
+    let known = KNOWN.with(|known| known[place(code, home)].get());
+    (known.code == code && known.home == home && known.word != 0).then_some(known.word)
+}
+
+/// Whether this thread has sent the code to the trustee; from now on it has.
+pub(super) fn has_code(code: &Code, home: u64) -> bool {
+    let inner = ptr::from_ref(code.inner());
+    let known = KNOWN.with(|known| known[place(inner, home)].get());
+    let has_code = known.code == inner && known.home == home;
+    if !has_code {
+        remember(code, home, 0);
+    }
+    has_code
+}
+
+/// Notes the handle that a trustee has given.
+pub(super) fn learn(code: &Code, home: u64, mode: Mode, handle: u64) {
+    let host = trust_core::local_trustee().trustee().thread().host.0;
+    let home = if mode == Mode::Local { home | LOCAL } else { home };
+    remember(code, home, handles::word(handle, host));
+}
+
+fn remember(code: &Code, home: u64, word: u64) {
+    let inner = ptr::from_ref(code.inner());
+    let place = place(inner, home);
+    // A thread whose values are being dropped remembers nothing: the codes would be gone.
+    let _ = CODES.try_with(|codes| {
+        let mut codes = codes.borrow_mut();
+        codes.resize(PLACES, None);
+        let before = codes[place].replace(code.clone());
+        KNOWN.with(|known| known[place].set(Known { code: inner, home, word }));
+        drop(codes);
+        drop(before);
+    });
+}

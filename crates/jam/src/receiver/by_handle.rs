@@ -1,0 +1,146 @@
+//! Running jams by their [handles](crate::handles): the common path of calls to what is linked.
+
+use jam_abi::{Call, code};
+use jam_format::Digest;
+use primitive::sync::Ordering;
+
+use crate::error::{Panicked, Refusal};
+use crate::handles;
+use crate::receiver::{Failure, Receiver, Thread, enter_local, receiver, wrong_entry};
+use crate::reuse::Inside;
+
+/// What a thread keeps while it runs jams one behind the other: it enters the receiver once. What is
+/// evicted meanwhile is freed only when this is dropped.
+#[derive(Default)]
+pub(crate) struct Running(Option<State>);
+
+struct State {
+    receiver: &'static Receiver,
+    thread: &'static Thread,
+    inside: Inside<'static>,
+}
+
+impl State {
+    fn of(receiver: &'static Receiver) -> Self {
+        let thread = Thread::current(receiver);
+        Self { receiver, thread, inside: thread.runner.enter() }
+    }
+}
+
+impl Running {
+    /// At a receiver that is not the process's.
+    #[cfg(test)]
+    pub(crate) fn at(receiver: &'static Receiver) -> Self {
+        Running(Some(State::of(receiver)))
+    }
+
+    /// Runs the jam with this handle, if it is linked, or the Local Function with it.
+    ///
+    /// # Safety
+    /// As for [`Receiver::run`].
+    #[inline(always)]
+    pub(crate) unsafe fn run(
+        &mut self,
+        handle: u64,
+        signature: u64,
+        call: &mut Call,
+    ) -> Result<(), Box<Failure>> {
+        if handles::is_local(handle) {
+            // SAFETY: as the caller promises.
+            return unsafe { receiver().run_local_by_handle(handle, signature, call) };
+        }
+        let state = self.0.get_or_insert_with(|| State::of(receiver()));
+        let State { receiver, thread, inside } = state;
+        let receiver: &'static Receiver = receiver;
+        let Some(linked) = receiver.cache.find_by_handle(handle, inside) else {
+            return Err(need_code());
+        };
+        if !linked.is_admitted(receiver.gate(None).bit()) {
+            // Only a mailbox with a policy of its own may run it.
+            return Err(need_code());
+        }
+        if linked.shape.signature != signature {
+            return Err(Box::new(wrong_entry(signature, linked.shape.signature)));
+        }
+        if linked.generation.load(Ordering::Relaxed) != receiver.symbols.generation() {
+            let digest = linked.digest;
+            // SAFETY: as the caller promises.
+            return unsafe { self.run_renewed(receiver, &digest, signature, call) };
+        }
+        thread.seen.catch_up();
+        // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.
+        match unsafe { linked.run(call) } {
+            Ok(code::DONE) => Ok(()),
+            Ok(code) => Err(entry_code(code)),
+            Err(panicked) => Err(panicked_with(panicked)),
+        }
+    }
+
+    /// As [`run`](Self::run), of a jam whose symbols have changed.
+    ///
+    /// # Safety
+    /// As for [`Receiver::run`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn run_renewed(
+        &mut self,
+        receiver: &Receiver,
+        digest: &Digest,
+        signature: u64,
+        call: &mut Call,
+    ) -> Result<(), Box<Failure>> {
+        // Outside, since what is taken out waits for all that are inside.
+        self.0 = None;
+        // SAFETY: as the caller promises.
+        unsafe { receiver.run(digest, signature, call) }.map_err(Box::new)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn entry_code(code: u32) -> Box<Failure> {
+    Box::new(Refusal::Entry { code }.into())
+}
+
+#[cold]
+#[inline(never)]
+fn need_code() -> Box<Failure> {
+    Box::new(Failure::NeedCode)
+}
+
+#[cold]
+#[inline(never)]
+#[allow(clippy::boxed_local, reason = "the caller, a common path, then moves a pointer")]
+fn panicked_with(panicked: Box<Panicked>) -> Box<Failure> {
+    Box::new(Failure::Panicked(*panicked))
+}
+
+impl Receiver {
+    /// The handle of a linked jam, or of a Local Function; 0 if it has none.
+    pub(crate) fn handle(&self, digest: &Digest, is_local: bool) -> u64 {
+        if is_local {
+            return self.locals.handle(digest);
+        }
+        let inside = Thread::current(self).runner.enter();
+        self.cache.find(digest, &inside).map_or(0, |linked| linked.handle)
+    }
+
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[inline]
+    unsafe fn run_local_by_handle(
+        &self,
+        handle: u64,
+        signature: u64,
+        call: &mut Call,
+    ) -> Result<(), Box<Failure>> {
+        let refused = |refusal: Refusal| Box::new(Failure::from(refusal));
+        self.gate(None).check_local().map_err(refused)?;
+        let local = self.locals.find_by_handle(handle, &self.symbols).map_err(refused)?;
+        if local.shape.signature != signature {
+            return Err(Box::new(wrong_entry(signature, local.shape.signature)));
+        }
+        // SAFETY: as the caller promises, and the signatures are equal.
+        unsafe { enter_local(&local, call) }.map_err(Box::new)
+    }
+}

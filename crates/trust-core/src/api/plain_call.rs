@@ -1,0 +1,132 @@
+//! Calls of plain bytes, for layers above that send bytes anyhow: [`Trust::plain_call`] and
+//! [`Trust::plain_call_then`], and what such layers must know of threads.
+
+use std::panic::Location;
+
+use primitive::limits::{INLINE_BYTES, MESSAGE_BYTES};
+
+use crate::Trust;
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
+use crate::client::plain_completion::{PlainResult, TellPlain, WakePlain};
+use crate::client::request::{Arguments, Parts, Request};
+use crate::client::waiter::Waiter;
+use crate::closure::plain_bytes::reply_words;
+use crate::closure::plain_call::{PlainCall, Serve};
+use crate::closure::registry::{closure_id, registry};
+use crate::codec;
+use crate::error::{DelegateError, outside};
+use crate::node::{Node, current, on_node};
+use crate::trustee::count::mint;
+use crate::wire::words::WORD;
+
+impl<T: 'static> Trust<T> {
+    /// Makes a call of kind `C` with `word` and the bytes of `head`, and waits for its result. `tail`,
+    /// if there is one, follows `head` at the next multiple of eight; where `C::BYTES` is a number,
+    /// it is the length of `head`, and there is none.
+    ///
+    /// `None` if the property is this thread's own: there is nothing to send then.
+    ///
+    /// # Errors
+    /// Inside: what [`PlainCall::serve`] has returned. Outside: as of [`Trust::try_apply`].
+    ///
+    /// # Panics
+    /// In delegated context, where waiting is not allowed.
+    #[inline(always)]
+    #[track_caller]
+    pub fn plain_call<C: PlainCall<T>>(
+        &self,
+        word: u64,
+        head: &[u8],
+        tail: &[u8],
+    ) -> Option<PlainResult<C::Reply, C::Error>> {
+        let place = Location::caller();
+        match current(self) {
+            Some(node) if self.is_at(node) => None,
+            Some(node) if node.id.rack() == self.home.rack() => {
+                node.context().check_may_wait("a call", place);
+                let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
+                let waiter = Waiter::new(fiber);
+                let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
+                self.send_plain::<C, _>(node, Parts { word, head, tail }, completion);
+                Some(waiter.wait().map_err(|error| *error))
+            }
+            _ => Some(Err(*outside())),
+        }
+    }
+
+    /// As [`plain_call`](Self::plain_call), without waiting: what `wrap` makes of `then` is called with
+    /// the result, on this thread, exactly once.
+    ///
+    /// # Errors
+    /// `then`, uncalled, if the property is this thread's own or the thread is none of the rack.
+    #[inline(always)]
+    pub fn plain_call_then<C: PlainCall<T>, G, F>(
+        &self,
+        word: u64,
+        head: &[u8],
+        tail: &[u8],
+        then: G,
+        wrap: impl FnOnce(G) -> F,
+    ) -> Result<(), G>
+    where
+        F: FnOnce(PlainResult<C::Reply, C::Error>) + 'static,
+    {
+        match current(self) {
+            Some(node) if self.is_used_by(node) => {
+                let completion = TellPlain::<F, C::Reply, C::Error>::new(wrap(then));
+                self.send_plain::<C, _>(node, Parts { word, head, tail }, completion);
+                Ok(())
+            }
+            _ => Err(then),
+        }
+    }
+
+    #[inline(always)]
+    fn send_plain<C: PlainCall<T>, D: Completion + 'static>(
+        &self,
+        node: &Node,
+        parts: Parts<'_>,
+        completion: D,
+    ) {
+        debug_assert!(C::BYTES.is_none_or(|len| len == parts.head.len() && parts.tail.is_empty()));
+        let request = |arguments| Request {
+            property: self.property,
+            closure: closure_id::<Serve<T, C>>(),
+            arguments,
+            reply_words: const { reply_words::<C::Reply>() },
+        };
+        if parts.words() > INLINE_BYTES / WORD {
+            if parts.words() > MESSAGE_BYTES / WORD {
+                let source = codec::too_large(parts.words() * WORD);
+                let error = DelegateError::Codec { what: "send the arguments".into(), source };
+                return completion.complete(Outcome::Failed(&error));
+            }
+            let bytes = parts.to_vec();
+            return node.send(self.home.number(), request(Arguments::Encoded(&bytes)), completion);
+        }
+        node.send(self.home.number(), request(Arguments::Bytes(parts)), completion);
+    }
+
+    /// The thread of the property as a number that no other thread has, of this rack or of another
+    /// one that this process takes part in.
+    #[inline(always)]
+    pub fn home(&self) -> u64 {
+        self.home.word()
+    }
+}
+
+/// A new trust of the property whose call this thread serves; `None` outside such calls, and if the
+/// property is no `T`.
+pub fn served<T: 'static>() -> Option<Trust<T>> {
+    on_node(|node| {
+        let number = node.context().served()?.property();
+        let tag = registry().tag_of::<T>();
+        node.properties().find(number, tag)?;
+        let id = mint();
+        // It has a trust already, whose request this is, so that none is the last one.
+        let dead = node.properties().toggle(number, &[id]);
+        debug_assert!(dead.is_none());
+        Some(Trust::with_id(node.id, number, tag, id))
+    })?
+}

@@ -1,0 +1,207 @@
+//! Calls of plain bytes between two threads: bytes of every length arrive as they were, results and
+//! errors come back, in order with all other calls.
+#![cfg(not(loom))]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use gossamer_trust_core::{
+    DelegateError, EnteredNode, Node, PlainCall, Trust, Wiring, local_trustee, served,
+};
+use transport_shm::ShmTransport;
+
+/// What calls were served with.
+type Log = Vec<(u64, Vec<u8>)>;
+
+/// Notes its arguments. The result is the word, and how many such calls have stood behind each other.
+struct Note<const BYTES: usize>;
+
+impl<const BYTES: usize> PlainCall<Log> for Note<BYTES> {
+    const BYTES: Option<usize> = if BYTES == 0 { None } else { Some(BYTES) };
+    type Run = u64;
+    type Reply = [u64; 3];
+    type Error = (String, Option<Trust<Log>>);
+
+    fn serve(
+        run: &mut u64,
+        log: &mut Log,
+        word: u64,
+        bytes: &[u8],
+    ) -> Result<[u64; 3], Self::Error> {
+        assert_eq!(bytes.as_ptr().addr() % 16, 0);
+        assert!(served::<String>().is_none(), "the property is of another type");
+        match word {
+            13 => Err(("unlucky".to_owned(), served())),
+            14 => panic!("fell over"),
+            _ => {
+                *run += 1;
+                log.push((word, bytes.to_vec()));
+                Ok([word, *run, bytes.len() as u64])
+            }
+        }
+    }
+}
+
+/// Runs `test` on a thread with a log on another, which serves it.
+fn with_log(test: impl FnOnce(&EnteredNode, &Trust<Log>)) {
+    let wiring = Wiring::connect(ShmTransport::threads(2).unwrap(), 0, Duration::from_secs(10));
+    let wiring = wiring.expect("a wired rack");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        let (wiring, is_over) = (&wiring, &is_over);
+        scope.spawn(move || {
+            let node = Node::enter(wiring.node(1).expect("a node"));
+            sender.send(local_trustee().entrust(Log::new())).expect("a receiver");
+            while !is_over.load(SeqCst) {
+                node.poll();
+                node.poll_lanes();
+                thread::yield_now();
+            }
+            node.close();
+            node.clear();
+        });
+        let node = Node::enter(wiring.node(0).expect("a node"));
+        let log = receiver.recv().expect("a trust");
+        test(&node, &log);
+        node.close();
+        drop(log);
+        is_over.store(true, SeqCst);
+    });
+}
+
+/// Polls until `is_done`.
+fn poll(node: &EnteredNode, is_done: impl Fn() -> bool) {
+    while !is_done() {
+        node.poll();
+        node.poll_lanes();
+        thread::yield_now();
+    }
+}
+
+/// How a call ends at the sender.
+type FullResult = Result<Result<[u64; 3], (String, Option<Trust<Log>>)>, DelegateError>;
+
+type Ended = Result<Result<[u64; 3], String>, String>;
+
+/// Makes a call, whose end goes to the list.
+fn call<const BYTES: usize>(
+    log: &Trust<Log>,
+    word: u64,
+    (head, tail): (&[u8], &[u8]),
+    ended: &Rc<RefCell<Vec<Ended>>>,
+) {
+    let ended = ended.clone();
+    let note = |()| {
+        move |result: FullResult| {
+            let result = result.map(|result| {
+                result.map_err(|(text, trust)| {
+                    // It is a trust of the same property.
+                    trust.expect("a trust").apply_then(|log| log.push((0, vec![])), |()| ());
+                    text
+                })
+            });
+            ended.borrow_mut().push(result.map_err(|error| error.to_string()));
+        }
+    };
+    assert!(log.plain_call_then::<Note<BYTES>, _, _>(word, head, tail, (), note).is_ok());
+}
+
+#[test]
+fn bytes_of_every_length_arrive_in_order() {
+    with_log(|node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let bytes: Vec<u8> = (0..20_000).map(|at| at as u8 ^ (at >> 8) as u8).collect();
+        let lens = [0, 1, 7, 8, 9, 100, 127, 128, 129, 1000, 8000, 8176, 8190, 8200, 20_000];
+        let mut expected = Vec::new();
+        for (number, len) in (100..).zip(lens.into_iter().cycle().take(90)) {
+            let (head, tail) = (&bytes[..number as usize % 3 * 8], &bytes[..len]);
+            call::<0>(log, number, (head, tail), &ended);
+            expected.push((number, [head, tail].concat()));
+        }
+        poll(node, || ended.borrow().len() == expected.len());
+        for (ended, (number, bytes)) in ended.take().into_iter().zip(&expected) {
+            let [word, _, len] = ended.unwrap().unwrap();
+            assert!(word == *number && len as usize >= bytes.len());
+        }
+        let served = Rc::new(RefCell::new(Vec::new()));
+        let taken = served.clone();
+        log.apply_then(std::mem::take, move |log| *taken.borrow_mut() = log);
+        poll(node, || !served.borrow().is_empty());
+        let served = served.take();
+        assert_eq!(served.len(), expected.len());
+        for ((word, got), (number, sent)) in served.iter().zip(&expected) {
+            assert_eq!((*word, &got[..sent.len()]), (*number, &sent[..]));
+            assert!(got.len() < sent.len() + 24, "whole words, and at least those of the result");
+        }
+    });
+}
+
+#[test]
+fn calls_of_so_many_bytes_run_behind_each_other() {
+    with_log(|node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for word in 100..140 {
+            call::<11>(log, word, (&[word as u8; 11], &[]), &ended);
+        }
+        poll(node, || ended.borrow().len() == 40);
+        let ended = ended.take().into_iter().map(|ended| ended.unwrap().unwrap());
+        let (words, runs): (Vec<_>, Vec<_>) =
+            ended.map(|[word, run, len]| ((word, len), run)).unzip();
+        assert_eq!(words, (100..140).map(|word| (word, 11)).collect::<Vec<_>>());
+        assert!(runs.iter().max() > Some(&1), "a batch has several: {runs:?}");
+    });
+}
+
+#[test]
+fn errors_and_panics_come_back_for_their_calls() {
+    with_log(|node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for word in [1, 13, 2, 14, 13, 3] {
+            call::<8>(log, word, (&[7; 8], &[]), &ended);
+        }
+        poll(node, || ended.borrow().len() == 6);
+        let ended = ended.take();
+        let words = [0, 2, 5].map(|at: usize| ended[at].as_ref().unwrap().as_ref().unwrap()[0]);
+        assert_eq!(words, [1, 2, 3]);
+        for at in [1, 4] {
+            assert_eq!(ended[at], Ok(Err("unlucky".to_owned())));
+        }
+        assert!(ended[3].as_ref().unwrap_err().contains("fell over"), "{:?}", ended[3]);
+        let noted = Rc::new(RefCell::new(0));
+        let count = noted.clone();
+        log.apply_then(|log| log.len() as u64, move |len| *count.borrow_mut() = len);
+        poll(node, || *noted.borrow() > 0);
+        assert_eq!(*noted.borrow(), 5, "two of the trusts that came back were used");
+    });
+}
+
+#[test]
+fn calls_under_way_end_when_the_node_closes() {
+    let ended = Rc::new(RefCell::new(Vec::new()));
+    with_log(|node, log| {
+        for _ in 0..300 {
+            call::<0>(log, 5, (&[], &[1; 200]), &ended);
+        }
+        node.close();
+        assert_eq!(ended.borrow().len(), 300);
+        call::<0>(log, 5, (&[], &[1; 200]), &ended);
+        let error = ended.borrow()[300].clone().unwrap_err();
+        assert!(error.contains("the rack has ended"), "{error}");
+    });
+}
+
+#[test]
+fn a_property_of_the_own_thread_is_left_to_the_caller() {
+    with_log(|_, _| {
+        let own = local_trustee().entrust(Log::new());
+        assert!(own.plain_call::<Note<0>>(1, &[], &[]).is_none());
+        let callback = |()| |_: Result<Result<_, _>, _>| unreachable!("nothing is sent");
+        assert!(own.plain_call_then::<Note<0>, _, _>(1, &[], &[], (), callback).is_err());
+    });
+}
