@@ -47,5 +47,5 @@ pub use library::{Library, LibraryError};
 pub use machine::{Features, Machine, UnknownFeature};
 pub use package::{NewElement, Package, PackageElement, encode_package, sign_package};
 pub use package_error::{MAX_PACKAGE_BYTES, PackageError};
-pub use signature::{Algorithm, MAX_PROOF_BYTES, Proof, Signature, split_proof};
+pub use signature::{Algorithm, MAX_PROOF_BYTES, MAX_PROVEN_BYTES, Proof, Signature, split_proof};
 pub use table::{ElementKind, Table, TableEntry};

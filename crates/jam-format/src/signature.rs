@@ -12,11 +12,13 @@
 //! This crate only says what the bytes are; whether the signature is good, and whose it is, says the
 //! crate `gossamer-job`.
 
-use crate::{Digest, Package, PackageError, Parsed, Table};
+use crate::{Digest, MAX_BLOB_BYTES, Package, PackageError, Parsed, Table};
 
 /// The length of the longest [`Proof`] that a receiver looks at, in bytes: of about a thousand
 /// elements. Packages with more cannot be signed.
 pub const MAX_PROOF_BYTES: usize = 64 << 10;
+/// The length of a blob and the proof behind it, in bytes, at most.
+pub const MAX_PROVEN_BYTES: usize = MAX_BLOB_BYTES + MAX_PROOF_BYTES;
 
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 24;

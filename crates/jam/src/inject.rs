@@ -444,7 +444,7 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
                 for _ in 0..MAX_LINKS {
                     match code {
                         Some(code) => receiver.receive(code.bytes(), digest)?,
-                        None if receiver.link_arrived(&digest)? => {}
+                        None if receiver.link_arrived(None, &digest)? => {}
                         None => return Err(Failure::NeedCode),
                     }
                     ended = receiver.run(&digest, signature, &mut call);

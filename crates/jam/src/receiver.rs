@@ -216,10 +216,14 @@ impl Receiver {
 
     /// Links the jam with this digest if a package of [`packages`](crate::packages) has it; whether one
     /// has.
-    pub(crate) fn link_arrived(&self, digest: &Digest) -> Result<bool, Refusal> {
+    pub(crate) fn link_arrived(
+        &self,
+        policy: Option<Policy>,
+        digest: &Digest,
+    ) -> Result<bool, Refusal> {
         let Some(package) = self.arrived.with(digest) else { return Ok(false) };
         let Some(blob) = package.blob(digest) else { return Ok(false) };
-        self.receive(blob, *digest)?;
+        self.receive_under(policy, blob, *digest)?;
         Ok(true)
     }
 

@@ -12,7 +12,7 @@
 //! used again is not taken for its former owner. A place is counted in units of 64 bytes.
 
 use ::mailbox::FrameHeader;
-use jam_format::{Digest, MAX_BLOB_BYTES};
+use jam_format::{Digest, MAX_PROVEN_BYTES};
 use transport_api::integrity::checksum_of;
 
 use crate::mailbox::failure::FailureKind;
@@ -122,7 +122,7 @@ pub(super) fn encode_entry(digest: &Digest, len: usize) -> [u8; ENTRY_BYTES] {
 pub(super) fn decode_entry(bytes: &[u8; ENTRY_BYTES], digest: &Digest) -> Option<usize> {
     let (len, rest) = bytes.split_first_chunk::<WORD>()?;
     let len = usize::try_from(u64::from_ne_bytes(*len)).ok()?;
-    (rest.starts_with(digest.as_bytes()) && len <= MAX_BLOB_BYTES).then_some(len)
+    (rest.starts_with(digest.as_bytes()) && len <= MAX_PROVEN_BYTES).then_some(len)
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
         let (digest, other) = (Digest::of(b"code"), Digest::of(b"other"));
         assert_eq!(decode_entry(&encode_entry(&digest, 70), &digest), Some(70));
         assert_eq!(decode_entry(&encode_entry(&digest, 70), &other), None);
-        assert_eq!(decode_entry(&encode_entry(&digest, MAX_BLOB_BYTES + 1), &digest), None);
+        assert_eq!(decode_entry(&encode_entry(&digest, MAX_PROVEN_BYTES + 1), &digest), None);
         assert_eq!(decode_entry(&encode_entry(&digest, usize::MAX), &digest), None);
     }
 }

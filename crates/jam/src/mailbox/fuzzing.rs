@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 
 use jam_abi::Call;
-use jam_format::{Digest, MAX_BLOB_BYTES, MAX_REPLY_BYTES, Parsed};
+use jam_format::{Digest, MAX_PROVEN_BYTES, MAX_REPLY_BYTES, Parsed};
 
 use crate::mailbox::form::{
     ENTRY_BYTES, Form, REPORT_BYTES, SenderReport, decode_entry, encode_entry,
@@ -56,7 +56,7 @@ pub fn jam_call(data: &[u8]) {
     };
     let entry = rest.first_chunk::<ENTRY_BYTES>().expect("the head of an entry");
     if let Some(len) = decode_entry(entry, &claimed) {
-        assert!(len <= MAX_BLOB_BYTES, "an entry of {len} bytes");
+        assert!(len <= MAX_PROVEN_BYTES, "an entry of {len} bytes");
         assert_eq!(encode_entry(&claimed, len)[..24], entry[..24], "an entry has two encodings");
     }
     let linked = receiver().receive(code, claimed);

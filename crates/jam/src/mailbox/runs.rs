@@ -10,7 +10,7 @@ use std::panic::Location;
 use ::mailbox::Frame;
 use gossamer_segment::Segments;
 use jam_abi::Call;
-use jam_format::{Digest, MAX_BLOB_BYTES, MAX_REPLY_BYTES};
+use jam_format::{Digest, MAX_PROVEN_BYTES, MAX_REPLY_BYTES};
 use trust_core::in_delegated_context;
 
 use crate::error::Refusal;
@@ -142,10 +142,17 @@ impl Runs {
         };
         let mut ended = self.enter(receiver, form, &digest, &mut call);
         if let Err(Failure::NeedCode) = ended {
-            let code = self.code(frame, form, &digest).ok_or(FrameError::NoCode)?;
+            let mut code = None;
             for _ in 0..MAX_LINKS {
-                let linked = receiver.receive_under(self.policy, &code, digest);
-                linked.map_err(FrameError::Refused)?;
+                let has_arrived = receiver.link_arrived(self.policy, &digest);
+                if !has_arrived.map_err(FrameError::Refused)? {
+                    if code.is_none() {
+                        code = self.code(frame, form, &digest);
+                    }
+                    let code = code.as_ref().ok_or(FrameError::NoCode)?;
+                    let linked = receiver.receive_under(self.policy, code, digest);
+                    linked.map_err(FrameError::Refused)?;
+                }
                 ended = self.enter(receiver, form, &digest, &mut call);
                 if ended != Err(Failure::NeedCode) {
                     break;
@@ -209,7 +216,7 @@ impl Runs {
     #[inline(never)]
     #[track_caller]
     fn code(&mut self, frame: &Frame<'_>, form: Form, digest: &Digest) -> Option<Vec<u8>> {
-        if (1..=MAX_BLOB_BYTES).contains(&frame.attachment_len()) {
+        if (1..=MAX_PROVEN_BYTES).contains(&frame.attachment_len()) {
             let mut code = vec![0; frame.attachment_len()];
             frame.copy_attachment(&mut code);
             self.stats.arrived += 1;

@@ -194,7 +194,7 @@ impl JamSender {
             Mode::Automatic if !is_kept => true,
             Mode::Automatic => {
                 // Three parts are rounded up by less than 32 bytes.
-                !known.was_sent && bytes + code.bytes().len() + 32 <= self.sender.frame_bytes()
+                !known.was_sent && bytes + code.wire().len() + 32 <= self.sender.frame_bytes()
             }
             Mode::Cached if !is_kept => return Err(no_room(code)),
             Mode::Cached => false,
@@ -294,13 +294,13 @@ fn keep(store: &mut Store, known: &mut Known, code: &Code) {
 impl Plan {
     #[inline]
     fn parts<'a>(&self, args: &'a [u8], payload: &'a [u8], code: &'a Code) -> Parts<'a> {
-        Parts { args, payload, attachment: if self.with_code { code.bytes() } else { &[] } }
+        Parts { args, payload, attachment: if self.with_code { code.wire() } else { &[] } }
     }
 }
 
 #[cold]
 fn no_room(code: &Code) -> SendError {
-    SendError::NoRoom { jam: code.name().to_owned(), bytes: code.bytes().len() }
+    SendError::NoRoom { jam: code.name().to_owned(), bytes: code.wire().len() }
 }
 
 /// A frame that is too large, by its parts.
@@ -314,7 +314,7 @@ fn explain(
 ) -> SendError {
     let MailboxError::TooLarge { max, .. } = error else { return error.into() };
     let (jam, args, payload) = (code.name().to_owned(), args.len(), payload.len());
-    let code = if plan.with_code { code.bytes().len() } else { 0 };
+    let code = if plan.with_code { code.wire().len() } else { 0 };
     SendError::TooLarge { jam, args, payload, code, max }
 }
 

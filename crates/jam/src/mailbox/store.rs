@@ -54,7 +54,7 @@ impl Store {
 
     /// Keeps code; its place in units, or `None` if there is no room.
     pub(super) fn keep(&mut self, code: &Code) -> Option<u32> {
-        let (at, bytes) = (self.used, code.bytes());
+        let (at, bytes) = (self.used, code.wire());
         let end = at + ENTRY_BYTES + bytes.len();
         if end > self.segment.len() {
             return None;
