@@ -42,8 +42,8 @@
 //! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
 //! 4. `frame.rs`, `link.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
-//!    `arrived.rs` ([`packages`], brought by `gossamer jam send`).
-//! 6. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `inject.rs` ([`Inject`]).
+//!    `arrived.rs` ([`ArrivedPackage`], brought by `gossamer jam send`).
+//! 6. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`], [`packages`]), `inject.rs` ([`Inject`]).
 
 #![deny(unsafe_code)]
 
@@ -109,13 +109,13 @@ pub use jam_format::{Digest, Proof};
 
 #[cfg(not(loom))]
 pub use self::{
-    arrived::{ArrivedPackage, on_package, packages},
+    arrived::ArrivedPackage,
     audit::FirstRun,
     error::{JamError, Panicked, Refusal},
     inject::Inject,
     loaded::{Package, PackageError},
     policy::{Origin, Policy, Verifier},
-    receiver::{Log, Receiver, receiver},
+    receiver::{Log, Receiver, on_package, packages, receiver},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},
     symbols::export::{Export, Open, PropertyType, exports, guard, property_type},
     symbols::{LoadedFunction, Symbols},
