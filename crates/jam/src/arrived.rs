@@ -1,4 +1,4 @@
-//! Packages that `gossamer jam send` has brought into the running job: [`packages`], and [`on_package`].
+//! Packages that `gossamer jam send` has brought into the running job: [`ArrivedPackage`].
 //!
 //! The daemon of each machine hands a package to each process of the job there. The process verifies
 //! the signature itself, keeps the package, and links a jam of it when it is called first. So a call
@@ -202,34 +202,6 @@ impl Arrived {
     pub(crate) fn on_arrival(&self, callback: Arc<Callback>) {
         self.callbacks.write().push(callback);
     }
-}
-
-/// The packages that `gossamer jam send` has brought into this process, the last one last. One that
-/// arrives with the name of another replaces it.
-///
-/// ```no_run
-/// use jam::{Inject, JamError, LoadedJam, Open, Pointee};
-/// # use trust_core::Trust;
-/// /// Calls the function `price` of the newest package "prices".
-/// fn price<J>(table: &Trust<u64>) -> Option<Result<u64, JamError>>
-/// where
-///     u64: Open,
-/// {
-///     let packages = jam::packages();
-///     let prices = packages.iter().find(|package| package.name() == "prices")?;
-///     let price: Result<LoadedJam<(), u64, (), u64>, _> = prices.find("price");
-///     Some(price.and_then(|price| table.inject(&price, 7, &[])))
-/// }
-/// ```
-pub fn packages() -> Vec<Arc<ArrivedPackage>> {
-    crate::receiver().arrived().all()
-}
-
-/// Has `callback` called with each package that `gossamer jam send` brings into this process from now
-/// on. It runs on a thread that is none of the rack's, so it cannot call trusts; it can leave the
-/// package where a fiber finds it.
-pub fn on_package(callback: impl Fn(&Arc<ArrivedPackage>) + Send + Sync + 'static) {
-    crate::receiver().arrived().on_arrival(Arc::new(callback));
 }
 
 #[cfg(test)]

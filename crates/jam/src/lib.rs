@@ -42,10 +42,10 @@
 //! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
 //! 4. `frame.rs`, `link.rs`, `handles.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
-//!    `arrived.rs` ([`packages`], brought by `gossamer jam send`).
+//!    `arrived.rs` ([`ArrivedPackage`], brought by `gossamer jam send`).
 //! 6. `log.rs`, `ried/` (libraries that are loaded into the process).
-//! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`]), `receiver/by_handle.rs`, `inject.rs`
-//!    ([`Inject`]), `inject/by_handle.rs`, `load.rs` ([`load_ried`]).
+//! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`], [`packages`]), `receiver/by_handle.rs`,
+//!    `inject.rs` ([`Inject`]), `inject/by_handle.rs`, `load.rs` ([`load_ried`]).
 //! 8. [`mailbox`]: jams that run as they arrive in memory, without a trustee. `send.rs` ([`offer`]):
 //!    jams that send work on.
 
@@ -132,7 +132,7 @@ pub use jam_format::{Digest, Proof};
 pub use self::frame::check_machine;
 #[cfg(not(loom))]
 pub use self::{
-    arrived::{ArrivedPackage, on_package, packages},
+    arrived::ArrivedPackage,
     audit::FirstRun,
     error::{JamError, Panicked, Refusal},
     inject::Inject,
@@ -140,7 +140,7 @@ pub use self::{
     loaded::{Package, PackageError},
     log::Log,
     policy::{Origin, Policy, Verifier},
-    receiver::{Receiver, receiver},
+    receiver::{Receiver, on_package, packages, receiver},
     ried::error::{RiedError, RiedRefusal},
     send::{NameOffered, Offer, offer, send_then, sent},
     sender::{Code, InMode, LoadedJam, Mode, Sendable},

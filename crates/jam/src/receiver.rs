@@ -68,6 +68,31 @@ pub fn receiver() -> &'static Receiver {
     RECEIVER.get_or_init(|| Receiver::new(DEFAULT_MAX_BYTES))
 }
 
+/// The packages that `gossamer jam send` has brought into this process, the last one last. One that
+/// arrives with the name of another replaces it.
+///
+/// ```no_run
+/// use jam::{Inject, JamError, LoadedJam, Open};
+/// # use trust_core::Trust;
+/// /// Calls the function `price` of the package "prices", if it is there.
+/// fn price<T: Open>(shop: &Trust<T>, article: u64) -> Option<Result<u64, JamError>> {
+///     let packages = jam::packages();
+///     let prices = packages.iter().find(|package| package.name() == "prices")?;
+///     let price: Result<LoadedJam<(), u64, (), u64>, _> = prices.find("price");
+///     Some(price.and_then(|price| shop.inject(&price, article, &[])))
+/// }
+/// ```
+pub fn packages() -> Vec<Arc<ArrivedPackage>> {
+    receiver().arrived.all()
+}
+
+/// Has `callback` called with each package that `gossamer jam send` brings into this process from now
+/// on. It runs on a thread that is none of the rack's, so it cannot call trusts; it can leave the
+/// package where a fiber finds it.
+pub fn on_package(callback: impl Fn(&Arc<ArrivedPackage>) + Send + Sync + 'static) {
+    receiver().arrived.on_arrival(Arc::new(callback));
+}
+
 impl Receiver {
     pub(crate) fn new(max_bytes: usize) -> Self {
         check_property_types();
@@ -132,6 +157,7 @@ impl Receiver {
         self.arrived.add(ArrivedPackage::new(bytes, admit)?)
     }
 
+    #[cfg(test)]
     pub(crate) fn arrived(&self) -> &Arrived {
         &self.arrived
     }
