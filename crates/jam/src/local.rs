@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use jam_abi::{Element, LocalEntry, LocalFunction, PackageData};
 use jam_format::Digest;
+use parking_lot::Mutex;
 use primitive::sync::{AtomicU64, Ordering};
 
 use crate::element::{element_code, ried_digests};
@@ -43,7 +44,11 @@ pub(crate) fn packages() -> &'static [&'static PackageData] {
 }
 
 /// The jams of the program's packages, by the digest of their code for this machine.
-pub(crate) struct Locals(HashMap<Digest, Local>);
+pub(crate) struct Locals {
+    by_digest: HashMap<Digest, Local>,
+    /// Held while slots are filled, so that what an older generation resolved to never comes last.
+    filling: Mutex<()>,
+}
 
 struct Local {
     element: &'static Element,
@@ -70,36 +75,37 @@ impl Locals {
             let code = element_code(element)?;
             Some((Digest::of(code), Local { element, generation: AtomicU64::new(0) }))
         });
-        Self(by_digest.collect())
+        Self { by_digest: by_digest.collect(), filling: Mutex::new(()) }
     }
 
     /// All digests.
     pub(crate) fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.0.keys().copied()
+        self.by_digest.keys().copied()
     }
 
     /// The Local Function of a jam.
     pub(crate) fn find(&self, digest: &Digest, symbols: &Symbols) -> Result<Resolved, Refusal> {
-        let found = self.0.get(digest).and_then(|local| Some((local, local.element.local?)));
+        let found =
+            self.by_digest.get(digest).and_then(|local| Some((local, local.element.local?)));
         let (local, function) = found.ok_or(Refusal::NotLocal)?;
-        let generation = symbols.generation();
-        if local.generation.load(Ordering::Acquire) != generation {
-            resolve(&function, symbols)?;
+        if local.generation.load(Ordering::Acquire) != symbols.generation() {
+            let _filling = self.filling.lock();
+            let generation = resolve(&function, symbols)?;
             local.generation.store(generation, Ordering::Release);
         }
         Ok(Resolved { entry: function.entry, signature: local.element.signature })
     }
 }
 
-fn resolve(function: &LocalFunction, symbols: &Symbols) -> Result<(), Refusal> {
-    let addresses = function.imports.iter().map(|import| {
-        let address = symbols.resolve_local(import.name(), import.signature())?;
-        Ok((import, address))
-    });
-    for (import, address) in addresses.collect::<Result<Vec<_>, Refusal>>()? {
+/// Fills the imports of a function; the generation that this holds for.
+fn resolve(function: &LocalFunction, symbols: &Symbols) -> Result<u64, Refusal> {
+    let mut addresses = Vec::with_capacity(function.imports.len());
+    let imports = function.imports.iter().map(|import| (import.name(), import.signature()));
+    let generation = symbols.resolve_local(imports, |address| addresses.push(address))?;
+    for (import, address) in function.imports.iter().zip(addresses) {
         // SAFETY: the address is that of a function of this signature, for Local Functions; layers
         // stay callable as long as anything that was linked to them may run.
         unsafe { import.resolve(std::ptr::without_provenance(address)) };
     }
-    Ok(())
+    Ok(generation)
 }

@@ -170,10 +170,14 @@ fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefu
 /// Fills the imports with what they resolve to at this moment.
 fn fill(data: &'static RiedData, symbols: &Symbols) -> Result<(), RiedRefusal> {
     // SAFETY: of a library that is never unmapped.
-    for import in unsafe { data.imports() } {
-        // SAFETY: its text is of the same library.
-        let name = name(unsafe { import.name() })?;
-        let address = symbols.resolve_local(&name, import.signature)?;
+    let imports = unsafe { data.imports() };
+    // SAFETY: its text is of the same library.
+    let names = imports.iter().map(|import| name(unsafe { import.name() }));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    let wanted = names.iter().zip(imports).map(|(name, import)| (&name[..], import.signature));
+    let mut addresses = Vec::with_capacity(imports.len());
+    symbols.resolve_local(wanted, |address| addresses.push(address))?;
+    for (import, address) in imports.iter().zip(addresses) {
         import.address.store(std::ptr::without_provenance_mut(address), Ordering::Release);
     }
     Ok(())
