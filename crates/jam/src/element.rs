@@ -1,7 +1,7 @@
 //! The code of packages that a program was built with.
 
 use jam_abi::{Element, PackageData};
-use jam_format::{Digest, ElementKind, Machine, Package, PackageElement};
+use jam_format::{Digest, ElementKind, Machine, Package};
 
 /// The blob of an element for this machine, if its package has one.
 pub(crate) fn element_code(element: &Element) -> Option<&'static [u8]> {
@@ -14,11 +14,11 @@ pub(crate) fn element_bytes(package: &PackageData, id: u16) -> Option<&'static [
     Some(package.element(id, Machine::CURRENT?)?.bytes)
 }
 
-/// The digests of the rieds of a package that the program was built with, for this machine.
-pub(crate) fn ried_digests(package: &PackageData) -> Vec<Digest> {
+/// Kind, id and digest of each element for this machine. A package is parsed, and so hashed, once for
+/// all of them.
+pub(crate) fn digests(package: &PackageData) -> Vec<(ElementKind, u16, Digest)> {
     let Ok(package) = Package::parse(package.bytes) else { return Vec::new() };
-    let is_here = |element: &&PackageElement<'_>| {
-        element.kind == ElementKind::Ried && Machine::CURRENT == Some(element.machine)
-    };
-    package.elements().iter().filter(is_here).map(|ried| ried.digest).collect()
+    let elements = package.elements().iter();
+    let here = elements.filter(|element| Machine::CURRENT == Some(element.machine));
+    here.map(|element| (element.kind, element.id, element.digest)).collect()
 }

@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 
 use jam_abi::{Element, LocalEntry, LocalFunction, PackageData};
-use jam_format::Digest;
+use jam_format::{Digest, ElementKind};
 use parking_lot::Mutex;
 use primitive::sync::{AtomicU64, Ordering};
 
-use crate::element::{element_code, ried_digests};
+use crate::element::digests;
 use crate::error::Refusal;
 use crate::symbols::Symbols;
 
@@ -46,6 +46,8 @@ pub(crate) fn packages() -> &'static [&'static PackageData] {
 /// The jams of the program's packages, by the digest of their code for this machine.
 pub(crate) struct Locals {
     by_digest: HashMap<Digest, Local>,
+    /// The digests of its rieds.
+    rieds: Vec<Digest>,
     /// Held while slots are filled, so that what an older generation resolved to never comes last.
     filling: Mutex<()>,
 }
@@ -54,11 +56,6 @@ struct Local {
     element: &'static Element,
     /// The generation of symbols that its imports have; 0 for none.
     generation: AtomicU64,
-}
-
-/// The digests of the rieds of the program's packages.
-pub(crate) fn rieds_of_program() -> Vec<Digest> {
-    packages().iter().flat_map(|package| ried_digests(package)).collect()
 }
 
 /// A Local Function whose imports are resolved.
@@ -70,17 +67,22 @@ pub(crate) struct Resolved {
 
 impl Locals {
     pub(crate) fn of_program() -> Self {
-        let elements = packages().iter().flat_map(|package| package.jams.iter().copied());
-        let by_digest = elements.filter_map(|element| {
-            let code = element_code(element)?;
-            Some((Digest::of(code), Local { element, generation: AtomicU64::new(0) }))
-        });
-        Self { by_digest: by_digest.collect(), filling: Mutex::new(()) }
+        let (mut by_digest, mut rieds) = (HashMap::new(), Vec::new());
+        for package in packages() {
+            for (kind, id, digest) in digests(package) {
+                if kind == ElementKind::Ried {
+                    rieds.push(digest);
+                } else if let Some(element) = package.jams.iter().find(|jam| jam.id == id) {
+                    by_digest.insert(digest, Local { element, generation: AtomicU64::new(0) });
+                }
+            }
+        }
+        Self { by_digest, rieds, filling: Mutex::new(()) }
     }
 
-    /// All digests.
+    /// The digests of all jams, and of the rieds beside them.
     pub(crate) fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.by_digest.keys().copied()
+        self.by_digest.keys().chain(&self.rieds).copied()
     }
 
     /// The Local Function of a jam.

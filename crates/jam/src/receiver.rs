@@ -14,7 +14,7 @@ use crate::cache::Cache;
 use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
-use crate::local::{Locals, rieds_of_program};
+use crate::local::Locals;
 use crate::log::LogSlot;
 use crate::policy::{Gatekeeper, Policy};
 use crate::reuse::Runner;
@@ -66,7 +66,6 @@ impl Receiver {
         let locals = Locals::of_program();
         let gatekeeper = Gatekeeper::default();
         gatekeeper.admit(locals.digests());
-        gatekeeper.admit(rieds_of_program());
         Receiver {
             cache: Cache::new(max_bytes),
             symbols: Symbols::of_program(),
