@@ -12,6 +12,7 @@ use gossamer::{Delegable, HostId, Trust, Trustee, spawn_on_with, threads};
 use gossamer_jam_tests::Table;
 use gossamer_jam_tests::rieds::doubled::DOUBLED;
 use gossamer_jam_tests::rieds::failing::FAILING;
+use gossamer_jam_tests::rieds::fivefold::FIVEFOLD;
 use gossamer_jam_tests::rieds::needy::NEEDY;
 use gossamer_jam_tests::rieds::next::NEXT;
 use gossamer_jam_tests::rieds::place::PLACE;
@@ -95,7 +96,9 @@ fn the_newest_ried_counts() {
         assert_eq!(scale(&table), Some(2), "the second load is still there");
         assert!(again.unload().unwrap());
         assert_eq!(scale(&table), Some(3));
-        assert!(tripled.unload().unwrap());
+        let fivefold = load_ried(host, &FIVEFOLD).unwrap();
+        assert_eq!(scale(&table), Some(5), "one in C");
+        [tripled, fivefold].iter().for_each(|ried| assert!(ried.unload().unwrap()));
         assert_eq!(scale(&table), None);
     }
     let symbol = |export: &&(&str, u64)| export.0 == "table_scale";

@@ -218,7 +218,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["records"],
             &["library", "link"],
             &["ried"],
-            &["generate"],
+            &["c_ried", "generate"],
             &["builder"],
         ],
     ),
