@@ -75,6 +75,9 @@ pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
         builder = builder.cc(cc);
     }
     let built = builder.build(folder)?;
+    for folder in built.rieds.iter().flat_map(|ried| &ried.folders) {
+        println!("cargo::rerun-if-changed={}", folder.display());
+    }
     let file = out.join(format!("{}.jampkg", built.name));
     compile::write(&file, &built.bytes)?;
     compile::write(&out.join(format!("{}.rs", built.name)), built.module(&file))?;

@@ -58,7 +58,7 @@ impl Compilers {
         let bytes = read(&library)?;
         let interface = Interface::of(&name, &bytes)?;
         interface.check(&name)?;
-        Ok(BuiltRied { name, library: bytes, interface })
+        Ok(BuiltRied { name, library: bytes, interface, folders: vec![folder.to_owned()] })
     }
 
     fn link_c(

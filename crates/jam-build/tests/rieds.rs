@@ -77,6 +77,8 @@ fn a_ried_is_packed_with_the_jams_around_it() {
     let interface = &ried.interface;
     assert_eq!(names(&interface.exports), [("nothing".into(), nothing), ("price".into(), price)]);
     assert_eq!(names(&interface.imports), [("base_price".into(), base_price)]);
+    let folder = |name: &str| ried.folders.iter().any(|folder| folder.ends_with(name));
+    assert!(["prices", "ried", "jam-abi"].into_iter().all(folder), "{:?}", ried.folders);
     assert!(interface.libraries.iter().any(|library| library.starts_with("libc.so")));
     let parsed = Package::parse(&package.bytes).expect("a package");
     let elements = parsed.elements().iter().map(|e| (e.id, e.name, e.kind));
