@@ -9,6 +9,7 @@ use jam_format::{
     ElementKind, Features, Machine, NewElement, Package, Parsed, UnknownFeature, encode_package,
 };
 
+use crate::c_ried::is_c_ried;
 use crate::compile::{self, Compilers, File};
 use crate::error::Error;
 use crate::generate::{self, Generated, GeneratedRied};
@@ -74,6 +75,9 @@ pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
         builder = builder.cc(cc);
     }
     let built = builder.build(folder)?;
+    for folder in built.rieds.iter().flat_map(|ried| &ried.folders) {
+        println!("cargo::rerun-if-changed={}", folder.display());
+    }
     let file = out.join(format!("{}.jampkg", built.name));
     compile::write(&file, &built.bytes)?;
     compile::write(&out.join(format!("{}.rs", built.name)), built.module(&file))?;
@@ -143,7 +147,7 @@ impl Builder {
             let path = entry.map_err(Error::io("read", folder))?.path();
             let is_jam =
                 path.extension().is_some_and(|extension| extension == "rs" || extension == "c");
-            if is_jam || is_ried(&path) {
+            if is_jam || is_ried(&path) || is_c_ried(&path) {
                 paths.push(path);
             }
         }
@@ -162,6 +166,8 @@ impl Builder {
             let shown = folder.join(path.file_name().unwrap_or_default());
             if is_ried(path) {
                 rieds.push(self.compilers.ried(path, &shown)?);
+            } else if is_c_ried(path) {
+                rieds.push(self.compilers.c_ried(path, &shown)?);
             } else {
                 jams.push(self.one(path, &shown.to_string_lossy(), &mut abi)?);
             }
@@ -211,7 +217,7 @@ impl Builder {
     }
 
     fn c(&self, file: File<'_>) -> Result<(Vec<u8>, Shape), Error> {
-        let bytes = self.compilers.c(file)?;
+        let bytes = self.compilers.c(file, &[])?;
         let objects = Objects::parse(file.shown, &bytes, "")?;
         let (entry, imports, shape) = records::of_c(&objects)?;
         let blob = self.link(&objects, file, &entry, &imports, &|_| None)?;

@@ -105,11 +105,16 @@ impl Compilers {
         rustc
     }
 
-    /// Compiles a jam in C; returns the bytes of an object.
-    pub(crate) fn c(&self, file: File<'_>) -> Result<Vec<u8>, Error> {
+    /// The object of a source in C.
+    pub(crate) fn c_object(&self, file: File<'_>) -> PathBuf {
+        self.work.join(format!("jam_{}.o", file.name))
+    }
+
+    /// Compiles a source in C, with some flags more; returns the bytes of its object.
+    pub(crate) fn c(&self, file: File<'_>, flags: &[&str]) -> Result<Vec<u8>, Error> {
         let header = self.work.join("include/jam.h");
         write(&header, include_str!("jam.h"))?;
-        let object = self.work.join(format!("jam_{}.o", file.name));
+        let object = self.c_object(file);
         let (program, is_clang) = self.c_compiler();
         let mut cc = Command::new(&program);
         if is_clang {
@@ -146,13 +151,13 @@ impl Compilers {
         map.push("=");
         map.push(if shown.as_os_str().is_empty() { ".".as_ref() } else { shown.as_os_str() });
         cc.arg(map).arg("-I").arg(self.work.join("include"));
-        cc.arg("-o").arg(&object).arg(file.path);
+        cc.args(flags).arg("-o").arg(&object).arg(file.path);
         run(cc, file.shown)?;
         read(&object)
     }
 
     /// The C compiler, and whether it is clang, which compiles for every target.
-    fn c_compiler(&self) -> (OsString, bool) {
+    pub(crate) fn c_compiler(&self) -> (OsString, bool) {
         let is_clang = |program: &OsString| program.to_string_lossy().contains("clang");
         if let Some(program) = &self.cc {
             return (program.clone(), is_clang(program));

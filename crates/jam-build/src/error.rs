@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// The folder has no sources.
     #[error(
-        "no jams in {}: expected files NAME.rs or NAME.c, or folders NAME with a Cargo.toml",
+        "no jams in {}: expected files NAME.rs or NAME.c, or folders NAME with a Cargo.toml or NAME.c",
         folder.display()
     )]
     NoJams {

@@ -1,4 +1,4 @@
-/* What a jam in C includes. Its layouts are those of the crate jam-abi.
+/* What a jam or a ried in C includes. Its layouts are those of the crate jam-abi.
  *
  *   #include "jam.h"
  *
@@ -56,6 +56,21 @@ typedef struct jam_call {
     static const char jam_import_##name[] JAM_SECTION_(".jam.c") = \
         "import\t" #name "\t" #result "\t" #parameters "\n"
 
+#ifdef JAM_RIED
+
+/* A ried in C is a folder NAME with NAME.c, and other files in C beside it. A function of it, for jams:
+ * result, name, types of the parameters in parentheses, beside its definition:
+ *
+ *   RIED_EXPORT(uint64_t, twice, (uint64_t));
+ *   uint64_t twice(uint64_t number) { return 2 * number; }
+ */
+#define RIED_EXPORT(result, name, parameters) \
+    result name parameters; \
+    static const char ried_export_##name[] JAM_SECTION_(".jam.c") = \
+        "export\t" #name "\t" #result "\t" #parameters "\n"
+
+#else
+
 /* What the jam takes: property, arguments, elements of the payload. */
 #define JAM_SIGNATURE(property, args, element) \
     static const uint32_t jam_sizes[2] JAM_SECTION_(".jam.c.sizes") = {sizeof(args), sizeof(element)}; \
@@ -80,5 +95,7 @@ static inline void jam_log(const jam_call *call, const char *text, size_t len)
 {
     call->context->log(call->context, (const uint8_t *)text, len);
 }
+
+#endif /* JAM_RIED */
 
 #endif

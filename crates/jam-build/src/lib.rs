@@ -13,7 +13,7 @@
 //! typed sender, its Local Function and its public types.
 //!
 //! A ried is a crate in a folder, `jams/NAME/Cargo.toml` (see the crate `ried`), which cargo builds as a
-//! shared library; it goes into the same package.
+//! shared library, or `jams/NAME/NAME.c`; it goes into the same package.
 //!
 //! What a jam may not have is an error with symbol, file and line: statics that can change,
 //! thread-locals, imports that it does not declare, code that is not position-independent, an entry
@@ -28,12 +28,13 @@
 //!    `compile.rs` (the compilers).
 //! 3. `lines.rs`, `objects.rs`, `records.rs`: what the compilers made.
 //! 4. `link/`: from there to a blob.
-//! 5. `library.rs` ([`Interface`]), `ried.rs`: rieds.
+//! 5. `library.rs` ([`Interface`]), `ried.rs`, `c_ried.rs`: rieds.
 //! 6. `builder.rs` ([`Builder`], [`package()`]).
 
 #![forbid(unsafe_code)]
 
 mod builder;
+mod c_ried;
 mod c_types;
 mod compile;
 mod error;

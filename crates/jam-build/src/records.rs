@@ -67,10 +67,33 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     bytes.split_off(..N)?.try_into().ok()
 }
 
-/// The records of a jam in C: lines of text, each with its fields between tabs.
-pub(crate) fn of_c(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>, Shape), Error> {
-    let bytes = objects.sections_named(".jam.c")?;
-    let text = String::from_utf8_lossy(&bytes);
+/// The functions that a source of a ried in C exports.
+pub(crate) fn of_c_ried(objects: &Objects<'_>) -> Result<Vec<Imported>, Error> {
+    let text = c_text(objects)?;
+    let (records, types) = c_records(&text);
+    let mut exports = Vec::new();
+    for record in &records {
+        match record[..] {
+            ["export", name, result, parameters] => {
+                exports.push(c_function(objects, &types, [name, result, parameters])?);
+            }
+            ["import", name, ..] => {
+                return Err(objects.records(format!(
+                    "import `{name}` of a ried in C: expected none; write the ried in Rust"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(exports)
+}
+
+fn c_text(objects: &Objects<'_>) -> Result<String, Error> {
+    Ok(String::from_utf8_lossy(&objects.sections_named(".jam.c")?).into_owned())
+}
+
+/// The records of a source in C, and the types of properties that it declares.
+fn c_records(text: &str) -> (Vec<Vec<&str>>, Types) {
     let records: Vec<Vec<&str>> = text
         .split(['\n', '\0'])
         .filter(|line| !line.is_empty())
@@ -82,23 +105,41 @@ pub(crate) fn of_c(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>, Shape
             types.add_property(name, property.trim_matches('"'));
         }
     }
-    let unknown = |of: &str, found: &str| {
-        objects.records(format!(
-            "type `{found}` of {of}: expected a type of jam.h, a number, or a pointer to a number or \
-             a property"
-        ))
-    };
+    (records, types)
+}
+
+/// A function of its name, its result and its parameters.
+fn c_function(
+    objects: &Objects<'_>,
+    types: &Types,
+    [name, result, parameters]: [&str; 3],
+) -> Result<Imported, Error> {
+    let hash = |found: &str| types.hash(found).ok_or_else(|| unknown_type(objects, name, found));
+    let parameters = parameters.trim_start_matches('(').trim_end_matches(')').trim();
+    let parameters = parameters.split(',').filter(|p| !matches!(p.trim(), "" | "void"));
+    let parameters = parameters.map(hash).collect::<Result<Vec<_>, _>>()?;
+    let signature = signature::of_function(&parameters, hash(result)?);
+    Ok(Imported { name: name.to_owned(), signature })
+}
+
+fn unknown_type(objects: &Objects<'_>, of: &str, found: &str) -> Error {
+    objects.records(format!(
+        "type `{found}` of {of}: expected a type of jam.h, a number, or a pointer to a number or \
+         a property"
+    ))
+}
+
+/// The records of a jam in C: lines of text, each with its fields between tabs.
+pub(crate) fn of_c(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>, Shape), Error> {
+    let text = c_text(objects)?;
+    let (records, types) = c_records(&text);
+    let unknown = |of: &str, found: &str| unknown_type(objects, of, found);
     let mut imports = Vec::new();
     let mut entry = None;
     for record in &records {
         match record[..] {
             ["import", name, result, parameters] => {
-                let hash = |found: &str| types.hash(found).ok_or_else(|| unknown(name, found));
-                let parameters = parameters.trim_start_matches('(').trim_end_matches(')').trim();
-                let parameters = parameters.split(',').filter(|p| !matches!(p.trim(), "" | "void"));
-                let parameters = parameters.map(hash).collect::<Result<Vec<_>, _>>()?;
-                let signature = signature::of_function(&parameters, hash(result)?);
-                imports.push(Imported { name: name.to_owned(), signature });
+                imports.push(c_function(objects, &types, [name, result, parameters])?);
             }
             ["entry", property, args, element] => {
                 let sizes = objects.sections_named(".jam.c.sizes")?;

@@ -51,6 +51,8 @@ pub struct BuiltRied {
     pub library: Vec<u8>,
     /// What it offers and needs.
     pub interface: Interface,
+    /// The folders of this machine that its crates are in: its own, and those of path dependencies.
+    pub folders: Vec<PathBuf>,
 }
 
 /// Whether a folder is that of a ried.
@@ -63,7 +65,7 @@ impl Compilers {
     pub(crate) fn ried(&self, folder: &Path, shown: &Path) -> Result<BuiltRied, Error> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = shown.join("Cargo.toml").to_string_lossy().into_owned();
-        let is_offline = self.check_crates(&name, folder, &manifest)?;
+        let (folders, is_offline) = self.check_crates(&name, folder, &manifest)?;
         let target_dir = self.work.join("rieds");
         let file = format!("lib{}.so", name.replace('-', "_"));
         let library = target_dir.join(&self.target).join("release").join(file);
@@ -96,11 +98,17 @@ impl Compilers {
         }
         let interface = Interface::of(&name, &bytes)?;
         interface.check(&name)?;
-        Ok(BuiltRied { name, library: bytes, interface })
+        Ok(BuiltRied { name, library: bytes, interface, folders })
     }
 
-    /// Checks which crates a ried consists of, before they are built; whether cargo needs no network.
-    fn check_crates(&self, name: &str, folder: &Path, manifest: &str) -> Result<bool, Error> {
+    /// Checks which crates a ried consists of, before they are built: their folders, and whether cargo
+    /// needs no network.
+    fn check_crates(
+        &self,
+        name: &str,
+        folder: &Path,
+        manifest: &str,
+    ) -> Result<(Vec<PathBuf>, bool), Error> {
         let tree = |is_offline| {
             let mut cargo = self.cargo(folder, "tree", is_offline);
             cargo.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]);
@@ -111,6 +119,10 @@ impl Compilers {
             // It may lack crates that it would fetch.
             Err(_) => (tree(false)?, false),
         };
+        // `name v1.2.3 (/where/it/is)`; others are of a registry, or have an address.
+        let paths = crates.lines().filter_map(|line| line.split_once(" (")?.1.split_once(')'));
+        let folders = paths.map(|(path, _)| PathBuf::from(path)).filter(|path| path.is_absolute());
+        let folders = folders.collect();
         let mut crates = crates.lines().filter_map(|line| line.split_whitespace().next());
         let wrong = |message| Err(Error::Ried { ried: name.to_owned(), message });
         match crates.next() {
@@ -129,7 +141,7 @@ impl Compilers {
                 "it links `{found}`, of which the program that loads it has one already: depend on \
                  `gossamer-ried` only, and import functions of the program"
             )),
-            None => Ok(is_offline),
+            None => Ok((folders, is_offline)),
         }
     }
 

@@ -205,7 +205,7 @@ fn targets_and_folders_without_jams() {
     let (folder, builder) = common::builder(common::TARGET);
     let error = builder.build(folder.path()).unwrap_err();
     let expected = format!(
-        "no jams in {}: expected files NAME.rs or NAME.c, or folders NAME with a Cargo.toml",
+        "no jams in {}: expected files NAME.rs or NAME.c, or folders NAME with a Cargo.toml or NAME.c",
         folder.path().display()
     );
     assert_eq!(error.to_string(), expected);

@@ -77,6 +77,8 @@ fn a_ried_is_packed_with_the_jams_around_it() {
     let interface = &ried.interface;
     assert_eq!(names(&interface.exports), [("nothing".into(), nothing), ("price".into(), price)]);
     assert_eq!(names(&interface.imports), [("base_price".into(), base_price)]);
+    let folder = |name: &str| ried.folders.iter().any(|folder| folder.ends_with(name));
+    assert!(["prices", "ried", "jam-abi"].into_iter().all(folder), "{:?}", ried.folders);
     assert!(interface.libraries.iter().any(|library| library.starts_with("libc.so")));
     let parsed = Package::parse(&package.bytes).expect("a package");
     let elements = parsed.elements().iter().map(|e| (e.id, e.name, e.kind));
@@ -113,6 +115,44 @@ fn what_a_ried_must_not_be() {
     let twice = [("prices/src/lib.rs", SOURCE), ("prices.rs", "pub fn prices() {}")];
     let twice = error("", &twice);
     assert!(twice.starts_with("two jams or rieds with the name `prices`"), "{twice}");
+}
+
+#[test]
+fn a_ried_may_be_in_c() {
+    let main = "#include \"jam.h\"\n\
+                JAM_PROPERTY(table, \"t@1\");\n\
+                RIED_EXPORT(uint64_t, twice, (uint64_t));\n\
+                RIED_EXPORT(int64_t, seven, (const table *, jam_bytes));\n\
+                int64_t other(void);\n\
+                uint64_t twice(uint64_t number) { return 2 * number; }\n\
+                int64_t seven(const table *t, jam_bytes bytes) { return other() + bytes.len; }\n";
+    let files = [
+        ("prices/prices.c", main),
+        ("prices/other.c", "#include <stdint.h>\nint64_t other(void) { return 7; }\n"),
+        ("none/other.c", "no ried, as there is no none.c"),
+    ];
+    let package = built(build_all(&files));
+    let [ried] = &package.rieds[..] else { panic!("one ried") };
+    jam_abi::property! { struct Table = "t@1"; }
+    let twice = jam_abi::function_signature!((u64) -> u64);
+    let seven = jam_abi::function_signature!((&Table, &[u8]) -> i64);
+    let exports = ried.interface.exports.iter().map(|f| (&f.name[..], f.signature));
+    assert!(exports.eq([("seven", seven), ("twice", twice)]), "{:?}", ried.interface);
+
+    let error = |from: &str, to: &str| {
+        let (changed, mut files) = (main.replace(from, to), files);
+        files[0].1 = &changed;
+        build_all(&files).expect_err("it cannot be built").to_string()
+    };
+    let wrong = error("RIED_EXPORT(uint64_t, twice", "RIED_EXPORT(int64_t, twice");
+    assert!(wrong.contains("conflicting types"), "{wrong}");
+    let wrong = error("twice, (uint64_t));", "thrice, (long long));");
+    assert!(wrong.contains("prices/prices.c: type `long long` of thrice: expected"), "{wrong}");
+    let import = "JAM_IMPORT(void, some, (void));\nRIED_EXPORT(uint64_t";
+    let wrong = error("RIED_EXPORT(uint64_t", import);
+    assert!(wrong.contains("import `some` of a ried in C: expected none"), "{wrong}");
+    let wrong = error("return other()", "return another()");
+    assert!(wrong.contains("undefined reference to `another'"), "{wrong}");
 }
 
 #[test]

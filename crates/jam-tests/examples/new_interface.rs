@@ -32,30 +32,32 @@ fn main() -> Result<(), RackError> {
     receiver().set_policy(Policy::AnyPeer);
     receiver()
         .set_log(|host, line| println!("process {}, for host {host}: {line}", std::process::id()));
-    rack.run(|| {
-        let package = Package::parse(INTERFACES).expect("a package");
-        let jam = |name| OfText::from_blob(package.blob(name).expect("a jam")).expect("its types");
-        let (count, word) = (jam("count_words"), jam("word"));
-        let (first, last) =
-            (threads().next().expect("a thread"), threads().last().expect("a thread"));
-        let [here, there] = [first, last].map(|thread| thread.entrust_with(|()| Anything, ()));
-        for host in [&here, &there] {
-            println!("before: {}", refused(host, &count));
-        }
+    rack.run(count)
+}
 
-        let counters = package.ried("counters").expect("a ried for this machine");
-        let counters = load_ried(last, &counters).expect("a ried of mine");
-        let words = there.inject(&count, (), TEXT.as_bytes()).expect("it counts words");
-        let the = there.inject(&word, (), b"The").expect("it counts words");
-        println!("{words} words, {the} of them \"the\"");
-        assert_eq!((words, the), (15, 4));
-        if first.thread().host != last.thread().host {
-            println!("elsewhere: {}", refused(&here, &count));
-        }
+/// On a rack whose hosts run its code: all of it.
+pub(crate) fn count() {
+    let package = Package::parse(INTERFACES).expect("a package");
+    let jam = |name| OfText::from_blob(package.blob(name).expect("a jam")).expect("its types");
+    let (count, word) = (jam("count_words"), jam("word"));
+    let (first, last) = (threads().next().expect("a thread"), threads().last().expect("a thread"));
+    let [here, there] = [first, last].map(|thread| thread.entrust_with(|()| Anything, ()));
+    for host in [&here, &there] {
+        println!("before: {}", refused(host, &count));
+    }
 
-        assert!(counters.unload().expect("an answer"));
-        println!("unloaded: {}", refused(&there, &word));
-    })
+    let counters = package.ried("counters").expect("a ried for this machine");
+    let counters = load_ried(last, &counters).expect("a ried of mine");
+    let words = there.inject(&count, (), TEXT.as_bytes()).expect("it counts words");
+    let the = there.inject(&word, (), b"The").expect("it counts words");
+    println!("{words} words, {the} of them \"the\"");
+    assert_eq!((words, the), (15, 4));
+    if first.thread().host != last.thread().host {
+        println!("elsewhere: {}", refused(&here, &count));
+    }
+
+    assert!(counters.unload().expect("an answer"));
+    println!("unloaded: {}", refused(&there, &word));
 }
 
 /// Why a jam is refused.

@@ -65,32 +65,35 @@ fn main() -> Result<(), RackError> {
     let rack = if arguments { rack } else { rack.hosts(2) };
     // In every process: what it runs comes from a host of this rack, and none of its packages has it.
     receiver().set_policy(Policy::AnyPeer);
-    rack.run(|| {
-        let server = threads().last().expect("a thread");
-        let keys = |()| Index { keys: (0..KEYS).map(|n| n * 3).collect(), searches: 0, looks: 0 };
-        let index = server.entrust_with(keys, ());
-        let stop = gossamer::entrust(false);
-        let clients: Vec<_> = threads()
-            .map(|thread| spawn_on_with(thread, search, (index.clone(), stop.clone())))
-            .collect();
-        let count = clients.len() as u64;
+    rack.run(replace)
+}
 
-        let before = measure(&index, SEARCHES * count);
-        let package = Package::parse(INTERFACES).expect("a package");
-        let bisect = package.ried("bisect").expect("a ried for this machine");
-        let loading = Instant::now();
-        load_ried(server, &bisect).expect("a ried of mine");
-        let took = loading.elapsed();
-        let after = measure(&index, SEARCHES * count);
-        stop.apply(|stop| *stop = true);
+/// On a rack whose hosts run its code: all of it.
+pub(crate) fn replace() {
+    let server = threads().last().expect("a thread");
+    let keys = |()| Index { keys: (0..KEYS).map(|n| n * 3).collect(), searches: 0, looks: 0 };
+    let index = server.entrust_with(keys, ());
+    let stop = gossamer::entrust(false);
+    let clients: Vec<_> = threads()
+        .map(|thread| spawn_on_with(thread, search, (index.clone(), stop.clone())))
+        .collect();
+    let count = clients.len() as u64;
 
-        let all: u64 = clients.into_iter().map(|client| client.join().expect("a client")).sum();
-        assert_eq!(index.apply(|index| index.searches), all, "no request was lost");
-        println!("a ried of {} bytes, loaded in {took:.1?}", bisect.bytes().len());
-        println!("keys looked at in a search: {before:.1} before, {after:.1} behind it");
-        println!("{all} searches, none lost, none wrong");
-        assert!(after < before / 10.0, "the operation was replaced");
-    })
+    let before = measure(&index, SEARCHES * count);
+    let package = Package::parse(INTERFACES).expect("a package");
+    let bisect = package.ried("bisect").expect("a ried for this machine");
+    let loading = Instant::now();
+    load_ried(server, &bisect).expect("a ried of mine");
+    let took = loading.elapsed();
+    let after = measure(&index, SEARCHES * count);
+    stop.apply(|stop| *stop = true);
+
+    let all: u64 = clients.into_iter().map(|client| client.join().expect("a client")).sum();
+    assert_eq!(index.apply(|index| index.searches), all, "no request was lost");
+    println!("a ried of {} bytes, loaded in {took:.1?}", bisect.bytes().len());
+    println!("keys looked at in a search: {before:.1} before, {after:.1} behind it");
+    println!("{all} searches, none lost, none wrong");
+    assert!(after < before / 10.0, "the operation was replaced");
 }
 
 /// Waits for this many searches; how many keys each of them has looked at, on average.

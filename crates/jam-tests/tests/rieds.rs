@@ -1,6 +1,12 @@
 //! Rieds on racks: what jams call changes while they run, in each process by itself.
 
 mod common;
+#[allow(dead_code, reason = "its `main`")]
+#[path = "../examples/new_interface.rs"]
+mod new_interface;
+#[allow(dead_code, reason = "its `main`")]
+#[path = "../examples/replace_operations.rs"]
+mod replace_operations;
 
 use std::process::ExitCode;
 
@@ -12,6 +18,7 @@ use gossamer::{Delegable, HostId, Trust, Trustee, spawn_on_with, threads};
 use gossamer_jam_tests::Table;
 use gossamer_jam_tests::rieds::doubled::DOUBLED;
 use gossamer_jam_tests::rieds::failing::FAILING;
+use gossamer_jam_tests::rieds::fivefold::FIVEFOLD;
 use gossamer_jam_tests::rieds::needy::NEEDY;
 use gossamer_jam_tests::rieds::next::NEXT;
 use gossamer_jam_tests::rieds::place::PLACE;
@@ -30,6 +37,8 @@ const CASES: &[common::Case] = &[
     ("policies_hold_for_rieds", policies_hold_for_rieds),
     ("hostile_libraries_are_refused", hostile_libraries_are_refused),
     ("rieds_change_under_load", rieds_change_under_load),
+    ("the_operations_of_a_server_are_replaced", the_operations_of_a_server_are_replaced),
+    ("a_host_gets_an_interface", a_host_gets_an_interface),
 ];
 
 const MODES: [Mode; 4] = [Mode::Automatic, Mode::Cached, Mode::Injected, Mode::Local];
@@ -95,7 +104,9 @@ fn the_newest_ried_counts() {
         assert_eq!(scale(&table), Some(2), "the second load is still there");
         assert!(again.unload().unwrap());
         assert_eq!(scale(&table), Some(3));
-        assert!(tripled.unload().unwrap());
+        let fivefold = load_ried(host, &FIVEFOLD).unwrap();
+        assert_eq!(scale(&table), Some(5), "one in C");
+        [tripled, fivefold].iter().for_each(|ried| assert!(ried.unload().unwrap()));
         assert_eq!(scale(&table), None);
     }
     let symbol = |export: &&(&str, u64)| export.0 == "table_scale";
@@ -265,6 +276,16 @@ fn hostile_libraries_are_refused() {
         load_ried(host, &library).expect("it goes on");
         assert_eq!(scale(&table), Some(2));
     }
+}
+
+fn the_operations_of_a_server_are_replaced() {
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    replace_operations::replace();
+}
+
+fn a_host_gets_an_interface() {
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    new_interface::count();
 }
 
 /// Calls of each fiber under load.

@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 
 use jam_abi::{Element, LocalEntry, LocalFunction, PackageData};
-use jam_format::Digest;
+use jam_format::{Digest, ElementKind, PackageElement};
+use parking_lot::Mutex;
 use primitive::sync::{AtomicU64, Ordering};
 
 use crate::error::Refusal;
 use crate::handles;
-use crate::package::{element_code, ried_digests};
+use crate::package::elements_here;
 use crate::shape::Shape;
 use crate::symbols::Symbols;
 
@@ -49,6 +50,10 @@ pub(crate) struct Locals {
     all: Vec<Local>,
     /// Where each is in `all`.
     by_digest: HashMap<Digest, usize>,
+    /// The digests of the rieds beside them.
+    rieds: Vec<Digest>,
+    /// Held while slots are filled, so that what an older generation resolved to never comes last.
+    filling: Mutex<()>,
 }
 
 struct Local {
@@ -57,11 +62,6 @@ struct Local {
     shape: Shape,
     /// The generation of symbols that its imports have; 0 for none.
     generation: AtomicU64,
-}
-
-/// The digests of the rieds of the program's packages.
-pub(crate) fn rieds_of_program() -> Vec<Digest> {
-    packages().iter().flat_map(|package| ried_digests(package)).collect()
 }
 
 /// A Local Function whose imports are resolved.
@@ -73,29 +73,36 @@ pub(crate) struct Resolved<'l> {
 
 impl Locals {
     pub(crate) fn of_program() -> Self {
-        let elements = packages().iter().flat_map(|package| package.jams.iter().copied());
-        let (mut all, mut by_digest) = (Vec::new(), HashMap::new());
-        for element in elements {
-            let Some(code) = element_code(element) else { continue };
-            let Ok(parsed) = jam_format::Parsed::parse(code) else { continue };
-            let (digest, shape) = (Digest::of(code), Shape::of(&parsed));
-            by_digest.entry(digest).or_insert_with(|| {
-                all.push(Local { element, digest, shape, generation: AtomicU64::new(0) });
-                all.len() - 1
-            });
+        let (mut all, mut by_digest, mut rieds) = (Vec::new(), HashMap::new(), Vec::new());
+        for package in packages() {
+            for PackageElement { kind, id, digest, bytes, .. } in elements_here(package) {
+                if kind == ElementKind::Ried {
+                    rieds.push(digest);
+                    continue;
+                }
+                let element = package.jams.iter().copied().find(|jam| jam.id == id);
+                let (Some(element), Ok(blob)) = (element, jam_format::Parsed::parse(bytes)) else {
+                    continue;
+                };
+                by_digest.entry(digest).or_insert_with(|| {
+                    let (shape, generation) = (Shape::of(&blob), AtomicU64::new(0));
+                    all.push(Local { element, digest, shape, generation });
+                    all.len() - 1
+                });
+            }
         }
-        Self { all, by_digest }
+        Self { all, by_digest, rieds, filling: Mutex::new(()) }
     }
 
-    /// All digests.
+    /// The digests of all jams, and of the rieds beside them.
     pub(crate) fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.all.iter().map(|local| local.digest)
+        self.all.iter().map(|local| local.digest).chain(self.rieds.iter().copied())
     }
 
     /// The Local Function of a jam.
     pub(crate) fn find(&self, digest: &Digest, symbols: &Symbols) -> Result<Resolved<'_>, Refusal> {
         let local = self.by_digest.get(digest).map(|at| &self.all[*at]);
-        local.ok_or(Refusal::NotLocal)?.resolved(symbols)
+        local.ok_or(Refusal::NotLocal)?.resolved(symbols, &self.filling)
     }
 
     /// The [handle](crate::handles) of a Local Function; 0 if there is none.
@@ -115,33 +122,33 @@ impl Locals {
         let is_it = |local: &&Local| {
             handles::of_local(handles::local_place(handle), &local.digest) == handle
         };
-        local.filter(is_it).ok_or(Refusal::NotLocal)?.resolved(symbols)
+        local.filter(is_it).ok_or(Refusal::NotLocal)?.resolved(symbols, &self.filling)
     }
 }
 
 impl Local {
     /// The function, its imports resolved.
     #[inline]
-    fn resolved(&self, symbols: &Symbols) -> Result<Resolved<'_>, Refusal> {
+    fn resolved(&self, symbols: &Symbols, filling: &Mutex<()>) -> Result<Resolved<'_>, Refusal> {
         let function = self.element.local.ok_or(Refusal::NotLocal)?;
-        let generation = symbols.generation();
-        if self.generation.load(Ordering::Acquire) != generation {
-            resolve(&function, symbols)?;
+        if self.generation.load(Ordering::Acquire) != symbols.generation() {
+            let _filling = filling.lock();
+            let generation = resolve(&function, symbols)?;
             self.generation.store(generation, Ordering::Release);
         }
         Ok(Resolved { entry: function.entry, shape: &self.shape })
     }
 }
 
-fn resolve(function: &LocalFunction, symbols: &Symbols) -> Result<(), Refusal> {
-    let addresses = function.imports.iter().map(|import| {
-        let address = symbols.resolve_local(import.name(), import.signature())?;
-        Ok((import, address))
-    });
-    for (import, address) in addresses.collect::<Result<Vec<_>, Refusal>>()? {
+/// Fills the imports of a function; the generation that this holds for.
+fn resolve(function: &LocalFunction, symbols: &Symbols) -> Result<u64, Refusal> {
+    let mut addresses = Vec::with_capacity(function.imports.len());
+    let imports = function.imports.iter().map(|import| (import.name(), import.signature()));
+    let generation = symbols.resolve_local(imports, |address| addresses.push(address))?;
+    for (import, address) in function.imports.iter().zip(addresses) {
         // SAFETY: the address is that of a function of this signature, for Local Functions; layers
         // stay callable as long as anything that was linked to them may run.
         unsafe { import.resolve(std::ptr::without_provenance(address)) };
     }
-    Ok(())
+    Ok(generation)
 }

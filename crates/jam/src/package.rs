@@ -1,7 +1,7 @@
 //! Packages that a program was built with: [`package!`](crate::package), and their code.
 
 use jam_abi::{Element, PackageData};
-use jam_format::{Digest, ElementKind, Machine, Package, PackageElement};
+use jam_format::{Machine, Package, PackageElement};
 
 /// The blob of an element for this machine, if its package has one.
 pub(crate) fn element_code(element: &Element) -> Option<&'static [u8]> {
@@ -14,13 +14,11 @@ pub(crate) fn element_bytes(package: &PackageData, id: u16) -> Option<&'static [
     Some(package.element(id, Machine::CURRENT?)?.bytes)
 }
 
-/// The digests of the rieds of a package that the program was built with, for this machine.
-pub(crate) fn ried_digests(package: &PackageData) -> Vec<Digest> {
+/// The elements of a package for this machine. It is parsed, and so hashed, once for all of them.
+pub(crate) fn elements_here(package: &PackageData) -> Vec<PackageElement<'static>> {
     let Ok(package) = Package::parse(package.bytes) else { return Vec::new() };
-    let is_here = |element: &&PackageElement<'_>| {
-        element.kind == ElementKind::Ried && Machine::CURRENT == Some(element.machine)
-    };
-    package.elements().iter().filter(is_here).map(|ried| ried.digest).collect()
+    let elements = package.elements().iter();
+    elements.filter(|element| Machine::CURRENT == Some(element.machine)).copied().collect()
 }
 
 /// Includes a package that the build script has built with `jam_build::package`: for each jam a

@@ -18,7 +18,7 @@ use crate::cache::Cache;
 use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
-use crate::local::{Locals, Resolved, rieds_of_program};
+use crate::local::{Locals, Resolved};
 use crate::log::LogSlot;
 use crate::policy::{Gate, Gatekeeper, Origin, Policy, Verifier};
 use crate::reuse::Runner;
@@ -99,7 +99,6 @@ impl Receiver {
         let locals = Locals::of_program();
         let gatekeeper = Gatekeeper::default();
         gatekeeper.admit(locals.digests(), &Origin::Program);
-        gatekeeper.admit(rieds_of_program(), &Origin::Program);
         Receiver {
             cache: Cache::new(max_bytes),
             symbols: Symbols::of_program(),

@@ -84,7 +84,7 @@ pub struct NameOffered {
 pub fn offer<T: Open>(name: &str, trust: &Trust<T>) -> Result<Offer, NameOffered> {
     let trust = trust.clone();
     let send: Rc<Send> = Rc::new(move |function: &str, bytes: &[u8]| {
-        if receiver().symbols().resolve_local(function, signature_of::<T>()).is_err() {
+        if receiver().symbols().resolve_one(function, signature_of::<T>()).is_err() {
             return sent::NO_FUNCTION;
         }
         let (call, name) = ((function.to_owned(), Payload::of_bytes(bytes)), function.to_owned());
@@ -130,7 +130,7 @@ const fn signature_of<T: Open>() -> u64 {
 /// The delegated closure: calls an export on the property.
 fn call_export<T: Open>(property: &mut T, call: (String, Payload)) -> Result<(), Refusal> {
     let (name, bytes) = call;
-    let address = receiver().symbols().resolve_local(&name, signature_of::<T>())?;
+    let address = receiver().symbols().resolve_one(&name, signature_of::<T>())?;
     // SAFETY: the address is that of a function of this signature, in its form that unwinds.
     let function = unsafe {
         std::mem::transmute::<usize, unsafe extern "C-unwind" fn(*mut T, Slice<u8>)>(address)

@@ -24,7 +24,7 @@ pub fn host() -> Host {
 }
 
 impl Host {
-    /// Writes a line to the log of the receiver, with the number of the host that has loaded the ried.
+    /// Writes a line to the log of the receiver, with the number of the host that had the ried loaded first.
     pub fn log(&self, line: &str) {
         // SAFETY: text of that many bytes, and the table of this ried.
         unsafe { (self.0.log)(self.0, line.as_ptr(), line.len()) }

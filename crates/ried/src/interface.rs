@@ -11,7 +11,7 @@
 ///   delegated context, where they must not wait.
 /// - `start = path;`: a function `fn(&Host) -> Result<(), String>` that runs once in each process, on a
 ///   thread of its own, before any export is called. An error is told to whoever loads the ried,
-///   whose functions jams then do not see. It must not load rieds.
+///   whose functions jams then do not see; the next load of the ried tries it again. It loads no rieds.
 ///
 /// ```
 /// ried::interface! {

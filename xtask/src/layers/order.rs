@@ -220,7 +220,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["records"],
             &["library", "link"],
             &["ried"],
-            &["generate"],
+            &["c_ried", "generate"],
             &["builder"],
         ],
     ),

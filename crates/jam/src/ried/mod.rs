@@ -17,6 +17,7 @@ pub(crate) mod error;
 pub(crate) mod host;
 mod library;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use jam_abi::{HostTable, RIED_VERSION, RiedData};
@@ -43,6 +44,8 @@ pub(crate) struct Rieds {
 struct Mapped {
     digest: Digest,
     data: &'static RiedData,
+    /// What it is given.
+    table: &'static HostTable,
     /// Its functions, once it has started.
     functions: Option<Vec<LoadedFunction>>,
     /// The layers of symbols that have them.
@@ -84,6 +87,7 @@ impl Rieds {
         log: &Arc<LogSlot>,
     ) -> Result<u64, NotLoaded> {
         let ArrivedRied { claimed, bytes, proof, sender } = arrived;
+        check_not_starting()?;
         let mut all = self.mapped.lock();
         // With the lock that `recheck` takes, too: a ried that another policy admitted does not stay.
         gatekeeper.gate(None).check_with(&claimed, proof)?;
@@ -91,7 +95,9 @@ impl Rieds {
             Some(index) => index,
             None => {
                 let data = map(claimed, bytes.ok_or(NotLoaded::NeedBytes)?)?;
-                all.push(Mapped { digest: claimed, data, functions: None, layers: Vec::new() });
+                let table = host::table(Arc::clone(log), sender);
+                let (functions, layers) = (None, Vec::new());
+                all.push(Mapped { digest: claimed, data, table, functions, layers });
                 all.len() - 1
             }
         };
@@ -101,7 +107,7 @@ impl Rieds {
             None => {
                 let functions = functions_of(mapped.data)?;
                 fill(mapped.data, symbols)?;
-                start(mapped.data, host::table(Arc::clone(log), sender))?;
+                start(mapped.data, mapped.table)?;
                 mapped.functions.insert(functions)
             }
         };
@@ -114,6 +120,9 @@ impl Rieds {
 
     /// Takes a layer of a ried away; whether there is one of that number.
     pub(crate) fn unload(&self, layer: u64, symbols: &Symbols) -> bool {
+        if check_not_starting().is_err() {
+            return false;
+        }
         let mut all = self.mapped.lock();
         let is_there = |mapped: &mut Mapped| {
             let index = mapped.layers.iter().position(|of| *of == layer);
@@ -150,14 +159,13 @@ fn map(claimed: Digest, bytes: &[u8]) -> Result<&'static RiedData, RiedRefusal> 
     }
     // SAFETY: the form of a library, whose code the policy admits.
     let data = on_a_thread(|| unsafe { library::map(library.bytes()) })?;
-    let data = data.map_err(|reason| RiedRefusal::Library { reason })?;
-    if (1..=RIED_VERSION).contains(&data.version) {
-        return Ok(data);
-    }
-    Err(RiedRefusal::Version { found: data.version, expected: RIED_VERSION })
+    data.map_err(|reason| RiedRefusal::Library { reason })
 }
 
 fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefusal> {
+    if !(1..=RIED_VERSION).contains(&data.version) {
+        return Err(RiedRefusal::Version { found: data.version, expected: RIED_VERSION });
+    }
     // SAFETY: of a library that is never unmapped.
     let exports = unsafe { data.exports() };
     let functions = exports.iter().map(|export| {
@@ -172,10 +180,14 @@ fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefu
 /// Fills the imports with what they resolve to at this moment.
 fn fill(data: &'static RiedData, symbols: &Symbols) -> Result<(), RiedRefusal> {
     // SAFETY: of a library that is never unmapped.
-    for import in unsafe { data.imports() } {
-        // SAFETY: its text is of the same library.
-        let name = name(unsafe { import.name() })?;
-        let address = symbols.resolve_local(&name, import.signature)?;
+    let imports = unsafe { data.imports() };
+    // SAFETY: its text is of the same library.
+    let names = imports.iter().map(|import| name(unsafe { import.name() }));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    let wanted = names.iter().zip(imports).map(|(name, import)| (&name[..], import.signature));
+    let mut addresses = Vec::with_capacity(imports.len());
+    symbols.resolve_local(wanted, |address| addresses.push(address))?;
+    for (import, address) in imports.iter().zip(addresses) {
         import.address.store(std::ptr::without_provenance_mut(address), Ordering::Release);
     }
     Ok(())
@@ -193,12 +205,29 @@ fn start(data: &'static RiedData, table: &'static HostTable) -> Result<(), RiedR
     failed.map_or(Ok(()), |source| Err(RiedRefusal::Start { source }))
 }
 
+thread_local! {
+    /// Whether this thread runs a library that is being loaded, for one that has the lock.
+    static IS_STARTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A library that loads another one while it starts would wait for itself.
+fn check_not_starting() -> Result<(), RiedRefusal> {
+    if !IS_STARTING.get() {
+        return Ok(());
+    }
+    let reason = "a ried that starts loads none: load both from the program".to_owned();
+    Err(RiedRefusal::Library { reason })
+}
+
 /// Runs `what` on a thread with an ordinary stack, and waits for it.
 fn on_a_thread<R: Send>(what: impl FnOnce() -> R + Send) -> Result<R, RiedRefusal> {
     let failed = |reason: String| RiedRefusal::Library { reason };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("ried".to_owned()).stack_size(STACK_BYTES);
-        let thread = thread.spawn_scoped(scope, what);
+        let thread = thread.spawn_scoped(scope, || {
+            IS_STARTING.set(true);
+            what()
+        });
         let thread = thread.map_err(|error| failed(format!("no thread for it: {error}")))?;
         thread.join().map_err(|payload| failed(host::panicked_of(payload).to_string()))
     })
@@ -260,6 +289,22 @@ mod tests {
         );
         assert_eq!(process.symbols.generation(), generation, "nothing was loaded");
         assert!(!process.rieds.unload(generation, &process.symbols), "so there is none");
+    }
+
+    #[test]
+    fn a_library_that_starts_loads_none() {
+        let process = Process::new(Policy::AnyPeer);
+        let mut refused = String::new();
+        on_a_thread(|| {
+            // The one that is being loaded has the lock.
+            let _lock = process.rieds.mapped.lock();
+            refused = process.refusal(b"no library").to_string();
+            assert!(!process.rieds.unload(2, &process.symbols));
+        })
+        .unwrap();
+        assert!(refused.contains("a ried that starts loads none"), "{refused}");
+        let panicked = on_a_thread(|| panic!("in its start")).unwrap_err();
+        assert!(panicked.to_string().ends_with("in its start"), "{panicked}");
     }
 
     #[test]

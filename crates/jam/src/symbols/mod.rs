@@ -125,16 +125,35 @@ impl Symbols {
         imports: impl Iterator<Item = (&'n str, u64)>,
         mut found: impl FnMut(usize),
     ) -> Result<u64, Refusal> {
-        let names = self.names.read();
-        for (name, signature) in imports {
-            found(find(&names, name, signature)?.injected);
-        }
-        Ok(self.generation.load(Ordering::Acquire))
+        self.each(imports, |symbol| found(symbol.injected))
     }
 
-    /// The address for Local Functions of one import.
-    pub(crate) fn resolve_local(&self, name: &str, signature: u64) -> Result<usize, Refusal> {
-        Ok(find(&self.names.read(), name, signature)?.local)
+    /// As [`resolve_local`](Self::resolve_local), of one function: its address.
+    pub(crate) fn resolve_one(&self, name: &str, signature: u64) -> Result<usize, Refusal> {
+        let mut found = 0;
+        self.resolve_local([(name, signature)].into_iter(), |address| found = address)?;
+        Ok(found)
+    }
+
+    /// The same for Local Functions, and for rieds.
+    pub(crate) fn resolve_local<'n>(
+        &self,
+        imports: impl Iterator<Item = (&'n str, u64)>,
+        mut found: impl FnMut(usize),
+    ) -> Result<u64, Refusal> {
+        self.each(imports, |symbol| found(symbol.local))
+    }
+
+    fn each<'n>(
+        &self,
+        imports: impl Iterator<Item = (&'n str, u64)>,
+        mut found: impl FnMut(Symbol),
+    ) -> Result<u64, Refusal> {
+        let names = self.names.read();
+        for (name, signature) in imports {
+            found(find(&names, name, signature)?);
+        }
+        Ok(self.generation.load(Ordering::Acquire))
     }
 }
 
@@ -183,7 +202,9 @@ mod tests {
         assert!(before < old && old < new && symbols.generation() == new);
         assert_eq!(resolve(&symbols, "f", 1), Ok(100), "an older one with the right signature");
         assert_eq!(resolve(&symbols, "f", 2), Ok(200));
-        assert_eq!(symbols.resolve_local("f", 2), Ok(201), "the form that unwinds");
+        let mut local = 0;
+        let generation = symbols.resolve_local([("f", 2)].into_iter(), |address| local = address);
+        assert_eq!((generation, local), (Ok(new), 201), "the form that unwinds");
         assert_eq!(resolve(&symbols, "memcpy", 0), Ok(7));
         let wrong = Refusal::WrongSignature { symbol: "f".into(), wanted: 3, found: 2 };
         assert_eq!(resolve(&symbols, "f", 3), Err(wrong));

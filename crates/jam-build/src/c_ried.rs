@@ -1,0 +1,113 @@
+//! Builds a ried in C: a folder `NAME` with `NAME.c`, and other files in C beside it.
+//!
+//! Its functions are declared by `RIED_EXPORT` of `jam.h`, which leaves their types as text in the
+//! objects. What they make is compiled into the library beside them: the table that a receiver reads.
+//! C does not panic, so a function has one form; and it imports nothing, since a panic of the program
+//! could not go through it.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use jam_abi::{RIED_EXPORT_SECTION, RIED_SYMBOL, RIED_VERSION};
+
+use crate::compile::{Compilers, File, read, run, write};
+use crate::error::Error;
+use crate::library::Interface;
+use crate::objects::Objects;
+use crate::records::{Imported, of_c_ried};
+use crate::ried::BuiltRied;
+
+/// Whether a folder is that of a ried in C.
+pub(crate) fn is_c_ried(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default();
+    folder.join(name).with_extension("c").is_file()
+}
+
+impl Compilers {
+    /// Builds the ried in `folder`, whose name is its own. Messages name it as `shown` does.
+    pub(crate) fn c_ried(&self, folder: &Path, shown: &Path) -> Result<BuiltRied, Error> {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut sources = Vec::new();
+        for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
+            let path = entry.map_err(Error::io("read", folder))?.path();
+            if path.extension().is_some_and(|extension| extension == "c") {
+                sources.push(path);
+            }
+        }
+        sources.sort();
+        let (mut objects, mut exports) = (Vec::new(), Vec::new());
+        for path in &sources {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let (object_name, shown) = (format!("{name}.{file}"), shown.join(&*file));
+            let shown = shown.to_string_lossy();
+            let file = File { path, name: &object_name, shown: &shown };
+            let bytes = self.c(file, &["-DJAM_RIED"])?;
+            exports.extend(of_c_ried(&Objects::parse(&shown, &bytes, "")?)?);
+            objects.push(self.c_object(file));
+        }
+        let table = self.work.join(format!("{name}.table.c"));
+        write(&table, table_of(&exports))?;
+        let file =
+            File { path: &table, name: &format!("{name}.table"), shown: "the table of a ried" };
+        self.c(file, &["-fno-builtin"])?;
+        objects.push(self.c_object(file));
+        let library = self.work.join(format!("lib{name}.so"));
+        self.link_c(&objects, &library, &shown.to_string_lossy())?;
+        let bytes = read(&library)?;
+        let interface = Interface::of(&name, &bytes)?;
+        interface.check(&name)?;
+        Ok(BuiltRied { name, library: bytes, interface, folders: vec![folder.to_owned()] })
+    }
+
+    fn link_c(
+        &self,
+        objects: &[std::path::PathBuf],
+        library: &Path,
+        shown: &str,
+    ) -> Result<(), Error> {
+        let (program, is_clang) = self.c_compiler();
+        let mut cc = Command::new(program);
+        if is_clang {
+            cc.arg(format!("--target={}", self.target));
+        }
+        // What nothing defines is found here, not by a receiver's loader.
+        cc.args(["-shared", "-s", "-Wl,--no-undefined", "-o"]).arg(library).args(objects);
+        run(cc, shown).map(|_| ())
+    }
+}
+
+/// The table, in C: layouts as in `ried.rs` of jam-abi.
+fn table_of(exports: &[Imported]) -> String {
+    let mut text = "#include <stddef.h>\n#include <stdint.h>\n\
+        struct function { const uint8_t *name; size_t len; uint64_t signature; void (*injected)(void), \
+        (*local)(void); };\n\
+        struct ried { uint32_t version, reserved; const struct function *exports; size_t exports_len; \
+        const void *imports; size_t imports_len; void *(*start)(const void *); };\n\
+        static void *start(const void *host) { return 0; }\n"
+        .to_owned();
+    let mut rows = String::new();
+    for (number, Imported { name, signature }) in exports.iter().enumerate() {
+        let mut record = signature.to_le_bytes().to_vec();
+        record.extend((name.len() as u16).to_le_bytes());
+        record.extend(name.bytes());
+        let (bytes, len) = (record.iter().map(u8::to_string).collect::<Vec<_>>(), name.len());
+        let bytes = bytes.join(",");
+        writeln!(
+            text,
+            "extern void {name}(void);\n\
+             __attribute__((used, aligned(1), section(\"{RIED_EXPORT_SECTION}\")))\n\
+             static const uint8_t record_{number}[] = {{{bytes}}};"
+        )
+        .expect("writing to text");
+        write!(rows, "{{record_{number} + 10, {len}, {signature}u, {name}, {name}}},")
+            .expect("writing to text");
+    }
+    let count = exports.len();
+    text + &format!(
+        "static const struct function functions[] = {{{rows}{{0}}}};\n\
+         __attribute__((visibility(\"default\"), used))\n\
+         const struct ried {RIED_SYMBOL} = {{{RIED_VERSION}, 0, functions, {count}, 0, 0, start}};\n"
+    )
+}
