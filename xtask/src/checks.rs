@@ -65,11 +65,12 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
 /// names all these packages: with fewer, or other features, cargo would build most dependencies
 /// again.
 pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
-    const PACKAGES: [&str; 6] = [
+    const PACKAGES: [&str; 7] = [
         "gossamer-rdma-needs",
         "gossamer-transport-rdma",
         "gossamer",
         "gossamer-daemon",
+        "gossamer-jam-tests",
         "gossamer-kv",
         "xtask",
     ];

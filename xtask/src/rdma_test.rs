@@ -37,13 +37,18 @@ struct Suite {
 }
 
 /// All such tests.
-const SUITES: [Suite; 3] = [
+const SUITES: [Suite; 4] = [
     Suite {
         package: "gossamer-transport-rdma",
         programs: &["gossamer_transport_rdma", "conformance", "payloads", "killed", "link_down"],
         kernels: &[Version::Six1, Version::Six12],
     },
     Suite { package: "gossamer", programs: &["rdma", "segments_rdma"], kernels: &[Version::Six12] },
+    Suite {
+        package: "gossamer-jam-tests",
+        programs: &["mailboxes_rdma"],
+        kernels: &[Version::Six12],
+    },
     Suite { package: "gossamer-daemon", programs: &["rdma"], kernels: &[Version::Six12] },
 ];
 
@@ -51,16 +56,18 @@ const SUITES: [Suite; 3] = [
 const ON_DEVICES: &str = "--ignored";
 /// The arguments of cargo that build integration tests.
 const INTEGRATION: &str = "--test conformance --test payloads --test killed --test link_down --test rdma \
-    --test segments_rdma";
+    --test segments_rdma --test mailboxes_rdma";
 /// The command of cargo that builds the unit tests, those of the transport alone. With xtask, which has
 /// none, dependencies have the features that they have in the other builds.
 const UNIT: &str = "test --lib --package gossamer-transport-rdma --package xtask \
     --features gossamer-transport-rdma/verbs";
 /// The packages that are optimised, which racks run in the guest. The rest is as for all other tests
 /// and not built again.
-const OPTIMISED: [&str; 9] = [
+const OPTIMISED: [&str; 11] = [
     "gossamer",
     "gossamer-fiber",
+    "gossamer-jam",
+    "gossamer-mailbox",
     "gossamer-primitive",
     "gossamer-segment",
     "gossamer-transport-api",

@@ -249,9 +249,14 @@ impl Sender {
         }
     }
 
-    /// Whether the receiver is there, and this sender has its banks.
+    /// Checks that the receiver is there, and that this sender has its banks. Where memory is not mapped,
+    /// this asks the receiver's host.
+    ///
+    /// # Errors
+    /// [`MailboxError::Closed`]; [`MailboxError::Segment`] with [`SegmentError::PeerLost`] if the
+    /// receiver's host is gone.
     #[track_caller]
-    fn check_claim(&self) -> Result<(), MailboxError> {
+    pub fn check_claim(&self) -> Result<(), MailboxError> {
         let at = self.geometry.claim_at(self.set);
         if claim_now(&self.segments, &self.mailbox, at)? == self.claim {
             return Ok(());

@@ -167,6 +167,28 @@ pub(crate) fn what_cannot_be_sent_is_refused(make: Make) {
     play(make, [receiver, sender]);
 }
 
+/// A receiver that has dropped the mailbox says so, and what it has run before.
+pub(crate) fn a_sender_learns_that_its_mailbox_is_closed(make: Make) {
+    let receiver = script(|player| {
+        let mut inbox = player.export(small("closed"));
+        player.meet();
+        player.until("a call", || inbox.poll().expect("a frame").is_some());
+        drop(inbox);
+        player.outlast_others();
+    });
+    let sender = script(|player| {
+        player.meet();
+        let mut sender = player.open("closed");
+        [1, 2].into_iter().for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
+        match sender.flush(DEADLINE) {
+            Err(SendError::Mailbox(MailboxError::Closed(_))) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(sender.report().handled <= 1);
+    });
+    play(make, [receiver, sender]);
+}
+
 pub(crate) fn a_sender_learns_that_its_receiver_is_lost(make: Make) {
     within(2 * DEADLINE, move || {
         let rack = make(2, 2);

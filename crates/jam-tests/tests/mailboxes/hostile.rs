@@ -62,7 +62,8 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
         player.meet();
         let mut raw = player.open_raw("hostile");
         let package = gossamer::jam::Package::parse(UNSEEN).expect("a package");
-        let unseen = package.blob("price").expect("its blob");
+        // No test of this program can link it: code of a digest that is linked is not looked at.
+        let unseen = package.blob("wrong_types").expect("its blob");
         let slot = SLOT.code().expect("its code");
         let mut send = |kind: u32, id: [u8; 16], reply: u64, args: &[u8], code: &[u8]| {
             let parts = Parts { args, payload: &[], attachment: code };

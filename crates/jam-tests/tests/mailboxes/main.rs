@@ -50,7 +50,8 @@ macro_rules! suite {
                 }
                 failures {
                     failures_are_counted_and_reported, each_mailbox_has_its_policy,
-                    what_cannot_be_sent_is_refused, a_sender_learns_that_its_receiver_is_lost,
+                    what_cannot_be_sent_is_refused, a_sender_learns_that_its_mailbox_is_closed,
+                    a_sender_learns_that_its_receiver_is_lost,
                 }
                 hostile {
                     hostile_frames_are_rejected, a_frame_that_is_written_again_does_not_run,

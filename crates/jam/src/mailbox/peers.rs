@@ -14,6 +14,9 @@ use crate::mailbox::store::name_of;
 /// make tokens up, those that were seen first are forgotten.
 const MAX_PEERS: usize = 2048;
 
+/// Polls without a frame before reports that are messages: they cost more than a frame.
+const PATIENCE: u32 = 32;
+
 /// Frames between two reports to senders whose frames come without pause.
 const REPORT_EVERY: u32 = 1024;
 
@@ -24,6 +27,12 @@ pub(super) struct Peers {
     last: usize,
     /// Frames since the last report.
     unreported: u32,
+    /// Polls without a frame since the last one.
+    idle: u32,
+    /// Whether a report is a message to some sender, as its memory is not mapped here.
+    are_messages: bool,
+    /// Whether some sender did not take its last report.
+    is_stuck: bool,
 }
 
 struct Peer {
@@ -66,7 +75,14 @@ impl Way {
 
 impl Peers {
     pub(super) fn new() -> Self {
-        Peers { all: Vec::new(), last: 0, unreported: 0 }
+        Peers {
+            all: Vec::new(),
+            last: 0,
+            unreported: 0,
+            idle: 0,
+            are_messages: false,
+            is_stuck: false,
+        }
     }
 
     /// Counts a frame of a sender; which one of that it is.
@@ -81,6 +97,7 @@ impl Peers {
             report.last_failure = Some((frame, kind));
         }
         self.unreported += 1;
+        self.idle = 0;
         frame
     }
 
@@ -144,6 +161,24 @@ impl Peers {
         self.unreported >= REPORT_EVERY
     }
 
+    /// Nothing has come: whether it is time for reports.
+    #[inline]
+    pub(super) fn note_idle(&mut self) -> bool {
+        self.idle = self.idle.saturating_add(1);
+        self.owes_reports() && (!self.are_messages || self.idle >= PATIENCE)
+    }
+
+    /// Nothing comes for a while: reports are due at the next poll.
+    #[inline]
+    pub(super) fn skip_idle(&mut self) {
+        self.idle = PATIENCE;
+    }
+
+    /// Whether reports are due as soon as nothing comes for a moment.
+    pub(super) fn owes_soon(&self) -> bool {
+        self.owes_reports() && !self.is_stuck
+    }
+
     /// Whether some sender has not been told of all its frames.
     #[inline(always)]
     pub(super) fn owes_reports(&self) -> bool {
@@ -154,18 +189,25 @@ impl Peers {
     #[cold]
     #[track_caller]
     pub(super) fn report(&mut self, segments: &Segments) {
-        let mut left = 0;
+        // A host that makes senders up must not have the receiver look for all of them at once.
+        let (mut left, mut may_look) = (0, true);
+        self.is_stuck = false;
         for Peer { host, token, segment: way, report, told } in &mut self.all {
             if *told == report.handled {
+                continue;
+            }
+            if matches!(way, Way::Unknown) && !std::mem::take(&mut may_look) {
+                left = 1;
                 continue;
             }
             let Some(segment) = way.open(segments, *host, *token) else {
                 *told = report.handled;
                 continue;
             };
+            self.are_messages |= !segment.is_mapped();
             // A sender that takes nothing must not stop the receiver of all others.
             if !segment.can_notify(REPORT_BYTES) {
-                left = 1;
+                (left, self.is_stuck) = (1, true);
                 continue;
             }
             let written = write_report(segment, report);

@@ -12,9 +12,11 @@ use crate::mailbox::stats::MailboxStats;
 use crate::policy::Policy;
 use crate::symbols::export::Open;
 
-/// The longest wait before senders are told again that could not be told, and the longest time
-/// between two looks of [`ReactiveMailbox::run_while`] at its condition.
+/// The longest time between two looks of [`ReactiveMailbox::run_while`] at its condition.
 const TURN: Duration = Duration::from_millis(50);
+
+/// How long a receiver that waits looks for a frame before it tells senders of earlier ones.
+const MOMENT: Duration = Duration::from_micros(20);
 
 /// What came of a frame.
 #[derive(Clone, Debug)]
@@ -133,7 +135,7 @@ impl ReactiveMailbox {
         let outcome = match mailbox.poll() {
             Ok(Some(frame)) => outcome_of(runs, &frame),
             Ok(None) => {
-                if runs.peers.owes_reports() {
+                if runs.peers.note_idle() {
                     runs.report();
                 }
                 return Ok(None);
@@ -185,7 +187,17 @@ impl ReactiveMailbox {
         while goes_on(self) {
             let _counted = self.next_timeout(TURN)?;
         }
+        self.tell_senders();
         Ok(())
+    }
+
+    /// Tells senders what became of their frames, as far as they have not been told and take it. A
+    /// mailbox that finds no frame does so by itself; call this before it is dropped.
+    #[track_caller]
+    pub fn tell_senders(&mut self) {
+        while self.runs.peers.owes_soon() {
+            self.runs.report();
+        }
     }
 
     #[inline]
@@ -201,9 +213,10 @@ impl ReactiveMailbox {
                 return Ok(None);
             }
             let ReactiveMailbox { mailbox, runs } = self;
-            match mailbox.next_timeout(left.map_or(TURN, |left| left.min(TURN))) {
+            let turn = if runs.peers.owes_soon() { MOMENT } else { TURN };
+            match mailbox.next_timeout(left.map_or(turn, |left| left.min(turn))) {
                 Ok(Some(frame)) => return Ok(Some(outcome_of(runs, &frame))),
-                Ok(None) => {}
+                Ok(None) => runs.peers.skip_idle(),
                 Err(error) => return malformed(runs, error).map(Some),
             }
         }

@@ -20,6 +20,9 @@ const DEFAULT_CODE_BYTES: usize = 256 << 10;
 const AWAKE: Duration = Duration::from_micros(50);
 const PAUSE: Duration = Duration::from_micros(100);
 
+/// Pauses between two looks whether the receiver is there.
+const LOOK_EVERY: u32 = 100;
+
 /// Sends calls of jams to a [`ReactiveMailbox`](super::ReactiveMailbox).
 ///
 /// | Mode | A frame has |
@@ -237,13 +240,14 @@ impl JamSender {
     /// has run, or has failed.
     ///
     /// # Errors
-    /// [`SendError::NotHandled`]; [`SendError::Mailbox`] if the receiver's host is gone.
+    /// [`SendError::NotHandled`]; [`SendError::Mailbox`] if the receiver's host is gone, or the receiver
+    /// has dropped the mailbox.
     ///
     /// # Panics
     /// If it would wait where that is impossible: in a delegated closure or a callback.
     #[track_caller]
     pub fn flush(&mut self, timeout: Duration) -> Result<SenderReport, SendError> {
-        let start = Instant::now();
+        let (start, mut pauses) = (Instant::now(), 0_u32);
         loop {
             let (report, sent) = (self.report(), self.sent());
             if report.handled >= sent {
@@ -253,8 +257,15 @@ impl JamSender {
             if waited >= timeout {
                 return Err(SendError::NotHandled { handled: report.handled, sent });
             }
+            pauses += u32::from(waited >= AWAKE);
+            if pauses % LOOK_EVERY == LOOK_EVERY - 1 {
+                let is_there = self.sender.check_claim();
+                // It may have said so last.
+                if self.report().handled < sent {
+                    is_there?;
+                }
+            }
             let segments = self.sender.segments();
-            segments.check_peer(self.receiver()).map_err(MailboxError::from)?;
             if fiber::in_fiber() {
                 if waited < AWAKE { fiber::yield_now() } else { fiber::sleep(PAUSE) }
             } else {
