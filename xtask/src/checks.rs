@@ -200,12 +200,14 @@ fn on_nightly(workspace: &Workspace) -> Result<()> {
 
 /// Crates whose tests run under AddressSanitizer, each with a test that must pass. That of fibers
 /// passes only if AddressSanitizer detects an error in a fiber.
-const SANITIZED: [(&str, &str); 2] = [
+const SANITIZED: [(&str, &str); 4] = [
     ("gossamer-fiber", "a_local_of_a_function_that_has_returned_is_used_after_a_switch"),
     ("gossamer-trust-core", "a_value_entrusted_by_another_thread_is_found_counted_and_dropped"),
+    ("gossamer-jam", "arena::tests::what_is_written_is_what_runs_and_reads"),
+    ("gossamer-jam-executor", "memory_is_moved_to_where_it_overlaps"),
 ];
 
-/// `cargo xtask asan`: the tests of fibers and of delegation with AddressSanitizer, to which
+/// `cargo xtask asan`: the tests of fibers, of delegation and of jams with AddressSanitizer, to which
 /// `fiber` announces the switches between fibers. Only nightly compilers have it.
 pub(crate) fn asan(workspace: &Workspace) -> Result<()> {
     let root = &workspace.root;

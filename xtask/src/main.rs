@@ -6,7 +6,7 @@
 //! cargo xtask lint | doc        formatting, clippy, commit subjects; documentation
 //! cargo xtask deny              licences, bans, sources and advisories of dependencies
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
-//! cargo xtask asan              tests of fibers and delegation with AddressSanitizer (needs a
+//! cargo xtask asan              tests of fibers, delegation and jams with AddressSanitizer (needs a
 //!                               nightly compiler)
 //! cargo xtask hotpath           no lock, system call or allocation in a request
 //! cargo xtask fuzz              arbitrary bytes for all decoders (needs a nightly compiler)

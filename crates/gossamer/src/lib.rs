@@ -146,12 +146,13 @@ pub mod segment {
     pub use gossamer_segment::*;
 }
 
-/// Code that travels: the crate `gossamer-jam`.
+/// Code that travels: the crate `gossamer-jam`; with `gossamer-jam-executor` for code that is not
+/// trusted.
 #[cfg(feature = "jam")]
 pub mod jam {
     pub use ::jam::*;
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    pub use ::jam_executor::{Builder, Executor, ExecutorError, Fault};
+    pub use ::jam_executor::{Builder as ExecutorBuilder, Executor, ExecutorError, Fault};
 }
 
 /// The program in the README compiles.

@@ -416,7 +416,7 @@ fn renamed(sum: &[u8], number: u32) -> Sum {
 
 #[test]
 fn sizes_are_limited() {
-    let start = |builder: gossamer::jam::Builder| builder.start().map(drop);
+    let start = |builder: gossamer::jam::ExecutorBuilder| builder.start().map(drop);
     assert!(matches!(
         start(Executor::builder().memory(1 << 20)),
         Err(ExecutorError::Size { what: "executor", limit: 0x10_0000, .. })

@@ -9,7 +9,7 @@ use gossamer::jam::mailbox::{FrameError, JamSender, Mailbox, ReactiveMailbox, Se
 use gossamer::jam::{
     Digest, Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, offer, receiver, sent,
 };
-use gossamer::{Delegable, Rack, Trust};
+use gossamer::{Delegable, DelegateError, OnPeerLoss, Rack, Trust};
 use gossamer_jam_tests::jams::faulty::FAULTY;
 use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
@@ -34,7 +34,11 @@ const CASES: &[(&str, fn())] = &[
     ("jams_send_work_on", jams_send_work_on),
     ("hostile_code_that_is_not_admitted_does_nothing", hostile_code_does_nothing),
     ("frames_that_lie_link_nothing", frames_that_lie_link_nothing),
+    (CRASH, a_crash_ends_its_process),
 ];
+
+/// A case of processes only: one of them ends.
+const CRASH: &str = "a_crash_of_an_admitted_jam_ends_its_process";
 
 const MODES: [Mode; 4] = [Mode::Automatic, Mode::Cached, Mode::Injected, Mode::Local];
 
@@ -475,7 +479,27 @@ fn frames_that_lie_link_nothing() {
     assert_eq!(receiver().size(), linked);
 }
 
+fn a_crash_ends_its_process() {
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    let write = LoadedJam::<(), u64, (), u64>::from_blob(&hostile("wild_write")).unwrap();
+    let tables = tables();
+    let [first, second, third] = &tables[..] else { panic!("one for each host") };
+    match third.inject(&write, 8, &[]) {
+        Err(JamError::Delegate { jam, source: DelegateError::PeerLost { .. } }) => {
+            assert_eq!(jam, "wild_write");
+        }
+        other => panic!("{other:?}"),
+    }
+    for table in [first, second] {
+        assert_eq!(table.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8, "they go on");
+    }
+    assert!(third.inject(&SCALED_SUM, 2, &[4]).is_err());
+}
+
 fn rack(case: &str) -> Rack {
+    if case.ends_with(CRASH) {
+        return Rack::new().hosts(3).threads(1).on_peer_loss(OnPeerLoss::Return);
+    }
     if case.starts_with("processes_") {
         Rack::new().hosts(2).threads(2).check_leaks(true)
     } else {
@@ -493,6 +517,7 @@ fn main() -> ExitCode {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let names =
         CASES.iter().flat_map(|(name, _)| ["threads_", "processes_"].map(|p| format!("{p}{name}")));
+    let names = names.filter(|name| !(name.starts_with("threads_") && name.ends_with(CRASH)));
     let names = names.filter(|name| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));
     let (mut passed, mut failed) = (0, 0);
     for name in names {
