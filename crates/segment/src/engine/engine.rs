@@ -16,8 +16,8 @@ use transport_api::{
 };
 
 use crate::clerk::requests::Requests;
-use crate::engine::arrivals::Known;
 use crate::engine::flow_control::FlowControl;
+use crate::engine::known::Known;
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
