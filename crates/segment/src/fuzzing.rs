@@ -1,4 +1,4 @@
-//! What must hold for whatever bytes a peer's registry contains: the body of a fuzz target.
+//! Invariants of lookups in a registry of any bytes: the body of a fuzz target.
 //!
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/registry`.

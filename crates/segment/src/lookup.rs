@@ -70,8 +70,8 @@ pub(crate) fn lookup(
     .ok_or_else(|| SegmentError::NotFound { name: *name, hosts: host.into_iter().collect() })
 }
 
-/// What this host knows without asking: of its own names everything, of those of others what it has
-/// found before.
+/// What this host knows without asking another: all of its own names, and those of other hosts that it
+/// has found before.
 fn known(engine: &Engine, name: &Name, host: HostId) -> Option<Found> {
     let clerk = &engine.shared.clerk;
     if host == engine.shared.local() {
@@ -80,7 +80,8 @@ fn known(engine: &Engine, name: &Name, host: HostId) -> Option<Found> {
     clerk.cached(host, name).map(|Known { entry, region }| Found { host, entry, region })
 }
 
-/// Generation and object from the first slot of a registry that is mapped, which has the name in most lookups.
+/// Generation and object of a name from the first slot of a registry that is mapped. Most lookups find
+/// the name there.
 #[inline]
 fn read_first(
     engine: &Engine,
@@ -127,7 +128,7 @@ fn lookup_everywhere(
             Ok(entry) => found.extend(entry.map(|entry| Found { host, entry, region: None })),
             // A lost host counts as one without the name.
             Err(SegmentError::PeerLost(..)) => clerk.forget(host, name),
-            // Nor does one whose registry cannot be read stand in the way of others.
+            // An unreadable registry is an error only if no other host publishes the name.
             Err(error) => _ = failed.get_or_insert(error),
         }
     }
@@ -201,7 +202,7 @@ impl Registry {
         let deadline = Instant::now() + PEER_TIMEOUT;
         let imported = loop {
             match import.and_then(|import| engine.wait_import(import)) {
-                // A busy host is not one without names.
+                // A host that is busy may publish the name: ask again.
                 Err(RegionError::NoAnswer { .. })
                     if Instant::now() < deadline && !engine.shared.has_ended() =>
                 {
@@ -266,7 +267,8 @@ fn end_search(
 struct Search {
     region: RemoteRegion,
     probe: Probe,
-    /// The read of the first entry, if it is not mapped and not asked for otherwise.
+    /// The READ of the first slot, which is begun early; `None` if the registry is mapped, or the
+    /// strategy asks the owner.
     first: Option<Result<(Operation, primitive::SharedBytes), OpError>>,
 }
 

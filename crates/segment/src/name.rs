@@ -79,7 +79,7 @@ impl Name {
     }
 }
 
-// The bytes of the name alone, most of which are a quarter of all.
+// Without the zeroes behind it: most names have a quarter of the most bytes.
 impl Hash for Name {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {

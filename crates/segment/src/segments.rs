@@ -184,7 +184,7 @@ impl Segments {
     }
 
     /// For layers above: why operations on `host` fail, if the calling thread, or the one that carries
-    /// out its operations, knows it to be gone. Asks nobody.
+    /// out its operations, knows that it is gone. It asks no host.
     ///
     /// # Errors
     /// [`SegmentError::PeerLost`]; [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].

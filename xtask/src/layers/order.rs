@@ -112,7 +112,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/segment/src/engine",
         &[
-            &["flow_control", "taker"],
+            &["flow_control", "known"],
             &["engine"],
             &["arrivals", "notifying", "transfer"],
             &["attach"],

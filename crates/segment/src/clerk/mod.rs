@@ -162,8 +162,8 @@ impl Clerk {
     }
 
     /// Looks a name up in the registry of another host, if that is mapped, by one READ of the first
-    /// slot: the generation and object, which it learns unless `is_lost`. `None` says nothing about the name: it may be
-    /// in another slot, or the slot may be torn.
+    /// slot. Returns the generation and object, and caches them unless `is_lost`. `None` says nothing
+    /// about the name: it may be in another slot, or the slot may be torn.
     #[inline]
     pub(crate) fn read_first(
         &self,

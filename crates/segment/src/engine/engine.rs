@@ -16,8 +16,8 @@ use transport_api::{
 };
 
 use crate::clerk::requests::Requests;
-use crate::engine::arrivals::Known;
 use crate::engine::flow_control::FlowControl;
+use crate::engine::known::Known;
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
@@ -206,7 +206,7 @@ impl Engine {
                 let lost = LossReason::Connection("it has left".into());
                 return answer.map_err(|host| SegmentError::PeerLost(host, lost));
             }
-            // False also if the fiber is unwound: then nothing comes any more.
+            // False also if the fiber is unwound, which gets no answer.
             let may_come = fiber::in_fiber() && fiber::park_until(deadline);
             if !may_come && !asked.has_ended() {
                 return Err(SegmentError::Unanswered { name: *name, host });

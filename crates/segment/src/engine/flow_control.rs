@@ -192,8 +192,8 @@ impl FlowControl {
         lane.begun.get() + cost <= done + LIMIT
     }
 
-    /// Waits as [`fence`](Self::fence) does. A refusal is returned; unless it `is_own`, an operation's
-    /// that no program began, it is also kept for the next fence of a caller.
+    /// Waits as [`fence`](Self::fence) does, and returns a refusal. It is also kept for the next fence of
+    /// a caller, unless it `is_own`: the refusal of an operation that no program began.
     pub(super) fn peek_refusal(
         &self,
         host: HostId,

@@ -7,6 +7,7 @@ mod attach;
 #[allow(clippy::module_inception)]
 mod engine;
 mod flow_control;
+mod known;
 mod notifying;
 mod server;
 mod transfer;

@@ -108,7 +108,7 @@ impl Engine {
             self.flow.peek_refusal(host, |_| false, begin, |fence| self.wait(fence))?;
         }
         for _ in 0..2 {
-            // Then only the write below can be refused, of which the program must not hear.
+            // Then only the write below can be refused, which is not reported to the program.
             let is_clean = self.flow.is_clean(host);
             self.progress.start(host, |lane| lane.write(to, 0, &self.nothing))?;
             let is_own = |error: &OpError| is_clean && is_revoked(error);

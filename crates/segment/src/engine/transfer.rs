@@ -162,8 +162,8 @@ impl Engine {
         lane.flush()
     }
 
-    /// Waits until an operation on `bytes`, of which only the first [`PIECE`] count, and then a
-    /// notification of `thread` of the owner of `on` need not wait.
+    /// Waits until there is room for the first [`PIECE`] of `bytes` bytes, and for a notification of
+    /// `thread` of the owner of `on` behind them.
     ///
     /// # Panics
     /// If it would wait where that is impossible.

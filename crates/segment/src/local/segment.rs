@@ -227,8 +227,8 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::Broader`], and nothing has changed; [`SegmentError::NotExported`] if the memory
     /// could not be exported again: no host can use the segment then, until this succeeds.
-    /// [`SegmentError::NotQuiet`] if a host that is lost or has left may still access the memory,
-    /// after a wait of two seconds: no host can use the segment then, for good.
+    /// [`SegmentError::NotQuiet`] if a host may still access the memory, as of
+    /// [`revoke`](Self::revoke): no host can use the segment then, for good.
     /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].
     #[track_caller]
     pub fn set_access(&self, access: impl Into<Access>) -> Result<(), SegmentError> {

@@ -15,8 +15,8 @@
 //! 3. A waiter is in the list only while it waits: dropping it takes it out.
 //! 4. A callback takes at most as many in one turn as the queue holds, so that a peer that keeps
 //!    notifying keeps no thread; an attached thread then gives it the next turn. Turns do not overlap.
-//! 5. If the queue is full, the oldest notification goes, and the next one that is taken says so.
-//!    Thus the last change of a segment is always reported, and a gap is reported with the first
+//! 5. If the queue is full, the oldest notification is dropped, and the next one that is taken counts it.
+//!    So the last change of a segment is always reported, and a gap is reported with the first
 //!    notification behind it.
 //! 6. A notification that arrives while its own thread polls to take it goes past an empty queue
 //!    (`Engine::poll_for`). All notifications of a segment arrive at one thread, so none is overtaken.

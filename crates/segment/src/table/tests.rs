@@ -190,7 +190,7 @@ impl Lookups {
     }
 }
 
-/// Whether a lookup may end so when its name had these entries meanwhile, or none.
+/// Asserts that a lookup may return this result if its name had these entries, or none, while it ran.
 fn check(lookup: &Lookup, entries: &[Option<Entry>]) {
     let is_right = match lookup {
         Lookup::Found(entry) => entries.contains(&Some(*entry)),

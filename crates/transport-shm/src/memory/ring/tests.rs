@@ -1,7 +1,8 @@
 //! Frames of every kind through rings of every state, valid or not.
 
+use primitive::sync::Ordering;
 use proptest::prelude::*;
-use transport_api::WAITING_OVERHEAD;
+use transport_api::{RegionKey, Tag, WAITING_OVERHEAD};
 
 use super::*;
 
