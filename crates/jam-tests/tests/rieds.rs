@@ -11,8 +11,8 @@ mod replace_operations;
 use std::process::ExitCode;
 
 use gossamer::jam::{
-    Code, Inject, JamError, Mode, PackageData, Panicked, Policy, Refusal, RemoteRied, RiedError,
-    RiedRefusal, RiedSource, Sendable, load_ried, receiver,
+    Code, Digest, Inject, JamError, Mode, PackageData, Panicked, Policy, Refusal, RemoteRied,
+    RiedError, RiedRefusal, RiedSource, Sendable, load_ried, receiver,
 };
 use gossamer::{Delegable, HostId, Trust, Trustee, spawn_on_with, threads};
 use gossamer_jam_tests::Table;
@@ -245,6 +245,14 @@ fn policies_hold_for_rieds() {
         assert_eq!(scale(table), Some(2), "what the policy does not admit is unloaded");
         let refused = refusal(load_ried(*host, &tripled));
         assert!(matches!(refused, RiedRefusal::Code(Refusal::Policy { .. })), "{refused}");
+    }
+    let admit = |digest: [u8; 16]| receiver().admit([Digest::from_bytes(digest)]);
+    for thread in threads() {
+        spawn_on_with(thread, admit, *tripled.digest().as_bytes()).join().unwrap();
+    }
+    for (host, table) in &tables {
+        load_ried(*host, &tripled).expect("it is admitted");
+        assert_eq!(scale(table), Some(3));
     }
     on_every_host(|| receiver().set_policy(Policy::Nothing));
     for (host, _) in &tables {
