@@ -79,6 +79,10 @@ mod memory;
 mod process;
 #[allow(unsafe_code)]
 mod stub;
+// AddressSanitizer has the program's addresses.
+#[cfg(all(test, not(address_sanitizer)))]
+#[allow(unsafe_code)]
+mod unconfined;
 
 pub use builder::Builder;
 pub use error::{ExecutorError, Fault};
