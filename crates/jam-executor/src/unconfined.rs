@@ -26,15 +26,15 @@ const SIZES: Sizes = Sizes { payload: UNIT, stack: UNIT, scratch: UNIT };
 
 macro_rules! jams {
     ($($name:ident: $x86_64:literal, $aarch64:literal;)*) => {
-        // SAFETY: data of this process, which its forks copy to where jams are.
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: data of this process, which its forks copy to where jams are.
         global_asm!(
             ".pushsection .rodata.jams,\"a\",@progbits",
             $(concat!(stringify!($name), ":"), $x86_64, concat!(stringify!($name), "_end:"),)*
             ".popsection"
         );
-        // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
+        // SAFETY: data of this process, which its forks copy to where jams are.
         global_asm!(
             ".pushsection .rodata.jams,\"a\",@progbits", ".p2align 4",
             $(concat!(stringify!($name), ":"), $aarch64, concat!(stringify!($name), "_end:"),)*
