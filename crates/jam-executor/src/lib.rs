@@ -71,6 +71,8 @@ mod error;
 #[allow(unsafe_code)]
 mod executor;
 mod filter;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod image;
 mod layout;
 #[allow(unsafe_code)]
