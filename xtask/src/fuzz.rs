@@ -138,6 +138,7 @@ mod tests {
             "frame",
             "hello",
             "jam_blob",
+            "jam_claims",
             "jam_frame",
             "jam_library",
             "jam_package",

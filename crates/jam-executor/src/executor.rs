@@ -9,6 +9,7 @@ use jam::{Refusal, Sendable};
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_abi::{Call, ContextData, SCRATCH as SCRATCH_NAME, ScratchData, code};
 use jam_format::MAX_REPLY_BYTES;
+use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
 use crate::claims::{self, Cause, Claims};
@@ -200,7 +201,7 @@ impl Executor {
         if running.is_scratch_used {
             running.clear_scratch(&sizes)?;
         }
-        running.write_call(&sizes, linked, args, payload, reply.len());
+        write_call(&running.memory.bytes, &sizes, linked, args, payload, reply.len());
         running.is_scratch_used = true;
         let connection = |source| ExecutorError::Connection { source };
         running.process.request().map_err(connection)?;
@@ -232,48 +233,6 @@ impl Executor {
 }
 
 impl Running {
-    /// Writes the call, for a process that waits for one.
-    fn write_call(
-        &self,
-        sizes: &Sizes,
-        linked: &Linked,
-        args: &[u8],
-        payload: &[u8],
-        reply: usize,
-    ) {
-        let memory = &self.memory.bytes;
-        let at = sizes.offset_of(CALL);
-        let store = |at, word| memory.store(at, word, Ordering::Relaxed);
-        let address = |at: usize| CALL + at as u64;
-        memory.write_from(at + call::ARGS, args);
-        memory.write_from(at + call::PAYLOAD, payload);
-        // As `Call` has them; the assertions below compare.
-        let words = [
-            address(call::SCRATCH),
-            address(call::ARGS),
-            args.len() as u64,
-            address(call::PAYLOAD),
-            payload.len() as u64,
-            address(call::REPLY),
-            reply as u64,
-            0,
-            address(call::CONTEXT),
-        ];
-        for (index, word) in words.into_iter().enumerate() {
-            store(at + call::CALL + 8 * index, word);
-        }
-        store(at + call::CONTEXT, 0);
-        store(at + call::CONTEXT + 8, labels().log);
-        store(at + call::CONTEXT + 16, 0);
-        store(at + call::SCRATCH, SCRATCH);
-        store(at + call::SCRATCH + 8, sizes.scratch as u64);
-        let at = sizes.offset_of(REQUEST);
-        store(at + request::ENTRY, linked.entry);
-        store(at + request::TEXT_START, linked.text);
-        store(at + request::TEXT_END, linked.text_end);
-        store(at + request::STACK_TOP, STACK + sizes.stack as u64);
-    }
-
     /// What the jam returned.
     fn result(
         &self,
@@ -321,6 +280,47 @@ impl Running {
     fn clear(&self, at: usize, len: usize) -> Result<(), ExecutorError> {
         self.memory.clear(at, len).map_err(|source| ExecutorError::Connection { source })
     }
+}
+
+/// Writes the call, for a process that waits for one.
+pub(crate) fn write_call(
+    memory: &SharedBytes,
+    sizes: &Sizes,
+    linked: &Linked,
+    args: &[u8],
+    payload: &[u8],
+    reply: usize,
+) {
+    let at = sizes.offset_of(CALL);
+    let store = |at, word| memory.store(at, word, Ordering::Relaxed);
+    let address = |at: usize| CALL + at as u64;
+    memory.write_from(at + call::ARGS, args);
+    memory.write_from(at + call::PAYLOAD, payload);
+    // As `Call` has them; the assertions below compare.
+    let words = [
+        address(call::SCRATCH),
+        address(call::ARGS),
+        args.len() as u64,
+        address(call::PAYLOAD),
+        payload.len() as u64,
+        address(call::REPLY),
+        reply as u64,
+        0,
+        address(call::CONTEXT),
+    ];
+    for (index, word) in words.into_iter().enumerate() {
+        store(at + call::CALL + 8 * index, word);
+    }
+    store(at + call::CONTEXT, 0);
+    store(at + call::CONTEXT + 8, labels().log);
+    store(at + call::CONTEXT + 16, 0);
+    store(at + call::SCRATCH, SCRATCH);
+    store(at + call::SCRATCH + 8, sizes.scratch as u64);
+    let at = sizes.offset_of(REQUEST);
+    store(at + request::ENTRY, linked.entry);
+    store(at + request::TEXT_START, linked.text);
+    store(at + request::TEXT_END, linked.text_end);
+    store(at + request::STACK_TOP, STACK + sizes.stack as u64);
 }
 
 /// Where [`Call`] has the length of the result.

@@ -71,6 +71,8 @@ mod error;
 #[allow(unsafe_code)]
 mod executor;
 mod filter;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod image;
 mod layout;
 #[allow(unsafe_code)]
@@ -79,6 +81,10 @@ mod memory;
 mod process;
 #[allow(unsafe_code)]
 mod stub;
+// AddressSanitizer has the program's addresses.
+#[cfg(all(test, not(address_sanitizer)))]
+#[allow(unsafe_code)]
+mod unconfined;
 
 pub use builder::Builder;
 pub use error::{ExecutorError, Fault};

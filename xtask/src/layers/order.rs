@@ -232,7 +232,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["stub"],
             &["code", "filter"],
             &["claims", "image"],
-            &["process"],
+            &["fuzzing", "process"],
             &["executor"],
             &["builder"],
         ],
