@@ -9,11 +9,13 @@ use std::process::{Child, Command};
 use std::time::Duration;
 use std::{env, fs};
 
-use common::calls::member;
+use common::calls::{as_member, ask, call, member};
 use common::{Rack, Ran, eventually, finish, send};
 use gossamer::jam::{self, Inject, LoadedJam, Package, Policy, receiver};
 use gossamer_daemon::controller::call::Caller;
+use gossamer_daemon::protocol::{Answer, PackagePart, Request};
 use gossamer_daemon::security::identity::Identity;
+use gossamer_job::JobId;
 use jam_format::{Algorithm, Signature, sign_package};
 use rustls::SignatureScheme;
 
@@ -248,6 +250,24 @@ fn send_package(rack: &Rack, job: &str, package: &str) -> Ran {
     Ran::from(rack.gossamer(&["jam", "send", job, package]).output().unwrap())
 }
 
+/// A daemon receives as many bytes as were announced, if those are not too many.
+async fn lengths_are_kept(rack: &Rack, job: JobId) {
+    let request = |bytes| Request::Package { job, bytes };
+    for bytes in [0, (64 << 20) + 1, u64::MAX] {
+        let answer = ask(rack, as_member(rack, "admin"), &request(bytes)).await;
+        let Ok(Answer::Refused(reason)) = answer else { panic!("{bytes}: {answer:?}") };
+        assert!(reason.contains("expected 1 to"), "{reason}");
+    }
+    for part in [0, 11] {
+        let (answer, (mut from, mut to)) =
+            call(rack, as_member(rack, "admin"), &request(10)).await.unwrap();
+        assert_eq!(answer, Answer::SendPackage);
+        to.send(&PackagePart(vec![0; part])).await.unwrap();
+        let answer = from.receive::<Answer>(common::calls::TIMEOUT).await;
+        assert!(answer.is_err(), "the connection is closed: {answer:?}");
+    }
+}
+
 #[test]
 fn a_package_comes_into_a_running_job_and_only_if_a_signer_has_signed_it() {
     let rack = rack();
@@ -278,6 +298,7 @@ fn a_package_comes_into_a_running_job_and_only_if_a_signer_has_signed_it() {
     });
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("refused: package of "), "{refused}");
+    common::calls::runtime().block_on(lengths_are_kept(&rack, id));
 
     // It is signed for this very job, and brought in twice: the second replaces the first.
     let prices = build(&rack, "prices", "price", 7);
