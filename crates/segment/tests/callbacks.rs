@@ -164,21 +164,13 @@ fn in_callback<R: Send + 'static>(
 ) {
     thread::scope(|scope| {
         let (user, owner) = (&hosts[1], &hosts[0]);
-        let ((ended, is_ended), (expected, is_expected)) = (mpsc::channel(), mpsc::channel());
+        let (expected, is_expected) = mpsc::channel();
         let peer = scope.spawn(move || {
-            let attached = user.segments.attach(0).expect("attached");
+            let _attached = user.segments.attach(0).expect("attached");
             let peers = export(user, "peers");
-            let notified = open(user, "notified");
-            notified.at::<u64>(0).write_notify(&1).expect("a write");
-            notified.fence().expect("it has arrived");
-            // A peer that took notifications meanwhile would make room for more of them.
-            is_ended.recv().expect("an end of the callback");
-            let expected: u64 = loop {
-                match is_expected.try_recv() {
-                    Ok(expected) => break expected,
-                    Err(_) => attached.park(Duration::from_millis(1)),
-                }
-            };
+            open(user, "notified").at::<u64>(0).write_notify(&1).expect("a write");
+            // It takes nothing until then: a callback that notifies until it is refused would not end.
+            let expected: u64 = is_expected.recv().expect("a number");
             let mut notified = 0;
             while notified < expected {
                 let next = peers.notified().expect("a notification");
@@ -206,7 +198,6 @@ fn in_callback<R: Send + 'static>(
                 Err(mpsc::TryRecvError::Empty) => attached.park(Duration::from_millis(1)),
             }
         };
-        ended.send(()).expect("a peer");
         expected.send(end(result, &peers)).expect("a peer");
         while !peer.is_finished() {
             attached.park(Duration::from_millis(1));
