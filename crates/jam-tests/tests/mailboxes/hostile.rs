@@ -8,6 +8,7 @@ use gossamer::jam::{Digest, Policy, Sendable};
 use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{Table, UNSEEN, table_slot};
+use jam_format::{Blob, Machine};
 use mailbox::{FrameHeader, Parts};
 use transport_api::conformance::Make;
 
@@ -21,9 +22,24 @@ fn id(digest: &Digest) -> [u8; 16] {
     *digest.as_bytes()
 }
 
+/// A jam that does nothing, and believes that it was called with eight bytes of arguments and a payload of
+/// words: as in C, its entry does not look.
+fn trusting() -> Vec<u8> {
+    let machine = Machine::CURRENT.expect("a machine that jams are built for");
+    let text: &[u8] = match machine {
+        // xor eax, eax; ret
+        Machine::X86_64 => &[0x31, 0xc0, 0xc3],
+        // mov w0, 0; ret
+        Machine::Aarch64 => &[0x00, 0x00, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6],
+    };
+    let blob =
+        Blob { name: "trusting", text, args_bytes: 8, element_bytes: 4, ..Blob::new(machine) };
+    blob.encode().expect("a blob")
+}
+
 /// Frames that no sender of this build writes, with what becomes of each.
 pub(crate) fn hostile_frames_are_rejected(make: Make) {
-    const FRAMES: usize = 13;
+    const FRAMES: usize = 17;
     let receiver = script(|player| {
         let mailbox = small("hostile").export(&player.segments).expect("a mailbox");
         let inbox = ReactiveMailbox::new(mailbox).with(Table::new(1 << 12));
@@ -50,9 +66,13 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
             Some(FailureKind::Lengths),
             Some(FailureKind::Lengths),
             Some(FailureKind::Lengths),
+            None,
+            Some(FailureKind::Lengths),
+            Some(FailureKind::Lengths),
+            Some(FailureKind::Lengths),
         ];
         assert_eq!(kinds, expected);
-        assert_eq!(inbox.stats().failed(), FRAMES as u64 - 1);
+        assert_eq!(inbox.stats().failed(), FRAMES as u64 - 2);
         player.serve(&mut inbox);
         let table = inbox.get_mut::<Table>().expect("the table");
         // The one that ran, then those of the honest sender.
@@ -91,6 +111,14 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
         send(BY_DIGEST, id(slot.digest()), 0, &key[..7], slot.bytes());
         send(BY_DIGEST, id(slot.digest()), 0, &[0; 3000], slot.bytes());
         send(LOCAL, id(slot.digest()), 0, &[], &[]);
+        // A jam that does not look at lengths: the receiver does.
+        let trusting = trusting();
+        for (args, payload) in [(8, 12), (7, 12), (0, 0), (8, 10)] {
+            let (args, payload) = (&[0; 8][..args], &[0; 12][..payload]);
+            let id = id(&Digest::of(&trusting));
+            let parts = Parts { args, payload, attachment: &trusting };
+            raw.send(&FrameHeader { kind: BY_DIGEST, id, reply: 0 }, parts).expect("a frame");
+        }
         // An honest one.
         let mut sender = player.open("hostile");
         [7, 8].into_iter().for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
