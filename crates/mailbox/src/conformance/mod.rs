@@ -19,7 +19,7 @@ pub use transport_api::conformance_tests;
 
 use crate::{FrameHeader, Mailbox, MailboxBuilder, Parts, Sender};
 
-/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of the
+/// Instantiates the whole suite for the racks that a [`Make`](transport_api::conformance::Make) makes. Attributes in front of the
 /// function apply to every test. `one_host` behind it leaves out the tests that need several hosts.
 #[macro_export]
 macro_rules! conformance {

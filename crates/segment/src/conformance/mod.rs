@@ -29,7 +29,7 @@ pub use self::player::DEADLINE;
 use self::player::{Player, bounded, places, play, play_in, script};
 use crate::{RemoteSegment, Segment, SegmentError};
 
-/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of the
+/// Instantiates the whole suite for the racks that a [`Make`](transport_api::conformance::Make) makes. Attributes in front of the
 /// function apply to every test: a transport that needs a device passes `#[ignore = ".."]`.
 /// `one_host` behind it leaves out the tests that need several hosts.
 #[macro_export]
