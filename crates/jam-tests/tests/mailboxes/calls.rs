@@ -10,9 +10,9 @@ use gossamer_jam_tests::jams::scaled_sum::SCALED_SUM;
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{Other, Table, table_slot};
 use gossamer_segment::Segments;
-use transport_api::conformance::{Make, within};
+use transport_api::conformance::Make;
 
-use crate::play::{DEADLINE, play, script, small};
+use crate::play::{Jams, WITHIN, bounded, play, script, small};
 
 const MODES: [Mode; 4] = [Mode::Automatic, Mode::Cached, Mode::Injected, Mode::Local];
 
@@ -32,7 +32,7 @@ fn check_order(inbox: &mut ReactiveMailbox, keys: u64) {
 pub(crate) fn calls_of_every_mode_run_in_order(make: Make) {
     const CALLS: u64 = 400;
     let receiver = script(|player| {
-        let mut inbox = player.export(small("modes"));
+        let mut inbox = player.export_mailbox(small("modes"));
         player.meet();
         player.serve(&mut inbox);
         check_order(&mut inbox, CALLS);
@@ -45,7 +45,7 @@ pub(crate) fn calls_of_every_mode_run_in_order(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("modes");
+        let mut sender = player.open_mailbox("modes");
         for key in 0..CALLS {
             let mode = MODES[key as usize / 3 % MODES.len()];
             let payload = vec![key as u8; key as usize % 60];
@@ -58,7 +58,7 @@ pub(crate) fn calls_of_every_mode_run_in_order(make: Make) {
             sender.send(&SCALED_SUM, 3, &[1, 2, 3]).expect("a call");
             sender.send(&NOTHING, (), &[]).expect("a call");
         }
-        let report = sender.close(DEADLINE).expect("all calls run");
+        let report = sender.close(WITHIN).expect("all calls run");
         assert_eq!((report.handled, report.failed), (CALLS + 8, 0));
     });
     play(make, [receiver, sender]);
@@ -68,7 +68,7 @@ pub(crate) fn calls_of_every_mode_run_in_order(make: Make) {
 pub(crate) fn evicted_code_is_read_at_its_sender(make: Make) {
     const CALLS: u64 = 100;
     let receiver = script(|player| {
-        let mut inbox = player.export(small("evicted"));
+        let mut inbox = player.export_mailbox(small("evicted"));
         player.meet();
         player.serve_each(&mut inbox, |_, outcome| {
             outcome.into_result().expect("a jam runs");
@@ -81,7 +81,7 @@ pub(crate) fn evicted_code_is_read_at_its_sender(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("evicted");
+        let mut sender = player.open_mailbox("evicted");
         for key in 0..CALLS {
             // Two jams, so that the sender keeps the code of both.
             let sent = match key % 3 {
@@ -91,7 +91,7 @@ pub(crate) fn evicted_code_is_read_at_its_sender(make: Make) {
             };
             sent.expect("a call");
         }
-        let report = sender.close(DEADLINE).expect("all calls run");
+        let report = sender.close(WITHIN).expect("all calls run");
         assert_eq!((report.handled, report.failed), (CALLS, 0));
     });
     play(make, [receiver, sender]);
@@ -100,7 +100,7 @@ pub(crate) fn evicted_code_is_read_at_its_sender(make: Make) {
 /// What a sender that was dropped has sent still runs, where the receiver has the code.
 pub(crate) fn a_dropped_sender_leaves_calls_that_need_no_code(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(small("dropped"));
+        let mut inbox = player.export_mailbox(small("dropped"));
         player.meet();
         player.meet();
         let (mut ran, mut failed) = (0, 0);
@@ -120,7 +120,7 @@ pub(crate) fn a_dropped_sender_leaves_calls_that_need_no_code(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("dropped");
+        let mut sender = player.open_mailbox("dropped");
         for key in 0..4 {
             let mode = if key < 2 { Mode::Injected } else { Mode::Automatic };
             sender.send(&SLOT.in_mode(mode), key, &[]).expect("a call");
@@ -134,7 +134,7 @@ pub(crate) fn a_dropped_sender_leaves_calls_that_need_no_code(make: Make) {
 pub(crate) fn several_senders_keep_their_order(make: Make) {
     const EACH: u64 = 150;
     let receiver = script(|player| {
-        let mut inbox = player.export(small("several"));
+        let mut inbox = player.export_mailbox(small("several"));
         player.meet();
         player.serve(&mut inbox);
         let table = inbox.get_mut::<Table>().expect("the table");
@@ -147,12 +147,12 @@ pub(crate) fn several_senders_keep_their_order(make: Make) {
     let sender = |number: u64| {
         script(move |player| {
             player.meet();
-            let mut sender = player.open("several");
+            let mut sender = player.open_mailbox("several");
             for key in 0..EACH {
                 let mode = MODES[key as usize % MODES.len()];
                 sender.send(&SLOT.in_mode(mode), number << 32 | key, &[]).expect("a call");
             }
-            let report = sender.flush(DEADLINE).expect("all calls run");
+            let report = sender.flush(WITHIN).expect("all calls run");
             assert_eq!((report.handled, report.failed), (EACH, 0));
         })
     };
@@ -184,13 +184,13 @@ pub(crate) fn several_properties_are_found_by_name(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("properties");
+        let mut sender = player.open_mailbox("properties");
         sender.send(&NOTHING, (), &[]).expect("a call");
         sender.send(&SLOT, 3, &[]).expect("a call");
-        let report = sender.flush(DEADLINE).expect("both are dealt with");
+        let report = sender.flush(WITHIN).expect("both are dealt with");
         assert_eq!(report.last_failure, Some((1, FailureKind::Property)));
         sender.send(&SLOT, 7, &[]).expect("a call");
-        assert_eq!(sender.flush(DEADLINE).expect("it runs").failed, 1);
+        assert_eq!(sender.flush(WITHIN).expect("it runs").failed, 1);
     });
     play(make, [receiver, sender]);
 }
@@ -198,7 +198,7 @@ pub(crate) fn several_properties_are_found_by_name(make: Make) {
 /// Threads that are attached to no rack receive and send, while others serve the segments.
 pub(crate) fn threads_that_are_not_attached_run_jams(make: Make) {
     const CALLS: u64 = 60;
-    within(2 * DEADLINE, move || {
+    bounded(move || {
         let rack = make(2, 2);
         let hosts: Vec<_> = rack.hosts.iter().map(|host| Segments::new(host.clone())).collect();
         let _servers = [0, 1].map(|host| hosts[host].serve(host as u32).expect("a server"));
@@ -208,7 +208,7 @@ pub(crate) fn threads_that_are_not_attached_run_jams(make: Make) {
             let sender = scope.spawn(|| {
                 let mut sender = JamSender::open(&hosts[1], "served").expect("an open mailbox");
                 (0..CALLS).for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
-                let report = sender.close(DEADLINE).expect("all calls run");
+                let report = sender.close(WITHIN).expect("all calls run");
                 assert_eq!((report.handled, report.failed), (CALLS, 0));
             });
             inbox.run_while(|_| !sender.is_finished()).expect("it runs");
@@ -220,7 +220,7 @@ pub(crate) fn threads_that_are_not_attached_run_jams(make: Make) {
 /// A call whose code does not fit beside its payload goes by digest at once.
 pub(crate) fn code_that_does_not_fit_is_read_at_its_sender(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(small("tight").frame_bytes(64));
+        let mut inbox = player.export_mailbox(small("tight").frame_bytes(64));
         player.meet();
         player.serve(&mut inbox);
         check_order(&mut inbox, 3);
@@ -228,9 +228,9 @@ pub(crate) fn code_that_does_not_fit_is_read_at_its_sender(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("tight");
+        let mut sender = player.open_mailbox("tight");
         (0..3).for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
-        sender.close(DEADLINE).expect("all calls run");
+        sender.close(WITHIN).expect("all calls run");
     });
     play(make, [receiver, sender]);
 }

@@ -12,9 +12,9 @@ use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{Table, UNSEEN};
 use transport_api::HostId;
-use transport_api::conformance::{Make, within};
+use transport_api::conformance::Make;
 
-use crate::play::{DEADLINE, play, play_in, script, small};
+use crate::play::{Jams, WITHIN, bounded, play, play_in, script, small};
 
 type Price = LoadedJam<&'static mut indirect_put::Table, u64, (), u64>;
 
@@ -26,7 +26,7 @@ fn unseen(name: &str) -> Price {
 /// Panics end the jam: the message is at the receiver, the kind at the sender; both go on.
 pub(crate) fn failures_are_counted_and_reported(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(small("faulty"));
+        let mut inbox = player.export_mailbox(small("faulty"));
         player.meet();
         let mut messages = Vec::new();
         player.serve_each(&mut inbox, |_, outcome| {
@@ -49,13 +49,13 @@ pub(crate) fn failures_are_counted_and_reported(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("faulty");
+        let mut sender = player.open_mailbox("faulty");
         for mode in [Mode::Automatic, Mode::Local] {
             for how in [0, 1, 3, 0] {
                 sender.send(&FAULTY.in_mode(mode), how, &[]).expect("a call");
             }
         }
-        let report = sender.flush(DEADLINE).expect("all are dealt with");
+        let report = sender.flush(WITHIN).expect("all are dealt with");
         assert_eq!((report.handled, report.failed), (8, 4));
         assert_eq!(report.last_failure, Some((6, FailureKind::Panicked)));
     });
@@ -103,7 +103,7 @@ pub(crate) fn each_mailbox_has_its_policy(make: Make) {
     let sender = script(move |player| {
         player.meet();
         let price = unseen("price");
-        let mut senders = POLICIES.map(|policy| player.open(&format!("{policy:?}")));
+        let mut senders = POLICIES.map(|policy| player.open_mailbox(&format!("{policy:?}")));
         for _ in 0..3 {
             for sender in &mut senders {
                 sender.send(&price, 1, &[]).expect("a call");
@@ -112,7 +112,7 @@ pub(crate) fn each_mailbox_has_its_policy(make: Make) {
             }
         }
         for (sender, failed) in senders.iter_mut().zip([0, 3, 9]) {
-            let report = sender.flush(DEADLINE).expect("all are dealt with");
+            let report = sender.flush(WITHIN).expect("all are dealt with");
             assert_eq!((report.handled, report.failed), (9, failed));
             let last = report.last_failure.map(|(_, kind)| kind);
             assert_eq!(last, (failed > 0).then_some(FailureKind::Policy));
@@ -120,21 +120,21 @@ pub(crate) fn each_mailbox_has_its_policy(make: Make) {
         reported.store(true, Ordering::Release);
         player.meet();
         senders[2].send(&price, 1, &[]).expect("a call");
-        assert_eq!(senders[2].flush(DEADLINE).expect("it runs").failed, 9);
+        assert_eq!(senders[2].flush(WITHIN).expect("it runs").failed, 9);
     });
     play(make, [receiver, sender]);
 }
 
 pub(crate) fn what_cannot_be_sent_is_refused(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(small("room").frame_bytes(128));
+        let mut inbox = player.export_mailbox(small("room").frame_bytes(128));
         player.meet();
         player.serve(&mut inbox);
         assert_eq!((inbox.stats().ran(), inbox.stats().failed()), (2, 0));
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("room");
+        let mut sender = player.open_mailbox("room");
         let args = PutArgs { key: 0, offset: 0 };
         let code = INDIRECT_PUT.code().expect("its code").bytes().len();
         match sender.send(&INDIRECT_PUT, args, &[0; 113]) {
@@ -149,7 +149,7 @@ pub(crate) fn what_cannot_be_sent_is_refused(make: Make) {
             other => panic!("{other:?}"),
         }
         sender.send(&INDIRECT_PUT, args, &[0; 112]).expect("the largest call that fits");
-        sender.flush(DEADLINE).expect("it runs");
+        sender.flush(WITHIN).expect("it runs");
         // A sender that keeps no code has it along, or cannot send by digest.
         let mut without = JamSender::with_code_bytes(player.open_raw("room"), 0).expect("a sender");
         match without.try_send(&INDIRECT_PUT.in_mode(Mode::Cached), args, &[]) {
@@ -162,7 +162,7 @@ pub(crate) fn what_cannot_be_sent_is_refused(make: Make) {
         }
         assert!(without.try_send(&SLOT.in_mode(Mode::Local), 1, &[]).expect("a call"));
         assert_eq!((sender.sent(), without.sent()), (1, 1));
-        without.flush(DEADLINE).expect("it runs");
+        without.flush(WITHIN).expect("it runs");
     });
     play(make, [receiver, sender]);
 }
@@ -170,7 +170,7 @@ pub(crate) fn what_cannot_be_sent_is_refused(make: Make) {
 /// A receiver that has dropped the mailbox says so, and what it has run before.
 pub(crate) fn a_sender_learns_that_its_mailbox_is_closed(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(small("closed"));
+        let mut inbox = player.export_mailbox(small("closed"));
         player.meet();
         player.until("a call", || inbox.poll().expect("a frame").is_some());
         drop(inbox);
@@ -178,9 +178,9 @@ pub(crate) fn a_sender_learns_that_its_mailbox_is_closed(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("closed");
+        let mut sender = player.open_mailbox("closed");
         [1, 2].into_iter().for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
-        match sender.flush(DEADLINE) {
+        match sender.flush(WITHIN) {
             Err(SendError::Mailbox(MailboxError::Closed(_))) => {}
             other => panic!("{other:?}"),
         }
@@ -190,14 +190,14 @@ pub(crate) fn a_sender_learns_that_its_mailbox_is_closed(make: Make) {
 }
 
 pub(crate) fn a_sender_learns_that_its_receiver_is_lost(make: Make) {
-    within(2 * DEADLINE, move || {
+    bounded(move || {
         let rack = make(2, 2);
         let kill = std::sync::Mutex::new(Some(rack.kill));
         let rack = transport_api::conformance::Rack { kill: Box::new(|_| ()), ..rack };
         let is_reported = Arc::new(AtomicBool::new(false));
         let reported = is_reported.clone();
         let receiver = script(move |player| {
-            let mut inbox = player.export(small("lost"));
+            let mut inbox = player.export_mailbox(small("lost"));
             player.meet();
             player.until("the call", || inbox.poll().expect("a frame").is_some());
             player.until("the report", || {
@@ -209,9 +209,9 @@ pub(crate) fn a_sender_learns_that_its_receiver_is_lost(make: Make) {
         });
         let sender = script(move |player| {
             player.meet();
-            let mut sender = player.open("lost");
+            let mut sender = player.open_mailbox("lost");
             sender.send(&SLOT, 1, &[]).expect("a call");
-            sender.flush(DEADLINE).expect("it runs");
+            sender.flush(WITHIN).expect("it runs");
             reported.store(true, Ordering::Release);
             player.meet();
             let kill = kill.lock().unwrap().take().expect("the rack");
@@ -223,7 +223,7 @@ pub(crate) fn a_sender_learns_that_its_receiver_is_lost(make: Make) {
             };
             let is_lost = |error: &MailboxError| error.is_peer_lost();
             assert!(matches!(&error, SendError::Mailbox(error) if is_lost(error)), "{error:?}");
-            match sender.close(DEADLINE) {
+            match sender.close(WITHIN) {
                 Err(SendError::Mailbox(error)) if error.is_peer_lost() => {}
                 other => panic!("{other:?}"),
             }

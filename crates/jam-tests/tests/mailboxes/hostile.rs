@@ -8,10 +8,11 @@ use gossamer::jam::{Digest, Policy, Sendable};
 use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{Table, UNSEEN, table_slot};
+use jam_format::{Blob, Machine};
 use mailbox::{FrameHeader, Parts};
 use transport_api::conformance::Make;
 
-use crate::play::{DEADLINE, play, script, small};
+use crate::play::{Jams, WITHIN, play, script, small};
 
 /// The kinds of frames: `form.rs`.
 const BY_DIGEST: u32 = 1;
@@ -21,9 +22,24 @@ fn id(digest: &Digest) -> [u8; 16] {
     *digest.as_bytes()
 }
 
+/// A jam that does nothing, and believes that it was called with eight bytes of arguments and a payload of
+/// words: as in C, its entry does not look.
+fn trusting() -> Vec<u8> {
+    let machine = Machine::CURRENT.expect("a machine that jams are built for");
+    let text: &[u8] = match machine {
+        // xor eax, eax; ret
+        Machine::X86_64 => &[0x31, 0xc0, 0xc3],
+        // mov w0, 0; ret
+        Machine::Aarch64 => &[0x00, 0x00, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6],
+    };
+    let blob =
+        Blob { name: "trusting", text, args_bytes: 8, element_bytes: 4, ..Blob::new(machine) };
+    blob.encode().expect("a blob")
+}
+
 /// Frames that no sender of this build writes, with what becomes of each.
 pub(crate) fn hostile_frames_are_rejected(make: Make) {
-    const FRAMES: usize = 13;
+    const FRAMES: usize = 17;
     let receiver = script(|player| {
         let mailbox = small("hostile").export(&player.segments).expect("a mailbox");
         let inbox = ReactiveMailbox::new(mailbox).with(Table::new(1 << 12));
@@ -50,9 +66,13 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
             Some(FailureKind::Lengths),
             Some(FailureKind::Lengths),
             Some(FailureKind::Lengths),
+            None,
+            Some(FailureKind::Lengths),
+            Some(FailureKind::Lengths),
+            Some(FailureKind::Lengths),
         ];
         assert_eq!(kinds, expected);
-        assert_eq!(inbox.stats().failed(), FRAMES as u64 - 1);
+        assert_eq!(inbox.stats().failed(), FRAMES as u64 - 2);
         player.serve(&mut inbox);
         let table = inbox.get_mut::<Table>().expect("the table");
         // The one that ran, then those of the honest sender.
@@ -91,10 +111,18 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
         send(BY_DIGEST, id(slot.digest()), 0, &key[..7], slot.bytes());
         send(BY_DIGEST, id(slot.digest()), 0, &[0; 3000], slot.bytes());
         send(LOCAL, id(slot.digest()), 0, &[], &[]);
+        // A jam that does not look at lengths: the receiver does.
+        let trusting = trusting();
+        for (args, payload) in [(8, 12), (7, 12), (0, 0), (8, 10)] {
+            let (args, payload) = (&[0; 8][..args], &[0; 12][..payload]);
+            let id = id(&Digest::of(&trusting));
+            let parts = Parts { args, payload, attachment: &trusting };
+            raw.send(&FrameHeader { kind: BY_DIGEST, id, reply: 0 }, parts).expect("a frame");
+        }
         // An honest one.
-        let mut sender = player.open("hostile");
+        let mut sender = player.open_mailbox("hostile");
         [7, 8].into_iter().for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
-        let report = sender.close(DEADLINE).expect("all calls run");
+        let report = sender.close(WITHIN).expect("all calls run");
         assert_eq!((report.handled, report.failed), (2, 0));
     });
     play(make, [receiver, sender]);
@@ -103,7 +131,7 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
 /// The bytes of a frame, written again where they were: a replay.
 pub(crate) fn a_frame_that_is_written_again_does_not_run(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(small("replayed").senders(1));
+        let mut inbox = player.export_mailbox(small("replayed").senders(1));
         player.meet();
         player.until("a call", || inbox.poll().expect("a frame").is_some());
         player.serve(&mut inbox);
@@ -111,10 +139,10 @@ pub(crate) fn a_frame_that_is_written_again_does_not_run(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("replayed");
+        let mut sender = player.open_mailbox("replayed");
         let raw = player.segments.open("replayed").expect("its segment");
         sender.send(&SLOT, 1, &[]).expect("a call");
-        sender.flush(DEADLINE).expect("it runs");
+        sender.flush(WITHIN).expect("it runs");
         // Behind the geometry and the claim of one sender.
         let mut frames = vec![0; raw.len() - 192];
         raw.read_block(192, &mut frames).expect("what was sent");
@@ -127,7 +155,7 @@ pub(crate) fn a_frame_that_is_written_again_does_not_run(make: Make) {
             sender.send(&SLOT, key, &[]).expect("a call");
             raw.write_block(192, &frames[..64]).expect("a write");
         }
-        assert_eq!(sender.close(DEADLINE).expect("all calls run").handled, 3);
+        assert_eq!(sender.close(WITHIN).expect("all calls run").handled, 3);
     });
     play(make, [receiver, sender]);
 }
@@ -140,7 +168,7 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
         small("changing").banks(2).frames(2).frame_bytes(2048).senders(1).fixed()
     }
     let receiver = script(|player| {
-        let mut inbox = player.export(builder());
+        let mut inbox = player.export_mailbox(builder());
         player.meet();
         let mut count = 0;
         player.serve_each(&mut inbox, |_, outcome| {
@@ -155,7 +183,7 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
     let has_to_end = is_done.clone();
     let sender = script(move |player| {
         player.meet();
-        let mut sender = player.open("changing");
+        let mut sender = player.open_mailbox("changing");
         for key in 0..CALLS {
             let args = PutArgs { key: key % 50, offset: 0 };
             let injected = INDIRECT_PUT.in_mode(gossamer::jam::Mode::Injected);
@@ -165,7 +193,7 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
                 gossamer::jam::receiver().set_policy(Policy::Signed);
             }
         }
-        sender.flush(DEADLINE).expect("all calls are dealt with");
+        sender.flush(WITHIN).expect("all calls are dealt with");
         is_done.store(true, Ordering::Relaxed);
     });
     let scribbler = script(move |player| {

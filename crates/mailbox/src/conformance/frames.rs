@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use transport_api::conformance::Make;
 
-use crate::conformance::{DEADLINE, Taken, play, script};
+use crate::conformance::{DEADLINE, Mailboxes, Taken, play, script};
 use crate::{FrameHeader, Mailbox, MailboxError, Parts};
 
 /// Bytes of the largest frames: more than one operation of a segment.
@@ -21,7 +21,8 @@ fn all_come_back(make: Make, is_fixed: bool) {
     const COUNT: u64 = 150;
     let receiver = script(move |player| {
         let builder = Mailbox::builder("sizes").banks(2).frames(3).frame_bytes(LARGE);
-        let mut inbox = player.export(if is_fixed { builder.fixed() } else { builder.variable() });
+        let mut inbox =
+            player.export_mailbox(if is_fixed { builder.fixed() } else { builder.variable() });
         player.meet();
         for number in 0..COUNT {
             let frame = inbox.next().expect("a frame");
@@ -33,7 +34,7 @@ fn all_come_back(make: Make, is_fixed: bool) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("sizes");
+        let mut sender = player.open_mailbox("sizes");
         (0..COUNT).for_each(|number| Taken::numbered(number, lens(number)).send(&mut sender));
         let largest = super::pattern(LARGE, 7);
         let parts = Parts { payload: &largest, ..Parts::default() };
@@ -58,7 +59,7 @@ pub fn frames_of_several_senders_keep_their_order(make: Make) {
     const EACH: u64 = 400;
     let receiver = script(|player| {
         let builder = Mailbox::builder("busy").banks(3).frames(2).frame_bytes(64).senders(4);
-        let mut inbox = player.export(builder);
+        let mut inbox = player.export_mailbox(builder);
         player.meet();
         let mut next = [0; 2];
         while next.iter().any(|next| *next < EACH) {
@@ -75,7 +76,7 @@ pub fn frames_of_several_senders_keep_their_order(make: Make) {
     let sender = |which: u64| {
         script(move |player| {
             player.meet();
-            let mut sender = player.open("busy");
+            let mut sender = player.open_mailbox("busy");
             (0..EACH).for_each(|n| Taken::numbered(2 * n + which, [8, 9, 0]).send(&mut sender));
             player.meet();
         })
@@ -87,7 +88,7 @@ pub fn frames_of_several_senders_keep_their_order(make: Make) {
 pub fn a_full_bank_stops_its_sender(make: Make) {
     let receiver = script(|player| {
         let builder = Mailbox::builder("slow").banks(2).frames(3).frame_bytes(64);
-        let mut inbox = player.export(builder);
+        let mut inbox = player.export_mailbox(builder);
         player.meet();
         // The sender fills its banks.
         player.meet();
@@ -106,7 +107,7 @@ pub fn a_full_bank_stops_its_sender(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("slow");
+        let mut sender = player.open_mailbox("slow");
         let mut number = 0;
         let mut send_all = |count: u64| {
             let mut try_next = || {
@@ -139,7 +140,7 @@ pub fn a_receiver_and_a_sender_that_sleep_go_on(make: Make) {
     const ROUNDS: u64 = 60;
     let receiver = script(|player| {
         let mut inbox =
-            player.export(Mailbox::builder("sleepy").banks(1).frames(2).frame_bytes(64));
+            player.export_mailbox(Mailbox::builder("sleepy").banks(1).frames(2).frame_bytes(64));
         player.meet();
         for number in 0..ROUNDS {
             if number % 3 == 0 {
@@ -154,7 +155,7 @@ pub fn a_receiver_and_a_sender_that_sleep_go_on(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("sleepy");
+        let mut sender = player.open_mailbox("sleepy");
         for number in 0..ROUNDS {
             if number % 7 == 0 {
                 // Long enough that the receiver sleeps.
@@ -171,7 +172,7 @@ pub fn a_receiver_that_never_sleeps_needs_no_wake(make: Make) {
     const COUNT: u64 = 200;
     let receiver = script(|player| {
         let builder = Mailbox::builder("awake").banks(2).frames(2).frame_bytes(64).never_sleeps();
-        let mut inbox = player.export(builder);
+        let mut inbox = player.export_mailbox(builder);
         player.meet();
         for number in 0..COUNT {
             assert_eq!(Taken::of(&inbox.next().expect("a frame")).number(), number);
@@ -181,7 +182,7 @@ pub fn a_receiver_that_never_sleeps_needs_no_wake(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("awake");
+        let mut sender = player.open_mailbox("awake");
         (0..COUNT).for_each(|number| Taken::numbered(number, [0, 0, 8]).send(&mut sender));
     });
     play(make, [receiver, sender]);
@@ -190,14 +191,14 @@ pub fn a_receiver_that_never_sleeps_needs_no_wake(make: Make) {
 /// A frame that is too large is refused before anything is written.
 pub fn a_frame_that_does_not_fit_is_refused(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(Mailbox::builder("small").frame_bytes(60));
+        let mut inbox = player.export_mailbox(Mailbox::builder("small").frame_bytes(60));
         assert_eq!(inbox.frame_bytes(), 64);
         player.meet();
         assert_eq!(Taken::of(&inbox.next().expect("a frame")).number(), 1);
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("small");
+        let mut sender = player.open_mailbox("small");
         let large = Taken::numbered(0, [1, 49, 8]);
         let refused = sender.send(&large.header, large.parts()).expect_err("too large");
         let MailboxError::TooLarge { len: 72, max: 64, .. } = refused else { panic!("{refused}") };

@@ -6,7 +6,7 @@ use gossamer_segment::SegmentError;
 use transport_api::HostId;
 use transport_api::conformance::{Make, Rack};
 
-use crate::conformance::{DEADLINE, Taken, bounded, play, play_in, script};
+use crate::conformance::{DEADLINE, Mailboxes, Taken, bounded, play, play_in, script};
 use crate::{Mailbox, MailboxError, Sender};
 
 /// A sender that is dropped frees its banks for the next one, and nothing that it has sent is lost.
@@ -15,7 +15,7 @@ pub fn a_dropped_sender_gives_its_banks_back(make: Make) {
     const EACH: u64 = 7;
     let receiver = script(|player| {
         let builder = Mailbox::builder("one").banks(2).frames(3).frame_bytes(64).senders(1);
-        let mut inbox = player.export(builder);
+        let mut inbox = player.export_mailbox(builder);
         player.meet();
         for number in 0..SENDERS * EACH {
             let taken = Taken::of(&inbox.next().expect("a frame"));
@@ -28,7 +28,7 @@ pub fn a_dropped_sender_gives_its_banks_back(make: Make) {
     let sender = script(|player| {
         player.meet();
         for number in 0..SENDERS {
-            let mut sender = player.open("one");
+            let mut sender = player.open_mailbox("one");
             let numbers = number * EACH..(number + 1) * EACH;
             numbers.for_each(|number| Taken::numbered(number, [3, 0, 0]).send(&mut sender));
         }
@@ -39,7 +39,7 @@ pub fn a_dropped_sender_gives_its_banks_back(make: Make) {
 /// If all bank sets are taken, an open fails; one that waits gets the next that is free.
 pub fn a_full_mailbox_takes_no_more_senders(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(Mailbox::builder("pair").frame_bytes(64).senders(2));
+        let mut inbox = player.export_mailbox(Mailbox::builder("pair").frame_bytes(64).senders(2));
         let meeting = player.begin_meeting();
         player.serve_until(&mut inbox, meeting, |_| ());
         let meeting = player.begin_meeting();
@@ -47,12 +47,12 @@ pub fn a_full_mailbox_takes_no_more_senders(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let first = player.open("pair");
-        let _second = player.open("pair");
+        let first = player.open_mailbox("pair");
+        let _second = player.open_mailbox("pair");
         let full = Sender::open(&player.segments, "pair").map(drop);
         assert!(matches!(full, Err(MailboxError::Full { senders: 2, .. })), "{full:?}");
         drop(first);
-        let _third = player.open("pair");
+        let _third = player.open_mailbox("pair");
         player.meet();
     });
     play(make, [receiver, sender]);
@@ -61,7 +61,8 @@ pub fn a_full_mailbox_takes_no_more_senders(make: Make) {
 /// `close` returns once the receiver has taken all frames, or when the time is over.
 pub fn closing_waits_until_all_is_taken(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export(Mailbox::builder("closing").frame_bytes(64).senders(1));
+        let mut inbox =
+            player.export_mailbox(Mailbox::builder("closing").frame_bytes(64).senders(1));
         player.meet();
         // The first sender does not wait long enough.
         player.meet();
@@ -75,12 +76,12 @@ pub fn closing_waits_until_all_is_taken(make: Make) {
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("closing");
+        let mut sender = player.open_mailbox("closing");
         (0..3).for_each(|number| Taken::numbered(number, [8, 8, 8]).send(&mut sender));
         let early = sender.close(Duration::from_millis(5));
         assert!(matches!(early, Err(MailboxError::NotTaken(_))), "{early:?}");
         player.meet();
-        let mut sender = player.open("closing");
+        let mut sender = player.open_mailbox("closing");
         (3..8).for_each(|number| Taken::numbered(number, [8, 8, 8]).send(&mut sender));
         sender.close(DEADLINE / 2).expect("the receiver takes everything");
         player.meet();
@@ -91,19 +92,20 @@ pub fn closing_waits_until_all_is_taken(make: Make) {
 /// A sender whose mailbox is dropped gets an error, also while it waits.
 pub fn a_dropped_mailbox_is_closed(make: Make) {
     let receiver = script(|player| {
-        let inbox = player.export(Mailbox::builder("ends").banks(1).frames(1).frame_bytes(64));
+        let inbox =
+            player.export_mailbox(Mailbox::builder("ends").banks(1).frames(1).frame_bytes(64));
         player.meet();
         player.meet();
         drop(inbox);
         player.meet();
-        let mut inbox = player.export(Mailbox::builder("ends").frame_bytes(64));
+        let mut inbox = player.export_mailbox(Mailbox::builder("ends").frame_bytes(64));
         player.meet();
         let taken = Taken::of(&inbox.next().expect("a frame"));
         assert_eq!(taken.number(), 2);
     });
     let sender = script(|player| {
         player.meet();
-        let mut sender = player.open("ends");
+        let mut sender = player.open_mailbox("ends");
         Taken::numbered(0, [8, 0, 0]).send(&mut sender);
         player.meet();
         let next = Taken::numbered(1, [8, 0, 0]);
@@ -111,7 +113,7 @@ pub fn a_dropped_mailbox_is_closed(make: Make) {
         assert!(matches!(closed, Err(MailboxError::Closed(_))), "{closed:?}");
         player.meet();
         player.meet();
-        Taken::numbered(2, [8, 0, 0]).send(&mut player.open("ends"));
+        Taken::numbered(2, [8, 0, 0]).send(&mut player.open_mailbox("ends"));
     });
     play(make, [receiver, sender]);
 }
@@ -182,14 +184,14 @@ pub fn a_sender_learns_that_its_receiver_is_lost(make: Make) {
     bounded(move || {
         let (rack, kill) = breakable(make);
         let victim = script(|player| {
-            let _inbox = player.export(Mailbox::builder("dies").frame_bytes(64));
+            let _inbox = player.export_mailbox(Mailbox::builder("dies").frame_bytes(64));
             player.meet();
             // The thread outlives its host, which is cut off from the rack.
             player.meet();
         });
         let sender = script(move |player| {
             player.meet();
-            let mut sender = player.open("dies");
+            let mut sender = player.open_mailbox("dies");
             Taken::numbered(0, [8, 0, 0]).send(&mut sender);
             kill(HostId(0));
             let next = Taken::numbered(1, [8, 0, 0]);
@@ -211,7 +213,8 @@ pub fn the_banks_of_a_lost_sender_are_freed(make: Make) {
     bounded(move || {
         let (rack, kill) = breakable(make);
         let receiver = script(move |player| {
-            let mut inbox = player.export(Mailbox::builder("bereft").frame_bytes(64).senders(1));
+            let mut inbox =
+                player.export_mailbox(Mailbox::builder("bereft").frame_bytes(64).senders(1));
             player.meet();
             assert_eq!(Taken::of(&inbox.next().expect("a frame")).number(), 0);
             assert_eq!(inbox.senders(), 1);
@@ -221,14 +224,14 @@ pub fn the_banks_of_a_lost_sender_are_freed(make: Make) {
                 inbox.senders() == 0
             });
             // This host may have the banks.
-            let mut own = player.open("bereft");
+            let mut own = player.open_mailbox("bereft");
             Taken::numbered(1, [8, 0, 0]).send(&mut own);
             assert_eq!(Taken::of(&inbox.next().expect("a frame")).number(), 1);
             player.meet();
         });
         let victim = script(|player| {
             player.meet();
-            let mut sender = player.open("bereft");
+            let mut sender = player.open_mailbox("bereft");
             Taken::numbered(0, [8, 0, 0]).send(&mut sender);
             player.meet();
             // Its goodbye finds nobody.

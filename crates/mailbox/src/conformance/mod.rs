@@ -6,31 +6,20 @@
 //!   mailbox::conformance!(rack);
 //! ```
 //!
-//! A test is a play with one script for each player. Player `n` is a thread, attached as thread `n` of host
-//! `n`; in a rack with fewer hosts than players, the last players share a host. Player 0 receives. A
-//! player polls while it waits for others (`Player::until`, `meet`), because revocation and transports
-//! wait for polls. A test that does not end within [`DEADLINE`] fails.
+//! A test is a play with one script for each [player](gossamer_segment::conformance::player). Player 0
+//! receives. A test that does not end within [`DEADLINE`] fails.
 
 pub mod frames;
 pub mod life;
 
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use gossamer_segment::{Attached, Segments};
-use transport_api::conformance::{Make, Rack, within};
+pub use gossamer_segment::conformance::DEADLINE;
+use gossamer_segment::conformance::player::{Player, bounded, play, play_in, script};
 #[doc(hidden)]
 pub use transport_api::conformance_tests;
 
 use crate::{FrameHeader, Mailbox, MailboxBuilder, Parts, Sender};
 
-/// How long a test may take before it counts as hung.
-pub const DEADLINE: Duration = Duration::from_secs(120);
-
-/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of the
+/// Instantiates the whole suite for the racks that a [`Make`](transport_api::conformance::Make) makes. Attributes in front of the
 /// function apply to every test. `one_host` behind it leaves out the tests that need several hosts.
 #[macro_export]
 macro_rules! conformance {
@@ -61,115 +50,26 @@ macro_rules! conformance {
     };
 }
 
-/// Runs `test`, and fails if it takes longer than [`DEADLINE`].
-fn bounded(test: impl FnOnce() + Send + 'static) {
-    within(DEADLINE, test);
+/// What players do with mailboxes.
+trait Mailboxes {
+    fn export_mailbox(&self, builder: MailboxBuilder) -> Mailbox;
+
+    fn open_mailbox(&self, name: &str) -> Sender;
+
+    /// Takes frames until all players have come to this meeting.
+    fn serve_until(&self, inbox: &mut Mailbox, meeting: usize, each: impl FnMut(Taken));
 }
 
-/// State that the players of a play share.
-#[derive(Default)]
-struct Stage {
-    arrived: AtomicUsize,
-    has_failed: AtomicBool,
-}
-
-/// A thread of a host that takes part in a test.
-pub struct Player {
-    segments: Segments,
-    attached: Attached,
-    stage: Arc<Stage>,
-    players: usize,
-    meetings: Cell<usize>,
-}
-
-/// The code that a player runs.
-type Script = Box<dyn FnOnce(&Player) + Send>;
-
-/// Boxes a script, so that scripts of different types can be in one list.
-fn script(script: impl FnOnce(&Player) + Send + 'static) -> Script {
-    Box::new(script)
-}
-
-/// Runs `scripts` on a rack that `make` makes.
-fn play<const N: usize>(make: Make, scripts: [Script; N]) {
-    bounded(move || play_in(&make(N as u32, N as u32), scripts));
-}
-
-/// As [`play`], on an existing rack.
-fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
-    let hosts: Vec<_> = rack.hosts.iter().map(|host| Segments::new(host.clone())).collect();
-    let stage = Arc::new(Stage::default());
-    thread::scope(|scope| {
-        for (number, script) in scripts.into_iter().enumerate() {
-            let segments = hosts[number.min(hosts.len() - 1)].clone();
-            let stage = stage.clone();
-            scope.spawn(move || {
-                let _failure = NoteFailure(stage.clone());
-                let attached = segments.attach(number as u32).expect("a thread of the rack");
-                let meetings = Cell::new(0);
-                let player = Player { segments, attached, stage, players: N, meetings };
-                script(&player);
-                // Other players may still need this thread's polls.
-                player.meet();
-            });
-        }
-    });
-}
-
-/// Marks the play as failed if this player panics, so that the others stop waiting.
-struct NoteFailure(Arc<Stage>);
-
-impl Drop for NoteFailure {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.has_failed.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Player {
-    /// Does `step` until it returns true, and polls in between.
-    fn until(&self, what: &str, mut step: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !step() {
-            let has_failed = self.stage.has_failed.load(Ordering::Relaxed);
-            assert!(!has_failed, "another player failed while this one waited for {what}");
-            assert!(start.elapsed() < DEADLINE / 2, "waited in vain for {what}");
-            if !self.attached.poll() {
-                thread::yield_now();
-            }
-        }
-    }
-
-    /// Waits until every player has come to as many meetings as this one.
-    fn meet(&self) {
-        let number = self.begin_meeting();
-        self.until("the other players", || self.has_met(number));
-    }
-
-    /// Comes to the next meeting, and goes on; its number.
-    fn begin_meeting(&self) -> usize {
-        let number = self.meetings.get() + 1;
-        self.meetings.set(number);
-        self.stage.arrived.fetch_add(1, Ordering::AcqRel);
-        number
-    }
-
-    /// Whether all players have come to this meeting.
-    fn has_met(&self, number: usize) -> bool {
-        self.stage.arrived.load(Ordering::Acquire) >= number * self.players
-    }
-
-    fn export(&self, builder: MailboxBuilder) -> Mailbox {
+impl Mailboxes for Player {
+    fn export_mailbox(&self, builder: MailboxBuilder) -> Mailbox {
         builder.export(&self.segments).expect("a mailbox")
     }
 
-    fn open(&self, name: &str) -> Sender {
+    fn open_mailbox(&self, name: &str) -> Sender {
         let options = Sender::options(&self.segments).timeout(DEADLINE / 2);
         options.open(name).expect("an open mailbox")
     }
 
-    /// Takes frames until all players have come to this meeting.
     fn serve_until(&self, inbox: &mut Mailbox, meeting: usize, mut each: impl FnMut(Taken)) {
         self.until("the other players", || {
             while let Some(frame) = inbox.poll().expect("a frame") {

@@ -6,39 +6,30 @@
 //!   gossamer_segment::conformance!(rack);
 //! ```
 //!
-//! A test is a play with one script for each player. Player `n` is a thread, attached as thread `n` of
-//! host `n`. `Player::meet` is a barrier of all players; a player polls while it waits there, as
-//! runtime threads do, because revocation waits for polls. In a rack with fewer hosts than players,
-//! the last players share a host, and checks that need different hosts are skipped. A test that does
-//! not end within [`DEADLINE`] fails.
+//! A test is a play with one script for each [`Player`]. In a rack with fewer hosts than players, checks
+//! that need different hosts are skipped. A test that does not end within [`DEADLINE`] fails.
 //!
-//! Reading order: `transfer` (bytes, words, fences, atomics), `refusals` (operations that fail before
+//! Reading order: `player` (plays, also for the suites of layers above), `transfer` (bytes, words, fences, atomics), `refusals` (operations that fail before
 //! anything is sent), `notification`, `revocation`, `names`, `life` (lost hosts, threads that are not
 //! attached, sleep).
 
 pub mod life;
 pub mod names;
 pub mod notification;
+pub mod player;
 pub mod refusals;
 pub mod revocation;
 pub mod transfer;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
 use transport_api::HostId;
-use transport_api::conformance::{Make, Rack, within};
 #[doc(hidden)]
 pub use transport_api::conformance_tests;
 
-use crate::{Attached, RemoteSegment, Segment, SegmentError, Segments};
+pub use self::player::DEADLINE;
+use self::player::{Player, bounded, places, play, play_in, script};
+use crate::{RemoteSegment, Segment, SegmentError};
 
-/// How long a test may take before it counts as hung.
-pub const DEADLINE: Duration = Duration::from_secs(120);
-
-/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of the
+/// Instantiates the whole suite for the racks that a [`Make`](transport_api::conformance::Make) makes. Attributes in front of the
 /// function apply to every test: a transport that needs a device passes `#[ignore = ".."]`.
 /// `one_host` behind it leaves out the tests that need several hosts.
 #[macro_export]
@@ -100,107 +91,7 @@ macro_rules! conformance {
     };
 }
 
-/// Runs `test`, and fails if it takes longer than [`DEADLINE`].
-fn bounded(test: impl FnOnce() + Send + 'static) {
-    within(DEADLINE, test);
-}
-
-/// State that the players of a play share.
-#[derive(Default)]
-struct Stage {
-    /// Arrivals at meetings, of all players together.
-    arrived: AtomicUsize,
-    has_failed: AtomicBool,
-}
-
-/// A thread of a host that takes part in a test.
-struct Player {
-    segments: Segments,
-    attached: Attached,
-    stage: Arc<Stage>,
-    players: usize,
-    meetings: std::cell::Cell<usize>,
-}
-
-/// The code that a player runs.
-type Script = Box<dyn FnOnce(&Player) + Send>;
-
-/// Boxes a script, so that scripts of different types can be in one list.
-fn script(script: impl FnOnce(&Player) + Send + 'static) -> Script {
-    Box::new(script)
-}
-
-/// Runs `scripts` on a rack that `make` makes: script `n` on thread `n` of host `n`, or of the last
-/// host if the rack has fewer.
-fn play<const N: usize>(make: Make, scripts: [Script; N]) {
-    bounded(move || play_in(&make(N as u32, N as u32), scripts));
-}
-
-/// As [`play`], on an existing rack.
-fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
-    let hosts = places(rack);
-    let stage = Arc::new(Stage::default());
-    thread::scope(|scope| {
-        for (number, script) in scripts.into_iter().enumerate() {
-            let segments = hosts[number.min(hosts.len() - 1)].clone();
-            let stage = stage.clone();
-            scope.spawn(move || {
-                let _failure = NoteFailure(stage.clone());
-                let attached = segments.attach(number as u32).expect("a thread of the rack");
-                let meetings = std::cell::Cell::new(0);
-                let player = Player { segments, attached, stage, players: N, meetings };
-                script(&player);
-                // Other players may still need this thread's polls.
-                player.meet();
-            });
-        }
-    });
-}
-
-/// The segments of each host of a rack.
-fn places(rack: &Rack) -> Vec<Segments> {
-    rack.hosts.iter().map(|host| Segments::new(host.clone())).collect()
-}
-
-/// Marks the play as failed if this player panics, so that the others stop waiting.
-struct NoteFailure(Arc<Stage>);
-
-impl Drop for NoteFailure {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.has_failed.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 impl Player {
-    /// Polls until `done`.
-    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !done() {
-            let has_failed = self.stage.has_failed.load(Ordering::Relaxed);
-            assert!(!has_failed, "another player failed while this one waited for {what}");
-            assert!(start.elapsed() < DEADLINE / 2, "waited in vain for {what}");
-            if !self.attached.poll() {
-                thread::yield_now();
-            }
-        }
-    }
-
-    /// Waits until every player has come to as many meetings as this one.
-    fn meet(&self) {
-        let number = self.meetings.get() + 1;
-        self.meetings.set(number);
-        self.stage.arrived.fetch_add(1, Ordering::AcqRel);
-        let all = number * self.players;
-        self.until("the other players", || self.stage.arrived.load(Ordering::Acquire) >= all);
-    }
-
-    /// Whether another player has arrived at the next meeting of this one.
-    fn is_awaited(&self) -> bool {
-        self.stage.arrived.load(Ordering::Acquire) > self.meetings.get() * self.players
-    }
-
     /// Exports a segment that grants all rights to all hosts.
     fn export(&self, name: &str, len: usize) -> Segment {
         self.segments.builder(name).len(len).export().expect("a segment")
@@ -220,12 +111,6 @@ impl Player {
     fn times(&self, times: u64) -> u64 {
         let is_mapped = self.segments.0.transport.maps(HostId(0));
         if is_mapped { 10 * times } else { times }
-    }
-
-    /// Polls for 20 milliseconds, in which a forbidden effect would show.
-    fn linger(&self) {
-        let start = Instant::now();
-        self.until("a moment", || start.elapsed() > Duration::from_millis(20));
     }
 }
 
