@@ -100,6 +100,11 @@ impl Lengths {
 }
 
 impl Parts<'_> {
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.args.is_empty() && self.payload.is_empty() && self.attachment.is_empty()
+    }
+
     /// The lengths, if the parts fit into a frame of this mailbox.
     ///
     /// # Errors

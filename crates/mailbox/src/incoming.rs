@@ -202,11 +202,9 @@ impl Incoming {
     /// The header at byte `at` of `memory`, each of whose words is loaded once.
     #[inline]
     fn parse(&self, memory: &SharedBytes, at: usize) -> Result<(FrameHeader, Lengths), Malformed> {
-        let (from, start) = (memory.words(), at / WORD);
-        let mut words = [0; HEADER_WORDS];
-        for (number, word) in words.iter_mut().enumerate() {
-            *word = from.load(start + number, Ordering::Relaxed);
-        }
+        // One check for all of them.
+        let from = memory.words().part(at / WORD, HEADER_WORDS);
+        let words = std::array::from_fn(|number| from.load(number, Ordering::Relaxed));
         decode(&words, self.cursor.next, &self.geometry)
     }
 

@@ -50,6 +50,8 @@ pub struct Outgoing {
     cursor: Cursor,
     /// Whether the bank of the next frame may be written to.
     may_write: bool,
+    /// Whether frames are stored in place, and an empty one is a cache line.
+    has_lines: bool,
     /// Where a frame is put together that is written at once.
     scratch: Vec<u8>,
 }
@@ -58,7 +60,8 @@ impl Outgoing {
     /// The sender that has claimed the bank set `set`, with this epoch.
     pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Outgoing {
         let (cursor, scratch) = (Cursor::new(&geometry, set), Vec::new());
-        Outgoing { geometry, epoch, mode, cursor, may_write: false, scratch }
+        let has_lines = mode == Mode::Mapped && cursor.stride() == (HEADER_WORDS + 2) * WORD;
+        Outgoing { geometry, epoch, mode, cursor, may_write: false, has_lines, scratch }
     }
 
     /// The number of frames that were written.
@@ -103,6 +106,30 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Whether [`write_empty`](Self::write_empty) writes the next frame, if that has no body.
+    #[inline(always)]
+    pub(crate) fn can_write_line(&self) -> bool {
+        self.has_lines && self.may_write
+    }
+
+    /// Writes a frame without a body. Only if this [can](Self::can_write_line) be done.
+    ///
+    /// # Errors
+    /// Those of the target: the frame was not sent.
+    #[inline(always)]
+    pub(crate) fn write_empty<T: Target>(
+        &mut self,
+        to: &T,
+        header: &FrameHeader,
+    ) -> Result<(), T::Error> {
+        let Cursor { at, next, .. } = self.cursor;
+        let words = encode(frame::tag(self.epoch, next), header, Lengths::default());
+        self.store_empty(to, at, &words)?;
+        self.cursor.advance();
+        self.may_write = !self.cursor.begins_bank();
+        Ok(())
+    }
+
     /// As [`write_parts`](Self::write_parts), for models.
     ///
     /// # Errors
@@ -133,7 +160,7 @@ impl Outgoing {
     ) -> Result<(), T::Error> {
         let (payload, attachment, end) = lengths.places();
         let [tag, rest @ ..] = words;
-        if end == HEADER_BYTES && self.cursor.stride() == (HEADER_WORDS + 2) * WORD {
+        if end == HEADER_BYTES && self.has_lines {
             return self.store_empty(to, at, words);
         }
         let closing = match self.geometry.kind {
@@ -159,7 +186,7 @@ impl Outgoing {
     }
 
     /// Stores a frame without a body whose place is one cache line, all words in order.
-    #[inline]
+    #[inline(always)]
     fn store_empty<T: Target>(
         &self,
         to: &T,

@@ -166,10 +166,44 @@ impl Sender {
     #[inline]
     #[track_caller]
     pub fn send(&mut self, header: &FrameHeader, parts: Parts<'_>) -> Result<(), MailboxError> {
+        if parts.is_empty() && self.outgoing.can_write_line() {
+            return self.write_empty(header);
+        }
+        self.send_any(header, &parts)
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn send_any(&mut self, header: &FrameHeader, parts: &Parts<'_>) -> Result<(), MailboxError> {
         if !self.outgoing.may_write(self.flags.segment.memory()) {
             self.wait_for_bank()?;
         }
-        self.write(header, &parts)
+        self.write(header, parts)
+    }
+
+    /// Sends a frame without a body, whose place is a cache line of memory that is mapped.
+    #[inline(always)]
+    #[track_caller]
+    fn write_empty(&mut self, header: &FrameHeader) -> Result<(), MailboxError> {
+        let to = To { mailbox: &self.mailbox, notifies: false };
+        if let Err(error) = self.outgoing.write_empty(&to, header) {
+            return Err(MailboxError::of_mailbox(error));
+        }
+        self.have_written();
+        Ok(())
+    }
+
+    /// Behind a frame in memory that is mapped.
+    #[inline(always)]
+    #[track_caller]
+    fn have_written(&mut self) {
+        if self.geometry.may_sleep {
+            // The frame was sent. If the receiver is gone, the next one fails.
+            let _ = sleep::wake(&self.mailbox, ASLEEP);
+        }
+        // Where the next bank begins: its flag comes from the receiver, and is waited for here rather
+        // than in front of the next frame.
+        self.outgoing.may_write(self.flags.segment.memory());
     }
 
     /// As [`send`](Self::send), without waiting for the receiver: false if the frame was not sent because
@@ -212,9 +246,8 @@ impl Sender {
         let to = To { mailbox: &self.mailbox, notifies: self.geometry.may_sleep };
         let written = self.outgoing.write_parts(&to, header, parts, lengths);
         written.map_err(MailboxError::of_mailbox)?;
-        if self.geometry.may_sleep && self.mailbox.is_mapped() {
-            // The frame was sent. If the receiver is gone, the next one fails.
-            let _ = sleep::wake(&self.mailbox, ASLEEP);
+        if self.mailbox.is_mapped() {
+            self.have_written();
         }
         Ok(())
     }
