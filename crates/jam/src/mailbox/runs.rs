@@ -142,7 +142,7 @@ impl Runs {
         };
         let mut ended = self.enter(receiver, form, &digest, &mut call);
         if let Err(Failure::NeedCode) = ended {
-            let code = self.code(frame, form, &digest)?;
+            let code = self.code(frame, form, &digest).ok_or(FrameError::NoCode)?;
             for _ in 0..MAX_LINKS {
                 let linked = receiver.receive_under(self.policy, &code, digest);
                 linked.map_err(FrameError::Refused)?;
@@ -208,24 +208,17 @@ impl Runs {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn code(
-        &mut self,
-        frame: &Frame<'_>,
-        form: Form,
-        digest: &Digest,
-    ) -> Result<Vec<u8>, FrameError> {
+    fn code(&mut self, frame: &Frame<'_>, form: Form, digest: &Digest) -> Option<Vec<u8>> {
         if (1..=MAX_BLOB_BYTES).contains(&frame.attachment_len()) {
             let mut code = vec![0; frame.attachment_len()];
             frame.copy_attachment(&mut code);
             self.stats.arrived += 1;
-            return Ok(code);
+            return Some(code);
         }
-        // No host is asked for what would not run.
-        receiver().gate(self.policy).check(digest).map_err(FrameError::Refused)?;
         let from = (frame.sender(), frame.header().reply);
-        let code = self.peers.fetch(&self.segments, from, form.place, digest);
-        self.stats.fetched += u64::from(code.is_some());
-        code.ok_or(FrameError::NoCode)
+        let code = self.peers.fetch(&self.segments, from, form.place, digest)?;
+        self.stats.fetched += 1;
+        Some(code)
     }
 }
 
