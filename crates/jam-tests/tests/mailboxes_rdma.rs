@@ -60,7 +60,7 @@ mod jams {
         }
         failures {
             failures_are_counted_and_reported, each_mailbox_has_its_policy,
-            what_cannot_be_sent_is_refused, a_sender_learns_that_its_mailbox_is_closed,
+            what_cannot_be_sent_is_refused, a_sender_learns_that_its_mailbox_is_closed, a_lost_sender_stops_no_other,
             a_sender_learns_that_its_receiver_is_lost,
         }
         hostile {

@@ -12,7 +12,7 @@ use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{Table, UNSEEN};
 use transport_api::HostId;
-use transport_api::conformance::Make;
+use transport_api::conformance::{Make, Rack};
 
 use crate::play::{Jams, WITHIN, bounded, play, play_in, script, small};
 
@@ -187,6 +187,50 @@ pub(crate) fn a_sender_learns_that_its_mailbox_is_closed(make: Make) {
         assert!(sender.report().handled <= 1);
     });
     play(make, [receiver, sender]);
+}
+
+/// The host of a sender dies whose calls need code of it: they fail, and calls of others run.
+pub(crate) fn a_lost_sender_stops_no_other(make: Make) {
+    bounded(move || {
+        let Rack { hosts, kill } = make(3, 3);
+        let rack = Rack { hosts, kill: Box::new(|_| ()) };
+        let receiver = script(move |player| {
+            let mut inbox = player.export_mailbox(small("survives"));
+            player.meet();
+            player.meet();
+            kill(HostId(1));
+            player.serve_each(&mut inbox, |_, outcome| match outcome.into_result() {
+                Ok(()) => {}
+                Err(failure) => {
+                    let seen = (failure.sender, failure.reason.kind());
+                    assert_eq!(seen, (HostId(1), FailureKind::NoCode), "{failure:?}");
+                }
+            });
+            assert!(inbox.stats().ran() >= 40, "{:?}", inbox.stats());
+            player.until("the loss", || {
+                let _rest = inbox.poll().expect("no error");
+                inbox.mailbox().senders() == 0
+            });
+        });
+        let victim = script(|player| {
+            player.meet();
+            let mut sender = player.open_mailbox("survives");
+            for key in 0..6 {
+                sender.send(&SLOT.in_mode(Mode::Cached), key, &[]).expect("a call");
+            }
+            // The thread outlives its host, which is cut off from the rack.
+            player.meet();
+        });
+        let other = script(|player| {
+            player.meet();
+            player.meet();
+            let mut sender = player.open_mailbox("survives");
+            (0..40).for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
+            let report = sender.close(WITHIN).expect("all calls run");
+            assert_eq!((report.handled, report.failed), (40, 0));
+        });
+        play_in(&rack, [receiver, victim, other]);
+    });
 }
 
 pub(crate) fn a_sender_learns_that_its_receiver_is_lost(make: Make) {
