@@ -7,7 +7,7 @@
 //! In reading order:
 //! - [`suites`]: the cases and their comparisons.
 //! - [`rack`]: a rack of two hosts over TCP, with TLS and without.
-//! - [`segment`]: segments over TCP.
+//! - [`segment`]: segments over TCP; [`jam`]: jams.
 //! - [`peer`]: what the remote procedure calls share, tarpc, tonic.
 //! - [`sockets`]: what the system itself takes.
 //!
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod jam;
 mod peer;
 mod rack;
 mod segment;

@@ -33,7 +33,7 @@ pub(crate) fn suites() -> Vec<Suite> {
     ]
 }
 
-fn candidate(security: Security) -> Candidate {
+pub(crate) fn candidate(security: Security) -> Candidate {
     Candidate {
         pair: pair(security),
         statistic: Statistic::Mean,

@@ -13,7 +13,7 @@ use bench_kit::ucx::{Run, Test};
 
 use crate::peer::{self, tarpc, tonic};
 use crate::rack::{self, Security};
-use crate::{segment, sockets};
+use crate::{jam, segment, sockets};
 
 /// The roles that cases start this program in.
 pub(crate) const ROLES: [Role; 5] =
@@ -25,11 +25,12 @@ const TIME: Duration = Duration::from_millis(200);
 /// Requests under way when the rate is measured.
 const WINDOW: u64 = 64;
 
-/// The suites `tcp-round-trip`, `tcp-rate`, `segment-tcp*` and `get-tcp`; `kv` is the program.
+/// The suites `tcp-round-trip`, `tcp-rate`, `segment-tcp*`, `get-tcp` and `jam-tcp*`; `kv` is the program.
 pub(crate) fn all(kv: Option<&Path>) -> Vec<Suite> {
     let mut suites = vec![round_trip(), rate()];
     suites.extend(segment::suites());
     suites.push(gets(kv));
+    suites.extend(jam::suites());
     suites
 }
 

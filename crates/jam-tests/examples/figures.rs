@@ -1,5 +1,5 @@
 //! Prints what a cached jam costs beside a delegated closure that does the same, with 64 calls
-//! outstanding and with one: `cargo run --release -p gossamer-jam-tests --example figures` between
+//! outstanding and with one, and Server-Side Sum and Indirect Put with payloads in each mode: `cargo run --release -p gossamer-jam-tests --example figures` between
 //! two threads; `-- --hosts 2 --threads 1` between two processes. `FIGURES=TEXT` in the environment
 //! measures only what has the text in its name,
 //! `ROUNDS=NUMBER` so often.
@@ -11,8 +11,12 @@ use std::time::Instant;
 use gossamer::jam::{Inject, Mode, Sendable};
 use gossamer::{Rack, RackError, Trust};
 use gossamer_jam_tests::Table;
+use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
+use gossamer_jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use gossamer_jam_tests::jams::slot::SLOT;
 
+/// Bytes of payloads.
+const PAYLOADS: [usize; 5] = [4, 64, 512, 4 << 10, 32 << 10];
 const CALLS: u64 = 20_000;
 const OUTSTANDING: u64 = 64;
 
@@ -56,7 +60,8 @@ fn main() -> Result<(), RackError> {
         let last = gossamer::trustees().last().expect("a thread");
         let table = last.entrust_with(|()| Table::new(1 << 16), ());
         (0..64).for_each(|key| assert!(table.inject(&SLOT, key, &[]).is_ok()));
-        let arms: [(&str, &dyn Fn() -> f64); 7] = [
+        let mut arms: Vec<(String, Box<dyn Fn() -> f64 + '_>)> = Vec::new();
+        let words: [(&str, &dyn Fn() -> f64); 7] = [
             ("apply, 64 outstanding", &|| {
                 outstanding(|number, done| {
                     table.apply_with_then(
@@ -82,6 +87,32 @@ fn main() -> Result<(), RackError> {
                 one_by_one(|number| assert!(table.inject(&jam, number & 63, &[]).is_ok()))
             }),
         ];
+        arms.extend(words.map(|(name, arm)| (name.to_owned(), Box::new(arm) as _)));
+        for bytes in PAYLOADS {
+            for mode in [Mode::Local, Mode::Automatic, Mode::Injected] {
+                let (numbers, payload) = (vec![1; bytes / 4], vec![7; bytes]);
+                let name = |jam| format!("{jam}, {mode:?}, {bytes} bytes, one");
+                let sums = table.clone();
+                arms.push((
+                    name("sum"),
+                    Box::new(move || {
+                        let jam = SERVER_SIDE_SUM.in_mode(mode);
+                        one_by_one(|_| assert!(sums.inject(&jam, (), &numbers).is_ok()))
+                    }),
+                ));
+                let puts = table.clone();
+                arms.push((
+                    name("put"),
+                    Box::new(move || {
+                        let jam = INDIRECT_PUT.in_mode(mode);
+                        one_by_one(|number| {
+                            let args = PutArgs { key: number & 7, offset: 0 };
+                            assert!(puts.inject(&jam, args, &payload).is_ok());
+                        })
+                    }),
+                ));
+            }
+        }
         let only = std::env::var("FIGURES").unwrap_or_default();
         let arms: Vec<_> = arms.into_iter().filter(|(name, _)| name.contains(&only)).collect();
         let mut times = vec![Vec::new(); arms.len()];

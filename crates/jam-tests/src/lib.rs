@@ -24,10 +24,13 @@ pub const INTERFACES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interfac
 pub const HOSTILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hostile.jampkg"));
 
 /// Slots by key, and the bytes that they say where to put.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
     slots: HashMap<u64, u64>,
     bytes: Vec<u8>,
+    /// The last results that were stored, and how many there have been.
+    results: [i64; 64],
+    stored: u64,
     /// How often a function of the table has panicked.
     pub panics: u32,
 }
@@ -55,7 +58,13 @@ jam::open! {
 impl Table {
     /// A table of this many bytes.
     pub fn new(bytes: usize) -> Self {
-        Self { bytes: vec![0; bytes], ..Self::default() }
+        Self {
+            slots: HashMap::new(),
+            bytes: vec![0; bytes],
+            results: [0; 64],
+            stored: 0,
+            panics: 0,
+        }
     }
 
     /// Its bytes.
@@ -85,6 +94,14 @@ jam::export! {
     pub fn table_write(table: &mut Table, at: u64, bytes: &[u8]) -> bool {
         let room = table.bytes.get_mut(at as usize..).and_then(|rest| rest.get_mut(..bytes.len()));
         room.map(|room| room.copy_from_slice(bytes)).is_some()
+    }
+
+    /// Stores a result; how many there have been before.
+    pub fn table_push(table: &mut Table, sum: i64) -> u64 {
+        let stored = table.stored;
+        table.results[stored as usize % table.results.len()] = sum;
+        table.stored += 1;
+        stored
     }
 
     /// Panics.

@@ -15,6 +15,7 @@ use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
 use gossamer_jam_tests::jams::relay::RELAY;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
+use gossamer_jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{HOSTILE, Notes, Other, Table, UNSEEN, table_slot};
 
@@ -71,6 +72,8 @@ fn every_mode_has_the_same_result() {
             let sums = table.inject(&SCALED_SUM.in_mode(mode), 10, &[1, 20, 3]).unwrap();
             assert_eq!(sums, Sums { sum: 240, greatest: 20, count: 3 });
             table.inject(&NOTHING.in_mode(mode), (), &[]).unwrap();
+            let sum = table.inject(&SERVER_SIDE_SUM.in_mode(mode), (), &[-1, 20, 3]).unwrap();
+            assert_eq!(sum, 22);
         }
     }
     assert_eq!(indirect_put::NAME, "indirect_put");

@@ -7,6 +7,7 @@
 //! - [`fibers`] with [`raw_fibers`]: stack switches of other crates.
 //! - [`processes`] with [`iceoryx`]: requests between two processes.
 //! - [`segment`]: segments of another process.
+//! - [`jam`]: code that travels to another process.
 //! - [`idle`]: threads that wait, and more threads than cores.
 //! - [`kv`]: the key-value store beside stores with locks; [`get`]: values of another process.
 //! - [`prototype`]: an earlier program for the same task, built from a folder and run beside.
@@ -25,6 +26,7 @@ mod channels;
 mod fibers;
 mod iceoryx;
 mod idle;
+mod jam;
 mod kv;
 mod locks;
 mod processes;
@@ -67,6 +69,7 @@ pub(crate) fn all(programs: &Programs) -> Vec<Suite> {
     suites.extend(fibers::suites());
     suites.extend(processes::suites());
     suites.extend(segment::suites());
+    suites.extend(jam::suites());
     suites.extend(idle::suites());
     suites.push(kv::suite(programs.kv.clone()));
     let kv = (programs.kv.clone(), true);

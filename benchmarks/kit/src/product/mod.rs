@@ -8,12 +8,15 @@
 //! - [`fibers`]: switches, spawns and wake-ups.
 //! - [`two_process`]: a rack of two processes.
 //! - [`get`]: values of a map on another host.
+//! - `jam`: code that travels to another host (with the feature of that name).
 //! - [`segment`]: segments of another process, over every transport.
 //! - [`idle`]: racks that wait, and racks with more threads than cores.
 
 pub mod fibers;
 pub mod get;
 pub mod idle;
+#[cfg(feature = "jam")]
+pub mod jam;
 pub mod poll;
 pub mod sample;
 pub mod segment;

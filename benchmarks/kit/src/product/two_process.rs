@@ -10,6 +10,8 @@ use std::time::Duration;
 use gossamer::{Rack, Trust};
 
 use super::get::GetPlan;
+#[cfg(feature = "jam")]
+use super::jam::JamPlan;
 use super::sample::{Load, Throughput, measure_rack};
 use super::share::{FIBERS, WINDOW, send_from_fibers, send_window};
 use crate::harness::{Case, Unit};
@@ -73,6 +75,9 @@ pub enum Work {
     Send(Sender),
     /// The values of a map.
     Get(GetPlan),
+    /// To run jams, or what takes their place.
+    #[cfg(feature = "jam")]
+    Jam(JamPlan),
 }
 
 impl Work {
@@ -81,13 +86,18 @@ impl Work {
         match self {
             Work::Send(sender) => sender.text().to_owned(),
             Work::Get(plan) => plan.text(),
+            #[cfg(feature = "jam")]
+            Work::Jam(plan) => plan.text(),
         }
     }
 
     /// The work of this name.
     pub fn named(text: &str) -> Option<Work> {
         let get = || GetPlan::named(text).map(Work::Get);
-        Sender::named(text).map(Work::Send).or_else(get)
+        let found = Sender::named(text).map(Work::Send).or_else(get);
+        #[cfg(feature = "jam")]
+        let found = found.or_else(|| JamPlan::named(text).map(Work::Jam));
+        found
     }
 
     /// Starts it. To be called on host 0 of a rack of two hosts of one thread each.
@@ -101,6 +111,8 @@ impl Work {
                 sender.start(other.entrust_with(|()| Adder::fresh(), ()))
             }
             Work::Get(plan) => plan.start(),
+            #[cfg(feature = "jam")]
+            Work::Jam(plan) => plan.start(),
         }
     }
 }
@@ -125,6 +137,15 @@ pub fn rate(sender: Sender) -> Case {
 /// Those of a case.
 pub fn gets_per_second(sampler: &Sampler, plan: GetPlan) -> Result<f64, CaseError> {
     Ok(sample(sampler, Work::Get(plan))?.per_second)
+}
+
+/// Jams per second over shared memory.
+///
+/// # Errors
+/// Those of a case.
+#[cfg(feature = "jam")]
+pub fn jams_per_second(sampler: &Sampler, plan: JamPlan) -> Result<f64, CaseError> {
+    Ok(sample(sampler, Work::Jam(plan))?.per_second)
 }
 
 fn sample(sampler: &Sampler, work: Work) -> Result<Throughput, CaseError> {
