@@ -249,8 +249,9 @@ fn not_admitted(reason: impl Into<String>) -> Refusal {
 }
 
 const NOTHING: &str = "this host runs no jams: its policy is `Nothing`";
-const UNSIGNED: &str = "only code of the program's packages and of signers runs on this host: sign the \
-                        package (`gossamer jam sign`), or set the policy `AnyPeer`";
+const UNSIGNED: &str = "this host runs only the program's own packages and signed ones: sign the package \
+                        (`gossamer jam sign`), admit its digests (`Receiver::admit`), or set the \
+                        policy `AnyPeer`";
 const UNAUTHENTICATED: &str = "data of this rack is not authenticated, so code needs a signature in spite of \
                                the policy `AnyPeer`: sign the package (`gossamer jam sign`)";
 const CHANGED: &str = "the rack's list of revoked certificates has just changed: send it again";

@@ -282,7 +282,8 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
         if wanted != found {
             let reason = format!(
                 "its entry has signature {found:016x}, expected {wanted:016x}: its property, \
-                 arguments, payload or result have other types"
+                 arguments, payload or result have other types; compare them with `gossamer jam \
+                 inspect`"
             );
             return Err(unusable(blob.name(), reason));
         }
