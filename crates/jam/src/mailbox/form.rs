@@ -69,7 +69,7 @@ impl Form {
 /// What a receiver tells a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderReport {
-    /// Frames of this sender that the receiver has dealt with: run, or rejected.
+    /// Frames of this sender that the receiver has handled: run or rejected.
     pub handled: u64,
     /// How many of these did not run to their end.
     pub failed: u64,
