@@ -155,8 +155,8 @@ pub enum Refusal {
     },
     /// The arena is full of jams that are running, or has less room than the jam needs.
     #[error(
-        "no room for its {bytes} bytes of code: running jams fill the receiver's memory for code; send \
-         it again later, or make it smaller"
+        "no room for its {bytes} bytes of code: the receiver's memory for code is full, or smaller \
+         than that; send it again later, or make it smaller"
     )]
     NoRoom {
         /// Bytes of text and data.
