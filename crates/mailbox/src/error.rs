@@ -47,7 +47,7 @@ pub enum MailboxError {
     /// The bytes are not a frame that a sender of this build writes. The frame is skipped.
     #[error("malformed frame of a sender that claims to be on {host}")]
     Malformed {
-        /// The host of the sender, as that says.
+        /// The host of the sender, as the sender claims.
         host: HostId,
         /// What is wrong.
         #[source]

@@ -47,7 +47,7 @@ impl Frame<'_> {
         &self.arrived().header
     }
 
-    /// The host of the sender, as that says.
+    /// The host of the sender, as the sender claims.
     pub fn sender(&self) -> HostId {
         self.senders.active[self.number].host
     }

@@ -12,7 +12,7 @@ use crate::error::{JamError, Panicked, Refusal};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("frame {number} of {sender} failed")]
 pub struct FrameFailure {
-    /// The host of the sender, as that says.
+    /// The host of the sender, as the sender claims.
     pub sender: HostId,
     /// The number of the frame among those of its sender, from 0: since the mailbox first saw the sender,
     /// or, if the frame is malformed, since the sender opened the mailbox.
