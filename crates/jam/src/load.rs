@@ -16,8 +16,8 @@ use crate::ried::error::{RiedError, RiedRefusal};
 use crate::ried::{ArrivedRied, NotLoaded};
 use crate::sender::Code;
 
-/// The library of a ried: a ried of a package of the program, or the [`Code`] of one that came later
-/// ([`Package::ried`](crate::Package::ried)).
+/// The library of a ried: a ried of the program's packages, such as `jams::bisect::BISECT`, or the
+/// [`Code`] of another one ([`Package::ried`](crate::Package::ried)).
 pub trait RiedSource {
     /// Its library, for the machine of this rack.
     ///
