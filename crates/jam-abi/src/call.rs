@@ -60,7 +60,7 @@ pub type LogFn = unsafe extern "C" fn(context: *const ContextData, text: *const 
 #[derive(Debug)]
 #[repr(C)]
 pub struct ContextData {
-    /// The host that sent the jam, as it says.
+    /// The host that sent the jam, as that host claims.
     pub sender: u32,
     /// 0.
     pub reserved: u32,
@@ -70,7 +70,7 @@ pub struct ContextData {
     pub receiver: *mut u8,
 }
 
-/// What a jam can ask about its call, and say to its receiver.
+/// The context of a call: its sender, and the receiver's log.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Context<'a> {
@@ -87,8 +87,8 @@ impl<'a> Context<'a> {
         Self { data, call: PhantomData }
     }
 
-    /// The number of the host that sent the jam, as that host says: nothing here checks it, so it is
-    /// for logs, not a reason to allow anything.
+    /// The number of the host that sent the jam, as that host claims. It is not verified: use it for logs,
+    /// not to authorise anything.
     pub fn sender(&self) -> u32 {
         // SAFETY: the data lives for 'a, as `new` requires.
         unsafe { (*self.data).sender }

@@ -27,7 +27,14 @@ unsafe impl Part for () {
     const SIGNATURE: u64 = UNIT;
 }
 
-/// The property of a jam: `&T` or `&mut T`, or `()` for none.
+/// The property of a jam: `&T` or `&mut T`, where [`property!`](crate::property) declares `T`, or `()`
+/// for none.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the property of a jam",
+    label = "expected `&T` or `&mut T` of a type that `jam::property!` declares, or `()`",
+    note = "use the type of the jam's own source, such as `jams::NAME::Type`, or declare one of the same \
+            name: `jam::property! {{ struct Type = \"crate.Type@1\"; }}`"
+)]
 pub trait PropertyPart {
     /// The hash of the type.
     const SIGNATURE: u64;

@@ -5,8 +5,8 @@
 //! build script,
 //!
 //! ```no_run
-//! gossamer_jam_build::package("jams")?;
-//! # Ok::<(), gossamer_jam_build::Error>(())
+//! jam_build::package("jams")?;
+//! # Ok::<(), jam_build::Error>(())
 //! ```
 //!
 //! writes `jams.jampkg` to `OUT_DIR`, and `jams.rs`, which the program includes: for each jam its

@@ -3,7 +3,7 @@
 mod common;
 
 use common::error_of;
-use gossamer_jam_build::{Builder, Error};
+use jam_build::{Builder, Error};
 
 /// The error of the source `bad.rs` with this text, without the folder of the test.
 fn rust(text: &str) -> String {

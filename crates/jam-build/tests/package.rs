@@ -22,7 +22,7 @@ fn build_script(name: &str, out: &Path) -> Output {
 #[test]
 #[ignore = "is a build script, which another test runs"]
 fn script() {
-    let built = gossamer_jam_build::package(JAMS).expect("the committed jams are right");
+    let built = jam_build::package(JAMS).expect("the committed jams are right");
     assert_eq!(built.name, "jams");
 }
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use common::{TARGET, builder, built};
-use gossamer_jam_build::{BuiltPackage, Error};
 use jam_abi::Abi;
+use jam_build::{BuiltPackage, Error};
 use jam_format::{ElementKind, Package};
 
 const RIED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ried");
@@ -66,7 +66,7 @@ fn a_ried_is_packed_with_the_jams_around_it() {
     ];
     let package = built(build("", &files));
     let [ried] = &package.rieds[..] else { panic!("one ried") };
-    let names = |functions: &[gossamer_jam_build::RiedFunction]| {
+    let names = |functions: &[jam_build::RiedFunction]| {
         functions.iter().map(|f| (f.name.clone(), f.signature)).collect::<Vec<_>>()
     };
     jam_abi::property! { struct Shop = "tests.Shop@1"; }

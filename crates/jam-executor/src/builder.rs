@@ -6,7 +6,7 @@ use crate::error::ExecutorError;
 use crate::executor::{Executor, Log};
 use crate::layout::{MAX_PAYLOAD, MAX_SCRATCH, MAX_STACK, Sizes, UNIT, call};
 
-/// What an executor gets, before it starts. Sizes are rounded up to 64 KiB.
+/// Settings of an executor. Sizes are rounded up to 64 KiB.
 pub struct Builder {
     deadline: Duration,
     memory: usize,
@@ -69,8 +69,7 @@ impl Builder {
         self
     }
 
-    /// Has `log` called with the lines that jams log, up to 3 KiB for a call, after each call and on
-    /// its thread.
+    /// Calls `log` with the lines that jams log, up to 3 KiB per call, after each call and on its thread.
     pub fn log(mut self, log: impl FnMut(&str) + Send + 'static) -> Self {
         self.log = Some(Box::new(log));
         self

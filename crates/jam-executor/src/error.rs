@@ -11,8 +11,8 @@ use thiserror::Error;
 
 /// Why an executor did not start, or a call has no result.
 ///
-/// After each error the executor can be used again. Where a jam is at fault, the addresses are what
-/// its process noted: claims, which a malicious jam can forge.
+/// After each error the executor can be used again. The jam's process itself reports the addresses of a
+/// fault, so a malicious jam can forge them.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExecutorError {

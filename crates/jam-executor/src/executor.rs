@@ -26,8 +26,8 @@ pub(crate) type Log = dyn FnMut(&str) + Send;
 
 /// Runs jams in a process that has a call, a scratch segment and nothing else.
 ///
-/// It runs one call at a time, and blocks its thread meanwhile: a fiber hands it to a thread of its
-/// own. Dropping it ends the process.
+/// It runs one call at a time and blocks the calling thread: do not call it from a fiber, but from a
+/// separate thread. Dropping it ends the process.
 pub struct Executor {
     sizes: Sizes,
     deadline: Duration,
@@ -82,11 +82,11 @@ impl Executor {
 
     /// Runs `jam` with `args` and `payload`, and returns its result.
     ///
-    /// No policy is asked: whoever made the jam, it can only return a wrong result. What it returns,
-    /// logs or panics with is data of an unknown peer.
+    /// No policy applies: a malicious jam can only return a wrong result or error. Treat what it returns,
+    /// logs or panics with as data of an unknown peer.
     ///
     /// # Errors
-    /// [`ExecutorError`]: each is of this call only, and the next one finds a process.
+    /// [`ExecutorError`]. The executor can be used again after each.
     pub fn run<J: Sendable>(
         &mut self,
         jam: &J,
@@ -118,7 +118,7 @@ impl Executor {
         Ok(unsafe { reply.as_ptr().cast::<J::Reply>().read_unaligned() })
     }
 
-    /// Writes to the scratch, for the next call. What was not written since the last one is zero.
+    /// Writes to the scratch, for the next call. Bytes that were not written since the last call are zero.
     ///
     /// # Errors
     /// The system did not clear the scratch, or did not start a process.
@@ -149,7 +149,7 @@ impl Executor {
         Ok(())
     }
 
-    /// The process, started if there is none.
+    /// The process; starts one if there is none.
     fn running(&mut self) -> Result<&mut Running, ExecutorError> {
         if self.running.is_none() {
             self.running = Some(self.start_process()?);

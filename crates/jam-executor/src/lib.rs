@@ -1,8 +1,8 @@
-//! Jams that are not trusted: an [`Executor`] runs them in a process of their own.
+//! Untrusted jams: an [`Executor`] runs them in a separate process.
 //!
-//! A jam that [`Inject`](jam::Inject) runs is part of its process, so its policy admits only trusted
-//! code. An executor admits any code. Its process has the call, a scratch segment and nothing else:
-//! no memory of this process, no file, no system call. A jam that crashes, loops or breaks a rule ends
+//! A jam that [`Inject`](jam::Inject) sends runs inside the receiver's process, so a policy admits only
+//! trusted code. An executor runs any code. Its process has the call, a scratch segment and nothing
+//! else: no memory of this process, no file, no system call. A jam that crashes, loops or breaks a rule ends
 //! that process; the caller gets an [`ExecutorError`] that says which jam and where, and the next call
 //! starts another one.
 //!
@@ -14,7 +14,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let blob = Vec::new();
-//! let sum = LoadedJam::<(), u64, u32, u64>::from_blob(&blob)?; // from anywhere
+//! let sum = LoadedJam::<(), u64, u32, u64>::from_blob(&blob)?; // from any source
 //! let mut executor =
 //!     Executor::builder().deadline(Duration::from_millis(100)).scratch(1 << 20).start()?;
 //! println!("{}", executor.run(&sum, 10, &[1, 2, 3])?);
@@ -36,8 +36,8 @@
 //! }
 //! ```
 //!
-//! Imports of functions that programs export, and other properties, are of this process, so a jam that
-//! has them is [refused](ExecutorError::Refused).
+//! Functions that programs export, and other properties, exist only in this process, so the executor
+//! [refuses](ExecutorError::Refused) a jam that needs them.
 //!
 //! # What protects what
 //!
@@ -48,11 +48,11 @@
 //! | code of the process, other than the jam | text is not writable, nothing writable is executable, and no system call changes that |
 //! | memory and processors | all memory is mapped at the start; a deadline for each call; resource limits of zero |
 //! | one call from another | "ended" is a system call after which only the program runs, so a jam cannot pretend to have ended; registers, stack, arguments and scratch are cleared before the next call |
-//! | this process from what comes back | results, logs and reports of faults are copied out and checked; they are claims of the jam |
-//! | from processes left behind | the kernel kills an executor when the last descriptor of a pipe is closed that this process has |
+//! | this process from the jam's output | results, logs and reports of faults are copied out and checked; the jam can forge their contents |
+//! | the system from orphaned executors | the kernel kills an executor when this process's end of a pipe is closed |
 //!
-//! What hardware leaks from one process to another on the same core is not covered.
-//! `docs/decisions/0039-executor.md` has the reasons.
+//! Side channels between processes on one core are not covered. `docs/decisions/0039-executor.md`
+//! explains the design.
 //!
 //! # Reading order
 //!

@@ -22,7 +22,7 @@ const MAX_PACKAGES: usize = 256;
 /// Bytes of all packages that a process keeps.
 const MAX_BYTES: usize = 256 << 20;
 
-/// A package that `gossamer jam send` has brought into this job.
+/// A package that `gossamer jam send` has delivered to this process.
 pub struct ArrivedPackage {
     name: Box<str>,
     digest: Digest,
@@ -107,10 +107,10 @@ impl ArrivedPackage {
         elements.map(|(_, name, _, range)| (&**name, &self.bytes[range.clone()]))
     }
 
-    /// The jam with this name, if it has these types.
+    /// The jam with this name; the types are those of [`Package::find`](crate::Package::find).
     ///
     /// # Errors
-    /// [`JamError::Unusable`], if there is none, or it has other types.
+    /// [`JamError::Unusable`] if the package has no such jam, or the jam has other types.
     pub fn find<P: PropertyPart, A: Part, E: Part, R: Part>(
         &self,
         name: &str,

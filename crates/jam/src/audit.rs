@@ -1,4 +1,4 @@
-//! What ran: each jam that is linked in this process for the first time, and who answers for it.
+//! What ran: each jam that is linked in this process for the first time, and who vouches for it.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use primitive::sync::{AtomicBool, Ordering};
 
 use crate::policy::Origin;
 
-/// Jams that are remembered as noted. When there are more, as hosts can bring about under the policy
-/// `AnyPeer`, all are forgotten and may be noted once more.
+/// The number of jams that are remembered as noted. Hosts can cause more under the policy `AnyPeer`: then
+/// all are forgotten, and may be noted once more.
 const MAX_NOTED: usize = 4096;
 
 /// A jam that is about to run in this process for the first time.
@@ -19,7 +19,7 @@ pub struct FirstRun<'a> {
     pub name: &'a str,
     /// Its digest.
     pub digest: Digest,
-    /// Who answers for it.
+    /// Who vouches for it.
     pub origin: &'a Origin,
 }
 

@@ -38,7 +38,7 @@ pub enum JamError {
         /// Why.
         source: DelegateError,
     },
-    /// The sender has no code that the rack's processors run.
+    /// The sender has no code for the rack's processors.
     #[error("jam {jam} has no code for {machine}: build its package for that machine")]
     NoCode {
         /// The jam's name.
@@ -46,7 +46,7 @@ pub enum JamError {
         /// The machine of this process, as every host of the rack has it.
         machine: &'static str,
     },
-    /// A package or blob that this program was given is not what its caller says.
+    /// A package or blob does not have the jam that the caller expects.
     #[error("cannot use jam {jam}: {reason}")]
     Unusable {
         /// The jam's name.
@@ -154,7 +154,10 @@ pub enum Refusal {
         found: String,
     },
     /// The arena is full of jams that are running, or has less room than the jam needs.
-    #[error("no room for its {bytes} bytes of code: raise the limit of the receiver")]
+    #[error(
+        "no room for its {bytes} bytes of code: the receiver's memory for code is full, or smaller \
+         than that; send it again later, or make it smaller"
+    )]
     NoRoom {
         /// Bytes of text and data.
         bytes: u64,
@@ -172,7 +175,10 @@ pub enum Refusal {
         code: u32,
     },
     /// It was to run as a Local Function.
-    #[error("this program has no Local Function of it")]
+    #[error(
+        "this program has no Local Function of it: include its package with `jam::package!`, or use \
+         another mode"
+    )]
     NotLocal,
 }
 

@@ -65,15 +65,15 @@ const WANTS_HANDLE: u64 = 1 << 33;
 #[serde(bound = "")]
 struct Answer<R: Part>(Value<R>, u64, Option<Box<Failure>>);
 
-/// Runs jams on a property. For `Trust<T>`, where `T` is a type that its crate has
-/// [opened](crate::open) to jams.
+/// Runs jams on a property: implemented for `Trust<T>`, where the crate of `T` has
+/// [opened](crate::open) it to jams.
 pub trait Inject<T: 'static> {
     /// Runs `jam` on the property with `args` and `payload`, and returns its result, waiting for it as
     /// [`Trust::apply`] does. The first call to a trustee carries the jam's code; later ones name it.
     ///
     /// # Errors
-    /// [`JamError`]: the jam panicked, or its receiver refused it, or the call failed as any delegated
-    /// call can. The property and its trustee go on in each case.
+    /// [`JamError`]: the jam panicked, its receiver refused it, or the call failed as any delegated
+    /// call can. The property and its trustee continue in each case.
     ///
     /// # Panics
     /// In delegated context, where waiting is not allowed; and if the jam is for another type of

@@ -3,8 +3,9 @@
 //!
 //! A *jam* is one function, in a file of its own, that `jam-build` compiles twice: to a blob of
 //! position-independent code, the *Injected Function*, and as part of the program, the *Local
-//! Function*. The program sends it to a property; the trustee's process runs it there, even if that
-//! process was built without it. This is one process's side of both.
+//! Function*. The program sends it to a property, a value that a trust refers to; the trustee's
+//! process runs it there, even if that process was built without it. This crate has both sides, the
+//! sender and the receiver. `docs/jams.md` shows how a program uses it, from its dependencies on.
 //!
 //! ```no_run
 //! // In the crate of the property:
@@ -16,7 +17,7 @@
 //!     }
 //! }
 //!
-//! // In the program that sends a jam; `PRICE` is of its package.
+//! // In the program that sends a jam, with a constant of its package: `&jams::price::PRICE`.
 //! use jam::{Inject, JamError, Sendable};
 //! # use trust_core::Trust;
 //! fn price<J>(table: &Trust<Table>, price: &J, key: u64) -> Result<u64, JamError>
@@ -29,10 +30,10 @@
 //!
 //! # Whose code runs
 //!
-//! A jam that runs is part of its process, and can do what that can. So a receiver runs only what its
-//! [`Policy`] admits: by default the jams of the program's own packages ([`package!`]), those of
-//! packages that a signer of the rack has signed ([`Verifier`]), and those that were
-//! [admitted](Receiver::admit). `docs/decisions/0035-jams.md` has the reasons.
+//! A jam runs inside the receiver's process and can do everything that the process can. So a receiver
+//! runs only what its [`Policy`] admits: by default the jams of the program's own packages
+//! ([`package!`]), those of packages that a signer of the rack has signed ([`Verifier`]), and those that
+//! the program has [admitted](Receiver::admit). `docs/decisions/0035-jams.md` explains why.
 //!
 //! # Reading order
 //!

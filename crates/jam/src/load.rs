@@ -16,8 +16,8 @@ use crate::ried::error::{RiedError, RiedRefusal};
 use crate::ried::{ArrivedRied, NotLoaded};
 use crate::sender::Code;
 
-/// The library of a ried: a ried of a package of the program, or the [`Code`] of one that came later
-/// ([`Package::ried`](crate::Package::ried)).
+/// The library of a ried: a ried of the program's packages, such as `jams::bisect::BISECT`, or the
+/// [`Code`] of another one ([`Package::ried`](crate::Package::ried)).
 pub trait RiedSource {
     /// Its library, for the machine of this rack.
     ///
@@ -48,11 +48,11 @@ pub struct RemoteRied {
     layer: u64,
 }
 
-/// Loads a ried into the process that has this thread, and waits for it. From then on, jams that run
-/// there find its functions before all that were there under their names.
+/// Loads a ried into the process of this thread, and waits until it has started. From then on, its
+/// functions override all others of the same names for jams that run there.
 ///
-/// A process maps a library once. If it has mapped this one, it is not started again, and its functions
-/// come first again.
+/// A process maps a library once. If it has mapped this one before, the library does not start again,
+/// but its functions override the others again.
 ///
 /// ```no_run
 /// # fn example(host: trust_core::Trustee, prices: &jam::Code) -> Result<(), jam::RiedError> {
@@ -121,8 +121,8 @@ impl RemoteRied {
         &self.name
     }
 
-    /// Takes what this call of [`load_ried`] has added away again: jams that run later find what was
-    /// there before. The library stays mapped. False if it was taken away before, by this or by a
+    /// Removes the functions that this call of [`load_ried`] added: later calls use those that it
+    /// overrode. The library stays mapped. Returns false if they were removed before, by this or by a
     /// policy.
     ///
     /// # Errors

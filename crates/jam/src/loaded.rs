@@ -1,4 +1,4 @@
-//! [`Package`]: a package that a program got while it ran.
+//! [`Package`]: a package that a program obtains while it runs.
 
 use jam_abi::entry::{Part, PropertyPart};
 pub use jam_format::PackageError;
@@ -7,40 +7,57 @@ use jam_format::{Digest, ElementKind, Machine};
 use crate::error::JamError;
 use crate::sender::{Code, LoadedJam};
 
-/// A package that a program got while it ran, such as a file: its jams and rieds for this machine.
+/// A package that a program obtains while it runs, from a file for instance: its jams and rieds for
+/// this machine.
 ///
-/// Receivers run its jams if they admit them: those of a package that a signer of the rack has signed
-/// (`gossamer jam sign`) carry a proof of that. [`packages`](crate::packages) has those that
-/// `gossamer jam send` has brought into this job.
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// jam::property! {
+///     struct Shop = "shop.Shop@1"; // as in the jam's source; `open!` names the real type
+/// }
+///
+/// let bytes = std::fs::read("prices.jampkg")?;
+/// let package = jam::Package::parse(&bytes)?;
+/// let price: jam::LoadedJam<&'static mut Shop, u64, (), u64> = package.find("price")?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Each receiver decides whether it admits the jams. If a signer of the rack has signed the package
+/// (`gossamer jam sign`), they carry a proof of that; otherwise a receiver with the default policy runs
+/// them only after it has [admitted](crate::Receiver::admit) their [digests](Self::digests).
+/// [`packages`](crate::packages) has the packages that `gossamer jam send` has delivered.
 #[derive(Debug)]
 pub struct Package<'a>(jam_format::Package<'a>);
 
 impl<'a> Package<'a> {
-    /// The package that `bytes` are.
+    /// Parses a package.
     ///
     /// # Errors
-    /// They are not one.
+    /// `bytes` is not a package.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PackageError> {
         Ok(Self(jam_format::Package::parse(bytes)?))
     }
 
-    /// The blob of the jam with this name, to make a [`LoadedJam`](crate::LoadedJam) of.
+    /// The blob of the jam with this name, for [`LoadedJam::from_blob`](crate::LoadedJam::from_blob).
     pub fn blob(&self, name: &str) -> Option<&'a [u8]> {
         self.of_kind(ElementKind::Jam).find(|jam| jam.name == name).map(|jam| jam.bytes)
     }
 
-    /// The library of the ried with this name, to [load](crate::load_ried) it. If the package is
-    /// signed, receivers are shown that with it.
+    /// The library of the ried with this name, to [load](crate::load_ried) it. It carries the proof of
+    /// the package's signature, if there is one.
     pub fn ried(&self, name: &str) -> Option<Code> {
         let ried = self.of_kind(ElementKind::Ried).find(|ried| ried.name == name)?;
         Some(Code::loaded(name, ried.bytes, &self.0.proof().unwrap_or_default(), false))
     }
 
-    /// The jam with this name, if it has these types. If the package is signed, receivers are shown
-    /// that with its code.
+    /// The jam with this name: `P` is `&T` or `&mut T` of the opaque type that [`property!`](crate::property)
+    /// declares, not of the type that `open!` names, or `()`; `A` the arguments, `E` the element of the
+    /// payload and `R` the result. Its code carries the proof of the package's signature, if there is
+    /// one.
     ///
     /// # Errors
-    /// [`JamError::Unusable`], if there is none, or it has other types.
+    /// [`JamError::Unusable`] if the package has no such jam, or the jam has other types.
     pub fn find<P: PropertyPart, A: Part, E: Part, R: Part>(
         &self,
         name: &str,

@@ -22,10 +22,11 @@ pub(crate) fn elements_here(package: &PackageData) -> Vec<PackageElement<'static
 }
 
 /// Includes a package that the build script has built with `jam_build::package`: for each jam a
-/// module with its typed sender, its Local Function and its public types.
+/// module with the constant that names it in calls, its Local Function and its public types. The
+/// package that uses this needs `gossamer-jam` among its dependencies, as the crate `jam`.
 ///
-/// Every process of the program then knows the package: it has the jams' Local Functions, and runs
-/// their code whatever its policy, except `Nothing`.
+/// Every process of the program then knows the package: it has the jams' Local Functions, and admits
+/// their code under every policy but `Nothing`.
 ///
 /// ```ignore
 /// mod jams {

@@ -27,20 +27,20 @@ pub enum Policy {
     /// and those that were [admitted](crate::Receiver::admit) by their digests.
     #[default]
     Signed,
-    /// Those of every host of the rack. Each of them can then do in every process what it can do in
-    /// its own. Where data is not authenticated, as over RDMA, this is the same as `Signed`: anyone
-    /// who can forge packets could send code there.
+    /// Those of every host of the rack, which then controls this process as it does its own. Where
+    /// data is not authenticated, as over RDMA, this is the same as `Signed`: otherwise anyone who can
+    /// forge packets could send code.
     AnyPeer,
     /// None, and no Local Functions either.
     Nothing,
 }
 
-/// Who answers for the code of a jam.
+/// Who vouches for the code of a jam.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The program: it is of a package that the program was built with.
     Program,
-    /// Code of the program that has [admitted](crate::Receiver::admit) its digest.
+    /// The program, which has [admitted](crate::Receiver::admit) its digest.
     Admitted,
     /// A signer of the rack, by name.
     Signer(Arc<str>),
@@ -249,8 +249,9 @@ fn not_admitted(reason: impl Into<String>) -> Refusal {
 }
 
 const NOTHING: &str = "this host runs no jams: its policy is `Nothing`";
-const UNSIGNED: &str = "only code of the program's packages and of signers runs on this host: sign the \
-                        package (`gossamer jam sign`), or set the policy `AnyPeer`";
+const UNSIGNED: &str = "this host runs only the program's own packages and signed ones: sign the package \
+                        (`gossamer jam sign`), admit its digests (`Receiver::admit`), or set the \
+                        policy `AnyPeer`";
 const UNAUTHENTICATED: &str = "data of this rack is not authenticated, so code needs a signature in spite of \
                                the policy `AnyPeer`: sign the package (`gossamer jam sign`)";
 const CHANGED: &str = "the rack's list of revoked certificates has just changed: send it again";

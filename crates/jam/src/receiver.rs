@@ -68,8 +68,8 @@ pub fn receiver() -> &'static Receiver {
     RECEIVER.get_or_init(|| Receiver::new(DEFAULT_MAX_BYTES))
 }
 
-/// The packages that `gossamer jam send` has brought into this process, the last one last. One that
-/// arrives with the name of another replaces it.
+/// The packages that `gossamer jam send` has delivered to this process, newest last. A package replaces
+/// an earlier one of the same name.
 ///
 /// ```no_run
 /// use jam::{Inject, JamError, LoadedJam, Open};
@@ -86,9 +86,8 @@ pub fn packages() -> Vec<Arc<ArrivedPackage>> {
     receiver().arrived.all()
 }
 
-/// Has `callback` called with each package that `gossamer jam send` brings into this process from now
-/// on. It runs on a thread that is none of the rack's, so it cannot call trusts; it can leave the
-/// package where a fiber finds it.
+/// Calls `callback` with each package that `gossamer jam send` delivers to this process from now on. It
+/// runs on a thread outside the rack, so it cannot call trusts; it can pass the package to a fiber.
 pub fn on_package(callback: impl Fn(&Arc<ArrivedPackage>) + Send + Sync + 'static) {
     receiver().arrived.on_arrival(Arc::new(callback));
 }
@@ -111,25 +110,25 @@ impl Receiver {
         }
     }
 
-    /// Sets whose jams run from now on. What is linked must be admitted again, so it is given up, and
-    /// rieds that are not admitted are unloaded; what runs at this moment ends.
+    /// Sets whose jams run from now on. Linked jams are dropped, since the new policy must admit them
+    /// again, and rieds that it does not admit are unloaded; calls that are running finish.
     pub fn set_policy(&self, policy: Policy) {
         self.gatekeeper.set(policy);
         self.rieds.recheck(&self.gatekeeper, &self.symbols);
         self.cache.clear();
     }
 
-    /// Admits jams and rieds under the policy [`Policy::Signed`]. The caller answers for their code: it
-    /// has checked, for instance, the signature of the package that has them.
+    /// Admits jams and rieds with these digests ([`Package::digests`](crate::Package::digests)) under
+    /// the policy [`Policy::Signed`]. The caller vouches for their code.
     pub fn admit(&self, digests: impl IntoIterator<Item = Digest>) {
         self.gatekeeper.admit(digests, &Origin::Admitted);
     }
 
-    /// Has signatures of packages verified by `verifier`, in place of an earlier one. A process that a
+    /// Verifies signatures of packages with `verifier`, which replaces an earlier one. A process that a
     /// daemon starts as part of a rack has one, which knows the rack's signers.
     ///
-    /// What an earlier verifier has accepted must be accepted by this one, too: jams of a signer whose
-    /// certificate was revoked since do not run again.
+    /// Jams that an earlier verifier accepted run again only if this one accepts them, too: those of a
+    /// signer whose certificate has been revoked do not.
     pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
         self.gatekeeper.set_verifier(Arc::new(verifier));
         self.arrived.keep(|proof| self.gatekeeper.gate(None).admit_proven(proof).is_ok());
@@ -137,20 +136,19 @@ impl Receiver {
         self.cache.clear();
     }
 
-    /// Says that anyone on the network can forge what arrives, as over RDMA: from now on every jam
-    /// needs a signature, also under the policy [`Policy::AnyPeer`].
+    /// Declares that anyone on the network can forge incoming data, as over RDMA: from now on every jam
+    /// needs a signature, even under the policy [`Policy::AnyPeer`].
     pub fn set_unauthenticated(&self) {
         self.gatekeeper.set_unauthenticated();
         self.rieds.recheck(&self.gatekeeper, &self.symbols);
         self.cache.clear();
     }
 
-    /// Takes a package that arrived other than with a call, if a signer of the rack has signed it: its
-    /// jams are admitted and linked when they are called first, and [`packages`](crate::packages) has
-    /// it.
+    /// Takes a package that arrived without a call, if a signer of the rack has signed it: admits its
+    /// jams, which are linked on their first calls, and adds it to [`packages`](crate::packages).
     ///
     /// # Errors
-    /// Why it is not taken.
+    /// Why the package was refused.
     pub fn take_package(&self, bytes: &[u8]) -> Result<Arc<ArrivedPackage>, Refusal> {
         let admit = |proof: &Proof<'_>| self.gatekeeper.gate(None).admit_proven(proof);
         self.arrived.add(ArrivedPackage::new(bytes, admit)?)
@@ -161,27 +159,28 @@ impl Receiver {
         &self.arrived
     }
 
-    /// Has `audit` called with each jam that is linked in this process for the first time, before it
-    /// runs, on the thread that runs it; it must not wait.
+    /// Calls `audit` with each jam that is linked in this process for the first time, before it runs, on
+    /// the thread that runs it; `audit` must not wait.
     pub fn set_audit(&self, audit: impl Fn(&FirstRun<'_>) + Send + Sync + 'static) {
         self.audit.set(Box::new(audit));
     }
 
-    /// What imports resolve to, to add functions to.
+    /// The functions that imports resolve to; add some here.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
     }
 
-    /// Has `log` called with what jams and rieds log, on the thread that runs them; it must not wait.
+    /// Calls `log` with each line that jams and rieds log and the number of the sending host, on the
+    /// thread that runs them; `log` must not wait.
     pub fn set_log(&self, log: impl Fn(u32, &str) + Send + Sync + 'static) {
         self.log.set(log);
     }
 
-    /// Loads a ried of these bytes into this process; a number for
-    /// [`unload_ried`](Self::unload_ried). [`load_ried`](crate::load_ried) does it on any host.
+    /// Loads the ried with these bytes into this process and returns its number for
+    /// [`unload_ried`](Self::unload_ried). [`load_ried`](crate::load_ried) does this on any host.
     ///
     /// # Errors
-    /// Why it is not loaded.
+    /// Why the ried was not loaded.
     pub fn load_ried(&self, library: &[u8]) -> Result<u64, RiedRefusal> {
         let (claimed, bytes) = (Digest::of(library), Some(library));
         match self.load_arrived(ArrivedRied { claimed, bytes, proof: &[], sender: u32::MAX }) {
@@ -195,8 +194,8 @@ impl Receiver {
         self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log)
     }
 
-    /// Takes away what a load of a ried has added: jams that run later find what was there before.
-    /// The library stays mapped. False if there is nothing of this number.
+    /// Removes the functions that loading a ried added: later calls use those that it overrode. The
+    /// library stays mapped. Returns false if no ried has this number.
     pub fn unload_ried(&self, number: u64) -> bool {
         self.rieds.unload(number, &self.symbols)
     }

@@ -140,7 +140,7 @@ fn call_export<T: Open>(property: &mut T, call: (String, Payload)) -> Result<(),
     Ok(())
 }
 
-/// Says in the receiver's log that a call which nobody waits for has failed.
+/// Logs at the receiver that a call without a waiting caller has failed.
 #[cold]
 fn log(function: &str, error: &dyn Error) {
     let host = trust_core::local_trustee().trustee().thread().host;

@@ -18,8 +18,8 @@ use crate::package::element_code;
 /// In which form a jam runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The first call to a trustee carries code, later ones its digest; where it is not there any
-    /// more, the call is sent again with it.
+    /// The first call to a trustee carries code, later ones a number that names it. If the receiver has
+    /// evicted the code, the call is sent again with it.
     #[default]
     Automatic,
     /// Every call carries code.
@@ -148,7 +148,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// A jam with its types, and how it is sent. [`Jam`] and [`LoadedJam`] are, and what
+/// A jam with its types and the mode in which it is sent: a [`Jam`], a [`LoadedJam`], or what
 /// [`in_mode`](Self::in_mode) makes of them.
 pub trait Sendable {
     /// `&T` or `&mut T` of the opaque type that names the property; `()` for none.
@@ -251,8 +251,9 @@ fn no_code(jam: &str) -> JamError {
     JamError::NoCode { jam: jam.to_owned(), machine }
 }
 
-/// A jam that the program was not built with: from a blob, such as a package that was loaded while the
-/// program ran has for this machine. Its types are checked against those that the program expects.
+/// A jam that the program was not built with, from a blob or from a [`Package`](crate::Package). The
+/// parameters are its property, arguments, payload element and result, which are compared with the
+/// types that it was built with.
 pub struct LoadedJam<P, A, E, R> {
     code: Code,
     types: PhantomData<fn(P, A, E) -> R>,
@@ -282,7 +283,8 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
         if wanted != found {
             let reason = format!(
                 "its entry has signature {found:016x}, expected {wanted:016x}: its property, \
-                 arguments, payload or result have other types"
+                 arguments, payload or result have other types; compare them with `gossamer jam \
+                 inspect`"
             );
             return Err(unusable(blob.name(), reason));
         }

@@ -100,15 +100,15 @@ impl MailboxBuilder {
         self
     }
 
-    /// The receiver polls for ever when it waits: senders never notify it, which saves them a fence per
+    /// Makes a waiting receiver poll instead of sleep: senders never notify it, which saves a fence per
     /// frame, or, where memory is not mapped, a notification.
     pub fn never_sleeps(mut self) -> Self {
         self.geometry.may_sleep = false;
         self
     }
 
-    /// Exports the mailbox under its name. The calling thread, if it is attached, is the one that
-    /// notifications of frames arrive at.
+    /// Exports the mailbox under its name. Notifications of frames arrive at the calling thread, if it is
+    /// attached.
     ///
     /// # Errors
     /// [`MailboxError::Geometry`]; [`MailboxError::Segment`], as

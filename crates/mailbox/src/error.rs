@@ -44,10 +44,10 @@ pub enum MailboxError {
     /// The receiver has not taken all frames in time.
     #[error("the receiver of {0} has not taken all frames in time")]
     NotTaken(Label),
-    /// A sender has written something that no sender of this build writes. Its frame is skipped.
-    #[error("malformed frame of a sender that says to be on {host}")]
+    /// The bytes are not a frame that a sender of this build writes. The frame is skipped.
+    #[error("malformed frame of a sender that claims to be on {host}")]
     Malformed {
-        /// The host of the sender, as that says.
+        /// The host of the sender, as the sender claims.
         host: HostId,
         /// What is wrong.
         #[source]

@@ -34,14 +34,14 @@ pub enum Mode {
     Checked = 2,
 }
 
-/// What a sender says about a frame, for the layer above: a mailbox does not look at it.
+/// The header of a frame, which a sender sets for the layer above; a mailbox does not interpret it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What kind of frame it is.
+    /// The kind of frame.
     pub kind: u32,
-    /// What it is about: the id of an element, or a digest.
+    /// The subject of the frame: the id of an element, or a digest.
     pub id: [u8; 16],
-    /// Where an answer goes, if the sender wants one.
+    /// A token for the answer, if the sender wants one.
     pub reply: u64,
 }
 
@@ -52,17 +52,17 @@ pub struct Parts<'a> {
     pub args: &'a [u8],
     /// The payload.
     pub payload: &'a [u8],
-    /// What else goes along, such as code.
+    /// Further bytes, such as code.
     pub attachment: &'a [u8],
 }
 
-/// A frame has come whose header no sender of this build writes.
+/// A frame whose header no sender of this build writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Error)]
 #[error(
     "frame {sequence} claims {len} bytes of arguments, payload and attachment: at most {max} fit"
 )]
 pub struct Malformed {
-    /// Which frame of its sender it is, from 0 on.
+    /// The number of the frame among those of its sender, from 0.
     pub sequence: u64,
     /// Bytes that its header claims, each run rounded up to a multiple of eight.
     pub len: u64,

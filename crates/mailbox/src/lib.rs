@@ -2,8 +2,8 @@
 //! rack writes messages one-sidedly.
 //!
 //! A frame is a header (kind, id, reply token, lengths) and three runs of bytes: arguments, a payload,
-//! and an attachment such as code. A mailbox moves frames; what they mean is the business of a layer
-//! above. These are the mailboxes of Grodowitz et al. 2021, "Two-Chains: High Performance Framework for
+//! and an attachment such as code. A mailbox moves frames; a layer above defines what they mean
+//! (`jam::mailbox` runs jams with them). These are the mailboxes of Grodowitz et al. 2021, "Two-Chains: High Performance Framework for
 //! Function Injection and Execution", sections III.A and VI.A.
 //!
 //! ```
@@ -41,11 +41,11 @@
 //! 2. Where the receiver's memory is mapped, a frame is written in place: header, body, and then the
 //!    closing word with release. Elsewhere a frame is one write with a checksum behind it
 //!    ([`transport_api::integrity`]), because the bytes of one write have no order.
-//! 3. The receiver looks at the place of the next frame of each sender, round robin. A
-//!    [`Frame`] is a view: its bytes are copied out, because its sender may change them at any time.
+//! 3. The receiver polls the slot of the next frame of each sender, round robin. A [`Frame`] is a view:
+//!    copy its bytes out, because its sender may change them at any time.
 //! 4. When the receiver has emptied a bank, it writes that bank's flag at the sender: how often the bank
-//!    was emptied. The sender does not write to a bank again before. No frame costs a credit.
-//! 5. A receiver that sleeps says so in a word that senders on mapped memory read; only then do they
+//!    was emptied. The sender writes to a bank again only after that. No frame costs a credit.
+//! 5. Before it sleeps, a receiver sets a word that senders on mapped memory read; only then do they
 //!    notify. Elsewhere a notification travels with each frame, unless the mailbox
 //!    [never sleeps](MailboxBuilder::never_sleeps).
 //!

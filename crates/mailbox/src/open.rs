@@ -72,7 +72,7 @@ impl SenderOptions {
         Sender::begin(segments, mailbox, geometry, claimed, flags)
     }
 
-    /// What the owner says about its mailbox.
+    /// The geometry of the mailbox, as its owner has written it.
     #[track_caller]
     fn geometry(&self, mailbox: &RemoteSegment) -> Result<Geometry, MailboxError> {
         let not_a_mailbox = || MailboxError::NotAMailbox(label(mailbox));

@@ -49,9 +49,9 @@ const OPENING: Duration = Duration::from_millis(1);
 ///
 /// # What a sender can do
 /// Every host that may write to the segment can write anything there at any time, also into the banks
-/// of other senders and as if it were one of them. What is no frame is ignored, or reported as
-/// [`MailboxError::Malformed`] and skipped; [`Frame`] has only lengths that were checked. A layer that
-/// must know who sent a frame has to check that by the frame's contents.
+/// of other senders and as if it were one of them. The receiver ignores bytes that are not a frame, or
+/// skips them with [`MailboxError::Malformed`]; the lengths in a [`Frame`] are checked. A layer that must
+/// know who sent a frame has to authenticate the frame's contents.
 pub struct Mailbox {
     segments: Segments,
     segment: Segment,
@@ -97,8 +97,8 @@ impl Mailbox {
         self.geometry.body as usize
     }
 
-    /// Senders that have said hello, as of the last look: a poll that finds no frame looks now and
-    /// then.
+    /// Senders that have announced themselves, as of the last check, which a poll that finds no frame
+    /// makes now and then.
     pub fn senders(&self) -> usize {
         self.senders.active.len()
     }
@@ -115,8 +115,8 @@ impl Mailbox {
 
     // ---- receiving -----------------------------------------------------------------------------
 
-    /// The next frame, if one has come. It never waits for a frame; a poll that finds a new sender
-    /// opens the flags of that, which is an exchange with its host: in a fiber of its own if the caller
+    /// The next frame, if one has arrived. It never waits for a frame; a poll that finds a new sender
+    /// opens that sender's flags, which takes an exchange with its host: in another fiber if the caller
     /// is a fiber, otherwise at once.
     ///
     /// # Errors

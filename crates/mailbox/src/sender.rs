@@ -18,8 +18,8 @@ use crate::sleep;
 /// How long a sender whose bank is full looks on before it sleeps.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// A mailbox that was opened, with banks there that no other sender uses. Dropping it gives them back:
-/// the receiver still gets every frame that was sent.
+/// An open mailbox, with banks there that no other sender uses. Dropping it releases them; the receiver
+/// still gets every frame that was sent.
 ///
 /// A fiber that has to wait parks. Where the receiver's memory is mapped, an attached thread, such as a
 /// fiber's, stores frames there directly.
@@ -153,8 +153,8 @@ impl Sender {
         self.outgoing.next()
     }
 
-    /// Sends a frame, which is on its way when this returns. Waits while the receiver has not emptied
-    /// the bank that the frame is for.
+    /// Sends a frame, which is in flight when this returns. Waits until the receiver has emptied the bank
+    /// for the frame.
     ///
     /// # Errors
     /// [`MailboxError::TooLarge`]; [`MailboxError::Closed`]; [`MailboxError::Segment`] with
@@ -206,8 +206,8 @@ impl Sender {
         self.outgoing.may_write(self.flags.segment.memory());
     }
 
-    /// As [`send`](Self::send), without waiting for the receiver: false if the frame was not sent because
-    /// that has not emptied its bank, or has not taken the notifications of earlier frames.
+    /// As [`send`](Self::send), without waiting for the receiver: returns false, and sends nothing, if the
+    /// receiver has not emptied the bank, or has not taken the notifications of earlier frames.
     ///
     /// # Errors
     /// As [`send`](Self::send). Where memory is not mapped, a sender whose bank is full does not learn that
@@ -299,7 +299,7 @@ impl Sender {
 
     // ---- the end -------------------------------------------------------------------------------
 
-    /// Waits up to `timeout` until the receiver has taken all frames, and gives the banks back.
+    /// Waits up to `timeout` until the receiver has taken all frames, and releases the banks.
     ///
     /// # Errors
     /// [`MailboxError::NotTaken`]; as [`send`](Self::send).

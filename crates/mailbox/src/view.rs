@@ -10,10 +10,10 @@ use crate::incoming::Arrived;
 use crate::layout::HEADER_BYTES;
 use crate::senders::Senders;
 
-/// A frame that has come. Its header and lengths are a copy that was checked; its bytes may be in memory
+/// A frame that has arrived. Its header and lengths are a copy that was checked; its bytes may be in memory
 /// that the sender can write at any time, so copy them out, once, before you look at them.
 ///
-/// Drop it as soon as its bytes are copied: the sender may then use its place again.
+/// Drop it as soon as you have copied its bytes: the sender may then reuse its slot.
 pub struct Frame<'a> {
     senders: &'a mut Senders,
     /// Of the sender.
@@ -47,7 +47,7 @@ impl Frame<'_> {
         &self.arrived().header
     }
 
-    /// The host of the sender, as that says.
+    /// The host of the sender, as the sender claims.
     pub fn sender(&self) -> HostId {
         self.senders.active[self.number].host
     }

@@ -24,14 +24,14 @@ pub fn host() -> Host {
 }
 
 impl Host {
-    /// Writes a line to the log of the receiver, with the number of the host that had the ried loaded first.
+    /// Writes a line to the log of the receiver, with the number of the host that first loaded the ried.
     pub fn log(&self, line: &str) {
         // SAFETY: text of that many bytes, and the table of this ried.
         unsafe { (self.0.log)(self.0, line.as_ptr(), line.len()) }
     }
 
-    /// Memory of the program's allocator, for what the program frees or the ried leaves behind; `None`
-    /// if there is none. The ried's own `Vec` and `Box` need none of it.
+    /// Allocates with the program's allocator, for memory that the program frees or that outlives the
+    /// ried's use; `None` if there is no memory. The ried's own `Vec` and `Box` do not need this.
     pub fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
         if layout.size() == 0 {
             return Some(layout.dangling_ptr());
@@ -40,7 +40,7 @@ impl Host {
         NonNull::new(unsafe { (self.0.alloc)(layout.size(), layout.align()) })
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
     /// It is of [`alloc`](Self::alloc) with this layout, or of the program's allocator, and nothing uses

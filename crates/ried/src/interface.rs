@@ -1,17 +1,18 @@
 //! [`interface!`](crate::interface): what a ried exports and imports, in one place.
 
-/// Declares the functions that a ried offers to jams, those that it needs, and how it starts. A ried
-/// has one; each part may be missing, but the order is this.
+/// Declares the functions that a ried offers to jams, those that it needs, and how it starts. Use it once
+/// per ried; each part is optional, in this order.
 ///
 /// - `import { .. }`: functions of the program, or of a ried that was loaded before. They are called
-///   as ordinary functions, and keep what they resolved to when the ried started. `= "name"` behind
-///   one gives it another name here than there: a ried that exports what it also imports stands
-///   before it, and calls it.
+///   as ordinary functions, and are resolved once, when the ried starts. `= "name"` after a function
+///   imports it under another name than the program exports it: so a ried can override a function and
+///   call the one that it overrides.
 /// - `export { .. }`: functions with types that are [`Abi`](crate::Abi), and bodies. Jams call them in
 ///   delegated context, where they must not wait.
 /// - `start = path;`: a function `fn(&Host) -> Result<(), String>` that runs once in each process, on a
-///   thread of its own, before any export is called. An error is told to whoever loads the ried,
-///   whose functions jams then do not see; the next load of the ried tries it again. It loads no rieds.
+///   thread of its own, before any export is called. If it returns an error, the call that loads the
+///   ried fails with it, and jams do not see the functions; the next load calls it again. It must not
+///   load rieds.
 ///
 /// ```
 /// ried::interface! {

@@ -1,10 +1,10 @@
 //! What a *ried* is written with: functions for jams, in a shared library that a program has loaded
 //! into running processes.
 //!
-//! A ried is a crate of type `cdylib` in a folder of its own, `jams/NAME/Cargo.toml`, whose package is
-//! called as the folder. It depends on this crate, and on no other one of Gossamer: the program into
-//! which it is loaded has those already, with values that a second copy would not see. `jam-build`
-//! builds it; `jam::load_ried` sends it to a host.
+//! A ried is a crate of type `cdylib` in a folder of its own, `jams/NAME/Cargo.toml`; its package has the
+//! folder's name. It depends on this crate, and on no other crate of Gossamer: the program that loads it
+//! has those already, and a second copy would have statics of its own. `jam-build` builds it;
+//! `jam::load_ried` sends it to a host.
 //!
 //! ```
 //! # mod prices {
@@ -37,10 +37,9 @@
 //!
 //! # Panics
 //!
-//! A ried has a standard library of its own, and unwinding does not cross from one to another. So a
-//! panic ends at its border: destructors in the ried run, then its caller gets the panic as one of the
-//! program. A panic of an imported function continues in the ried as one of its own, and keeps its
-//! message.
+//! A ried has its own standard library, and unwinding cannot cross from one standard library to another.
+//! So a panic is caught at the boundary: destructors in the ried run, then the panic resumes in its
+//! caller. A panic of an imported function resumes in the ried in the same way, and keeps its message.
 //!
 //! # Reading order
 //!

@@ -57,7 +57,10 @@ pub enum SegmentError {
     #[error("the rack has ended")]
     RackEnded,
     /// None of the hosts publishes the name.
-    #[error("\"{name}\" is not published by {}", Hosts(hosts))]
+    #[error(
+        "\"{name}\" is not published by {}: check the name, or wait for it with a `timeout`",
+        Hosts(hosts)
+    )]
     NotFound {
         /// The name.
         name: Name,

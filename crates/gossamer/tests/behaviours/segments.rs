@@ -149,7 +149,10 @@ pub(crate) fn every_thread_finds_a_trust_by_its_name() {
 pub(crate) fn a_publication_that_was_dropped_is_not_found() {
     let missing = lookup::<Orders>("orders").unwrap_err();
     assert!(is_not_found(&missing), "{missing}");
-    assert_eq!(missing.to_string(), "\"orders\" is not published by any host");
+    assert_eq!(
+        missing.to_string(),
+        "\"orders\" is not published by any host: check the name, or wait for it with a `timeout`"
+    );
     let publisher = published_far_away();
     // Its entry is cached from here on.
     let orders = lookup::<Orders>("orders").unwrap();

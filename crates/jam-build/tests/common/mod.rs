@@ -6,7 +6,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gossamer_jam_build::{Builder, BuiltJam, Error};
+use jam_build::{Builder, BuiltJam, Error};
 use tempfile::TempDir;
 
 /// The target of this machine.

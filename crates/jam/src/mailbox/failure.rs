@@ -8,14 +8,14 @@ use thiserror::Error;
 
 use crate::error::{JamError, Panicked, Refusal};
 
-/// A frame that did not run to its end. The mailbox and its properties go on.
+/// A frame that did not run to its end. The mailbox and its properties continue.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("frame {number} of {sender} failed")]
 pub struct FrameFailure {
-    /// The host of the sender, as that says.
+    /// The host of the sender, as the sender claims.
     pub sender: HostId,
-    /// Which of its frames it is, from 0 on: counted since the mailbox knows the sender, or, if the
-    /// frame is malformed, since that has opened the mailbox.
+    /// The number of the frame among those of its sender, from 0: since the mailbox first saw the sender,
+    /// or, if the frame is malformed, since the sender opened the mailbox.
     pub number: u64,
     /// The jam that it names; zero if the frame is malformed.
     pub jam: Digest,
@@ -34,8 +34,8 @@ pub enum FrameError {
     /// The receiver refused the jam, or its arguments, before any of it ran.
     #[error("its jam was refused")]
     Refused(#[source] Refusal),
-    /// The jam is not linked here, the frame has no code, and its sender has none for it: that was
-    /// dropped, or its host is gone.
+    /// The jam is not linked, the frame carries no code, and the sender has none to read: it was dropped,
+    /// or its host is gone.
     #[error(
         "no code of its jam here, in the frame or at its sender: close senders instead of dropping them"
     )]
@@ -128,7 +128,7 @@ impl FrameError {
     }
 }
 
-/// Why a frame was not sent, or is not known to be dealt with.
+/// Why a frame was not sent, or is not known to be handled.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -147,7 +147,7 @@ pub enum SendError {
         args: usize,
         /// Bytes of the payload.
         payload: usize,
-        /// Bytes of the code that has to go along; 0 if it need not.
+        /// Bytes of the code that the frame must carry; 0 if none.
         code: usize,
         /// Bytes that a frame has for all three, each rounded up to a multiple of eight.
         max: usize,
@@ -163,10 +163,10 @@ pub enum SendError {
         /// Bytes of its code.
         bytes: usize,
     },
-    /// The receiver has not dealt with all frames in time.
-    #[error("the receiver has dealt with {handled} of {sent} frames in time")]
+    /// The receiver has not handled all frames in time.
+    #[error("the receiver has handled {handled} of {sent} frames in time")]
     NotHandled {
-        /// Frames that it has dealt with.
+        /// Frames that it has handled.
         handled: u64,
         /// Frames that were sent.
         sent: u64,

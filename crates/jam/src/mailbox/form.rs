@@ -66,14 +66,14 @@ impl Form {
     }
 }
 
-/// What a receiver tells a sender.
+/// What a receiver reports to a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderReport {
-    /// Frames of this sender that the receiver has dealt with: run, or rejected.
+    /// Frames of this sender that the receiver has handled: run or rejected.
     pub handled: u64,
     /// How many of these did not run to their end.
     pub failed: u64,
-    /// Which frame of this sender was the last of those, from 0 on, and why.
+    /// The last failed frame of this sender, numbered from 0, and the reason.
     pub last_failure: Option<(u64, FailureKind)>,
 }
 

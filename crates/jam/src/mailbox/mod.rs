@@ -1,14 +1,13 @@
-//! Reactive mailboxes: jams that any host writes into memory of their receiver, and that run there as
-//! they arrive.
+//! Reactive mailboxes: any host writes calls of jams into memory that the receiver exports, and the
+//! receiver runs them as they arrive.
 //!
-//! Use them where the receiver is not a trustee of the rack, or where code and data are to reach it at
-//! the cost of one write. They are the crate `gossamer-mailbox`, which moves frames, and this layer, which
-//! runs them. Grodowitz et al. 2021, "Two-Chains", sections III and VI.A.
+//! Use them where the receiver is not a trustee of the rack, or where code and data should arrive at the
+//! cost of one write. The crate `gossamer-mailbox` moves the frames, and this layer runs them. Grodowitz et al. 2021, "Two-Chains", sections III and VI.A.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //! use jam::Sendable;
-//! use jam::mailbox::{JamSender, Mailbox, MailboxError, ReactiveMailbox, SendError};
+//! use jam::mailbox::{JamSender, Mailbox, MailboxError, ReactiveMailbox, SendError, Sender};
 //! use gossamer_segment::Segments;
 //! # pub struct Table { slots: Vec<u64> }
 //! # jam::open! { Table = "shop.Table@2"; }
@@ -19,12 +18,14 @@
 //!     inbox.run_while(|inbox| inbox.stats().ran() < 1_000_000)
 //! }
 //!
-//! // `put` is of the package of the program.
+//! // `put` is a jam of the program's package.
 //! fn send<J>(segments: &Segments, put: &J) -> Result<(), SendError>
 //! where
 //!     J: Sendable<Args = u64, Element = u8, Reply = i64>,
 //! {
-//!     let mut sender = JamSender::open(segments, "puts")?;
+//!     // Waits until the receiver has exported the mailbox.
+//!     let options = Sender::options(segments).timeout(Duration::from_secs(10));
+//!     let mut sender = JamSender::new(options.open("puts")?)?;
 //!     for key in 0..1_000_000 {
 //!         sender.send(put, key, b"ten of the best")?;
 //!     }
@@ -44,15 +45,15 @@
 //!   segment of the sender: report                  <--  now and then: frames handled, failed; last reason
 //! ```
 //!
-//! 1. A frame names its jam by digest, in any mode. Whether it has code along matters only if the jam is
+//! 1. A frame names its jam by digest, in any mode. The code that it carries is used only if the jam is
 //!    not linked, so a jam may be evicted at any time.
-//! 2. "Need code" is a read of the sender's segment: the receiver asks memory, not a thread of the sender.
-//!    The frame waits in its place meanwhile, and frames behind it wait, too. So frames of a sender run in
+//! 2. A receiver that lacks the code reads the sender's segment, which involves no thread of the sender.
+//!    Meanwhile the frame stays in its slot, and so do those behind it. So frames of a sender run in
 //!    order, and no frame is sent twice.
-//! 3. A frame runs at most once: the mailbox takes each place once for each sequence number. Bytes of an
-//!    earlier frame that are written again are no frame.
-//! 4. What arrives is copied out before it is looked at, and goes through the steps of `frame.rs`: only
-//!    what is linked runs.
+//! 3. A frame runs at most once: the mailbox accepts each slot once per sequence number, and ignores an
+//!    earlier frame whose bytes are written again.
+//! 4. The receiver copies each frame out before it examines it, in the steps of `frame.rs`: only linked
+//!    jams run.
 //! 5. There are no replies, as in the paper. A sender that needs a result has its jam write it where the
 //!    sender finds it, or uses [`Inject`](crate::Inject).
 //!

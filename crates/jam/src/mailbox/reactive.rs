@@ -18,13 +18,13 @@ const TURN: Duration = Duration::from_millis(50);
 /// How long a receiver that waits looks for a frame before it tells senders of earlier ones.
 const MOMENT: Duration = Duration::from_micros(20);
 
-/// What came of a frame.
+/// The outcome of a frame.
 #[derive(Clone, Debug)]
 #[must_use = "a frame may have failed"]
 pub enum Outcome {
     /// Its jam ran to its end.
     Ran,
-    /// It did not, or not at all. Mailbox and properties go on.
+    /// Its jam failed, or did not start. The mailbox and its properties continue.
     Failed(Box<FrameFailure>),
 }
 
@@ -46,27 +46,26 @@ impl Outcome {
 /// | Receiver | Calls |
 /// |---|---|
 /// | a thread or fiber with nothing else to do | [`run_while`](Self::run_while) |
-/// | one that does something behind each frame | [`next`](Self::next), [`next_timeout`](Self::next_timeout) |
+/// | one that does something after each frame | [`next`](Self::next), [`next_timeout`](Self::next_timeout) |
 /// | a loop of its own | [`poll`](Self::poll) |
 /// | code between two frames | [`get`](Self::get), [`get_mut`](Self::get_mut), [`stats`](Self::stats) |
 ///
 /// Jams run in the call that takes their frame, on its thread, in delegated context: they may not wait.
 /// Frames of one sender run in the order in which it sent them, each at most once; senders take turns.
-/// A jam has no result for its sender: what it does is what it writes. Its sender learns how many of its
-/// frames were run and how many failed ([`JamSender::report`](super::JamSender::report)), once the
+/// A jam has no result for its sender: it acts through what it writes. Its sender learns how many of its
+/// frames ran and how many failed ([`JamSender::report`](super::JamSender::report)), once the
 /// receiver finds no frame, or after some 1,000.
 ///
 /// # What a sender can do
-/// What the jams can that the policy admits, which is everything that the process can. Under
-/// [`Policy::Signed`] and [`Policy::Nothing`], a host that writes anything else into the mailbox makes
-/// frames fail, and nothing more; see [`Mailbox`] for what it can do to frames of others.
+/// A jam that the policy admits can do everything that the process can. Under [`Policy::Signed`] and
+/// [`Policy::Nothing`], a host that writes anything else into the mailbox only makes frames fail; see [`Mailbox`] for what it can do to frames of others.
 pub struct ReactiveMailbox {
     mailbox: Mailbox,
     runs: Runs,
 }
 
 impl ReactiveMailbox {
-    /// Runs what arrives in `mailbox`, whose frames no other layer uses.
+    /// Runs the frames that arrive in `mailbox`, which no other layer may use.
     pub fn new(mailbox: Mailbox) -> Self {
         let runs = Runs::new(mailbox.segments().clone(), mailbox.frame_bytes());
         ReactiveMailbox { mailbox, runs }
@@ -74,7 +73,7 @@ impl ReactiveMailbox {
 
     // ---- settings and properties ---------------------------------------------------------------
 
-    /// Has this policy for its frames. The default is the policy of the process
+    /// Sets the policy for its frames. The default is the policy of the process
     /// ([`Receiver::set_policy`](crate::Receiver::set_policy)).
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
@@ -87,8 +86,8 @@ impl ReactiveMailbox {
         self.runs.policy = Some(policy);
     }
 
-    /// With a property that jams work on, which they find by the name that its type was
-    /// [opened](crate::open) with; in place of the one of that type, if there is one.
+    /// Adds a property that jams work on. They find it by the name under which its type was
+    /// [opened](crate::open); it replaces an earlier one of the same type.
     #[must_use]
     pub fn with<T: Open + Send>(mut self, property: T) -> Self {
         let _before = self.runs.put(property);
@@ -110,12 +109,12 @@ impl ReactiveMailbox {
         self.runs.take()
     }
 
-    /// The mailbox below, whose name, dimensions and segment can be seen.
+    /// The underlying mailbox, for its name, dimensions and segment.
     pub fn mailbox(&self) -> &Mailbox {
         &self.mailbox
     }
 
-    /// What was done with the frames that have come.
+    /// Counts of the frames that have arrived, by outcome.
     pub fn stats(&self) -> &MailboxStats {
         &self.runs.stats
     }
@@ -174,8 +173,8 @@ impl ReactiveMailbox {
         self.wait(Instant::now().checked_add(timeout))
     }
 
-    /// Runs frames as they arrive, for as long as `goes_on` says: it is asked behind each frame, and
-    /// about every 50 milliseconds.
+    /// Runs frames as they arrive while `goes_on` returns true. It is called after each frame, and about
+    /// every 50 milliseconds.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -191,8 +190,8 @@ impl ReactiveMailbox {
         Ok(())
     }
 
-    /// Tells senders what became of their frames, as far as they have not been told and take it. A
-    /// mailbox that finds no frame does so by itself; call this before it is dropped.
+    /// Reports to senders on frames that they have had no report on, where this need not wait. A mailbox
+    /// that finds no frame does this by itself; call it before you drop the mailbox.
     #[track_caller]
     pub fn tell_senders(&mut self) {
         while self.runs.peers.owes_soon() {

@@ -32,10 +32,10 @@ const LOOK_EVERY: u32 = 100;
 /// | [`Mode::Cached`] | the digest |
 /// | [`Mode::Local`] | the digest, and that the Local Function is meant |
 ///
-/// Where the receiver has not linked the code, or has evicted it, it reads it from a segment of this
-/// sender, which keeps there what it sends by digest. So no call is lost or sent again, and calls run in
-/// the order in which they were sent. A sender that is dropped takes its segment along: calls that are
-/// on their way then run only if the receiver has their code. [`close`](Self::close) waits for them.
+/// A receiver that has not linked the code, or has evicted it, reads it from a segment of this sender,
+/// which keeps the code that it sends by digest. So no call is lost or sent again, and calls run in the
+/// order in which they were sent. Dropping the sender withdraws that segment: calls in flight then run
+/// only if the receiver has their code. [`close`](Self::close) waits for them.
 pub struct JamSender {
     sender: Sender,
     store: Store,
@@ -64,7 +64,9 @@ struct Plan {
 }
 
 impl JamSender {
-    /// Opens the mailbox that some host exports under `name`.
+    /// Opens the mailbox that some host exports under `name`. It must be exported already; to wait until
+    /// it is, use [`Sender::options`] with a [`timeout`](super::SenderOptions::timeout), and
+    /// [`new`](Self::new).
     ///
     /// # Errors
     /// As [`Sender::open`].
@@ -73,7 +75,7 @@ impl JamSender {
         JamSender::new(Sender::open(segments, name)?)
     }
 
-    /// Sends by `sender`, which no other layer uses.
+    /// Sends through `sender`, which no other layer may use.
     ///
     /// # Errors
     /// As [`SegmentBuilder::export`](gossamer_segment::SegmentBuilder::export).
@@ -100,7 +102,7 @@ impl JamSender {
         })
     }
 
-    /// Sends in this mode what has no [mode of its own](Sendable::in_mode).
+    /// Sets the mode of calls that have no [mode of their own](Sendable::in_mode).
     pub fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
     }
@@ -115,7 +117,7 @@ impl JamSender {
         self.sender.frame_bytes()
     }
 
-    /// The sender below.
+    /// The underlying sender.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
@@ -227,7 +229,7 @@ impl JamSender {
 
     // ---- what has become of calls --------------------------------------------------------------
 
-    /// What the receiver says of this sender's frames: how many it has dealt with, how many of those
+    /// The receiver's report on this sender's frames: how many it has handled, how many of those
     /// failed, and the last reason. It says so once it finds no frame, or after some 1,000.
     pub fn report(&mut self) -> SenderReport {
         if let Some(report) = self.store.report() {
@@ -236,8 +238,8 @@ impl JamSender {
         self.report
     }
 
-    /// Waits up to `timeout` until the receiver has dealt with every frame that was sent: until each jam
-    /// has run, or has failed.
+    /// Waits up to `timeout` until the receiver has handled every frame that was sent: until each jam has
+    /// run or failed.
     ///
     /// # Errors
     /// [`SendError::NotHandled`]; [`SendError::Mailbox`] if the receiver's host is gone, or the receiver
@@ -277,7 +279,7 @@ impl JamSender {
         }
     }
 
-    /// Waits up to `timeout` until the receiver has dealt with every frame, and gives the banks back.
+    /// Waits up to `timeout` until the receiver has handled every frame, and releases the banks.
     ///
     /// # Errors
     /// As [`flush`](Self::flush); [`MailboxError::NotTaken`] if the receiver has not released the banks

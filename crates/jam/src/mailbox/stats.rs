@@ -2,7 +2,7 @@
 
 use crate::mailbox::failure::{FailureKind, FrameFailure};
 
-/// What a mailbox has done with the frames that have come.
+/// Counts of the frames that have arrived in a mailbox, by outcome.
 #[derive(Clone, Debug, Default)]
 pub struct MailboxStats {
     pub(super) ran: u64,
@@ -28,14 +28,14 @@ impl MailboxStats {
         self.failed[kind.index()]
     }
 
-    /// How often the code of a frame that had it along was needed: as the jam was not linked here, or
-    /// was evicted.
+    /// How often code that a frame carried was linked, because the jam was not linked yet or had been
+    /// evicted.
     pub fn arrived(&self) -> u64 {
         self.arrived
     }
 
-    /// How often code was read at the sender of a frame: as the jam was not linked here, or was
-    /// evicted, and the frame had only its digest.
+    /// How often code was read from the sender of a frame, because the frame had only the digest of a jam
+    /// that was not linked yet or had been evicted.
     pub fn fetched(&self) -> u64 {
         self.fetched
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a ried: at its receiver ([`RiedRefusal`]), and for who loads it
+//! What can go wrong with a ried: at its receiver ([`RiedRefusal`]), and for its caller
 //! ([`RiedError`]).
 
 use serde::{Deserialize, Serialize};
@@ -39,16 +39,16 @@ pub enum RiedError {
 /// Why a receiver does not load a ried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum RiedRefusal {
-    /// What a jam of these bytes would be refused for as well.
+    /// A reason for which a jam is refused as well.
     #[error(transparent)]
     Code(#[from] Refusal),
-    /// Its bytes are no shared library.
+    /// Its bytes are not a shared library.
     #[error("its bytes are malformed: {reason}")]
     Malformed {
         /// What is wrong, as the parser says it.
         reason: String,
     },
-    /// The system's loader does not take it.
+    /// The system's loader rejects it.
     #[error("its library cannot be loaded: {reason}")]
     Library {
         /// What the loader says.
@@ -64,10 +64,10 @@ pub enum RiedRefusal {
         /// That of the receiver.
         expected: u32,
     },
-    /// Its start function said no.
+    /// Its start function returned an error.
     #[error("it did not start")]
     Start {
-        /// What it said.
+        /// The error.
         source: Panicked,
     },
 }

@@ -72,6 +72,12 @@ impl Export {
 /// # Safety
 /// No other type of the program has this name, and the type's [`Pointee::SIGNATURE`] is that of a
 /// property of this name.
+#[diagnostic::on_unimplemented(
+    message = "jams cannot work on `{Self}`: its type is not open to them",
+    label = "not a property that jams know",
+    note = "name the type with `jam::open! {{ Type = \"crate.Type@1\"; }}` in the crate that defines it; \
+            wrap a type of another crate in a struct of your own: `struct Numbers(Vec<u64>);`"
+)]
 pub unsafe trait Open: Pointee + 'static {
     /// The name, such as `kv.Shard@3`: change the number behind the `@` when functions of the type
     /// change their meaning.
@@ -284,7 +290,9 @@ macro_rules! export_repr {
     };
 }
 
-/// Gives types of properties the names under which jams know them.
+/// Gives types of properties the names under which jams know them. It implements traits for them, so
+/// each type is one of the calling crate: wrap one of another crate in a struct of your own
+/// (`struct Numbers(Vec<u64>);`).
 ///
 /// ```
 /// pub struct Shard { entries: u64 }

@@ -84,7 +84,7 @@ impl Symbols {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Adds functions, which count before all that were there. The number names them for
+    /// Adds functions, which override all earlier ones of the same names. The result is their number for
     /// [`remove_layer`](Self::remove_layer).
     ///
     /// # Safety
@@ -104,8 +104,8 @@ impl Symbols {
         layer
     }
 
-    /// Takes the functions of a layer out again. Jams that call them are linked anew before they
-    /// next run; one that runs now ends with what it has.
+    /// Removes the functions of a layer. Jams that call them are linked again before their next run; a
+    /// run in progress keeps the functions that it was linked with.
     pub fn remove_layer(&self, layer: u64) {
         if layer <= PROGRAM_LAYER {
             return;

@@ -39,7 +39,10 @@ pub fn a_name_that_is_not_published_is_not_found(make: Make) {
             }
             let result = user.segments.open("unknown").map(drop);
             assert!(is_not_found(&result), "{result:?}");
-            assert_eq!(result.unwrap_err().to_string(), "\"unknown\" is not published by any host");
+            assert_eq!(
+                result.unwrap_err().to_string(),
+                "\"unknown\" is not published by any host: check the name, or wait for it with a `timeout`"
+            );
         };
         user.meet();
         look();
