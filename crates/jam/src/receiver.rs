@@ -115,8 +115,7 @@ impl Receiver {
     /// rieds that are not admitted are unloaded; what runs at this moment ends.
     pub fn set_policy(&self, policy: Policy) {
         self.gatekeeper.set(policy);
-        self.rieds.recheck(&self.gatekeeper, &self.symbols);
-        self.cache.clear();
+        self.give_up();
     }
 
     /// Admits jams and rieds under the policy [`Policy::Signed`]. The caller answers for their code: it
@@ -132,17 +131,23 @@ impl Receiver {
     /// certificate was revoked since do not run again.
     pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
         self.gatekeeper.set_verifier(Arc::new(verifier));
-        self.arrived.keep(|proof| self.gatekeeper.gate(None).admit_proven(proof).is_ok());
-        self.rieds.recheck(&self.gatekeeper, &self.symbols);
-        self.cache.clear();
+        // Whatever the policy: a part of the process may have another one, as the process later may.
+        self.arrived.keep(|proof| self.gatekeeper.admit_proven(proof).is_ok());
+        self.give_up();
     }
 
     /// Says that anyone on the network can forge what arrives, as over RDMA: from now on every jam
     /// needs a signature, also under the policy [`Policy::AnyPeer`].
     pub fn set_unauthenticated(&self) {
         self.gatekeeper.set_unauthenticated();
-        self.rieds.recheck(&self.gatekeeper, &self.symbols);
+        self.give_up();
+    }
+
+    /// Gives up what must be admitted again. Jams first: a ried that is being loaded, by code of its own
+    /// that may take long, keeps its lock until it has started.
+    fn give_up(&self) {
         self.cache.clear();
+        self.rieds.recheck(&self.gatekeeper, &self.symbols);
     }
 
     /// Takes a package that arrived other than with a call, if a signer of the rack has signed it: its
@@ -307,6 +312,10 @@ impl Receiver {
             self.cache.renew(digest, &self.symbols)?;
             inside = thread.runner.enter();
             linked = self.cache.find(digest, &inside).ok_or(Failure::NeedCode)?;
+            // Given up meanwhile, and linked by a part of the process with another policy.
+            if !linked.is_admitted(gate.bit()) {
+                return Err(Failure::NeedCode);
+            }
         }
         thread.seen.catch_up();
         // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.

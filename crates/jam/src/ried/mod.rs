@@ -21,16 +21,18 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use jam_abi::{HostTable, RIED_VERSION, RiedData};
-use jam_format::{Digest, Library, Machine};
+use jam_format::{Digest, Library, Machine, Proof};
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
 
 use crate::error::Refusal;
 use crate::log::LogSlot;
-use crate::policy::Gatekeeper;
+use crate::policy::{Gate, Gatekeeper};
 use crate::ried::error::RiedRefusal;
 use crate::symbols::{LoadedFunction, Symbols};
 
+/// Layers of rieds that a process has at most: each load adds one, also of a ried that is there.
+const MAX_LAYERS: usize = 1024;
 /// The stack on which a library starts, in bytes.
 const STACK_BYTES: usize = 2 << 20;
 
@@ -50,6 +52,22 @@ struct Mapped {
     functions: Option<Vec<LoadedFunction>>,
     /// The layers of symbols that have them.
     layers: Vec<u64>,
+    /// The last proof that was found good: a signer answers for it. Empty if there was none.
+    proof: Box<[u8]>,
+}
+
+impl Mapped {
+    /// Keeps a proof, if it is good, to be judged again when the signers or the policy change.
+    fn keep_proof(&mut self, bytes: &[u8], gate: Gate<'_>) {
+        if bytes.is_empty() || *bytes == *self.proof {
+            return;
+        }
+        let is_good =
+            |proof: Proof<'_>| proof.covers(&self.digest) && gate.admit_proven(&proof).is_ok();
+        if Proof::parse(bytes).is_ok_and(is_good) {
+            self.proof = bytes.into();
+        }
+    }
 }
 
 /// Why a ried is not loaded.
@@ -90,18 +108,25 @@ impl Rieds {
         check_not_starting()?;
         let mut all = self.mapped.lock();
         // With the lock that `recheck` takes, too: a ried that another policy admitted does not stay.
-        gatekeeper.gate(None).check_with(&claimed, proof)?;
+        let gate = gatekeeper.gate(None);
+        gate.check_with(&claimed, proof)?;
+        if all.iter().map(|mapped| mapped.layers.len()).sum::<usize>() >= MAX_LAYERS {
+            let reason =
+                format!("{MAX_LAYERS} loads of rieds are in force, the limit: unload some");
+            return Err(RiedRefusal::Library { reason }.into());
+        }
         let index = match all.iter().position(|mapped| mapped.digest == claimed) {
             Some(index) => index,
             None => {
                 let data = map(claimed, bytes.ok_or(NotLoaded::NeedBytes)?)?;
                 let table = host::table(Arc::clone(log), sender);
-                let (functions, layers) = (None, Vec::new());
-                all.push(Mapped { digest: claimed, data, table, functions, layers });
+                let (functions, layers, proof) = (None, Vec::new(), Box::default());
+                all.push(Mapped { digest: claimed, data, table, functions, layers, proof });
                 all.len() - 1
             }
         };
         let mapped = &mut all[index];
+        mapped.keep_proof(proof, gate);
         let functions = match &mapped.functions {
             Some(functions) => functions,
             None => {
@@ -116,6 +141,12 @@ impl Rieds {
         let layer = unsafe { symbols.add_layer(functions) };
         mapped.layers.push(layer);
         Ok(layer)
+    }
+
+    /// Keeps what loads a ried waiting, as one does that starts, until this is dropped.
+    #[cfg(test)]
+    pub(crate) fn starting(&self) -> impl Drop {
+        self.mapped.lock()
     }
 
     /// Takes a layer of a ried away; whether there is one of that number.
@@ -135,10 +166,10 @@ impl Rieds {
         found
     }
 
-    /// Takes away what the policy, which has changed, does not admit.
+    /// Takes away what the policy, or the signers, which have changed, do not admit.
     pub(crate) fn recheck(&self, gatekeeper: &Gatekeeper, symbols: &Symbols) {
-        for mapped in self.mapped.lock().iter_mut() {
-            if gatekeeper.gate(None).check(&mapped.digest).is_err() {
+        for mapped in self.mapped.lock().iter_mut().filter(|mapped| !mapped.layers.is_empty()) {
+            if gatekeeper.gate(None).check_with(&mapped.digest, &mapped.proof).is_err() {
                 mapped.layers.drain(..).for_each(|layer| symbols.remove_layer(layer));
             }
         }
@@ -235,8 +266,12 @@ fn on_a_thread<R: Send>(what: impl FnOnce() -> R + Send) -> Result<R, RiedRefusa
 
 #[cfg(test)]
 mod tests {
+    use jam_format::{
+        Algorithm, ElementKind, NewElement, Package, Signature, encode_package, sign_package,
+    };
+
     use super::*;
-    use crate::policy::{Origin, Policy};
+    use crate::policy::{Origin, Policy, Verifier};
 
     struct Process {
         rieds: Rieds,
@@ -289,6 +324,79 @@ mod tests {
         );
         assert_eq!(process.symbols.generation(), generation, "nothing was loaded");
         assert!(!process.rieds.unload(generation, &process.symbols), "so there is none");
+    }
+
+    /// Takes what is signed with these bytes.
+    struct Takes(&'static [u8]);
+
+    impl Verifier for Takes {
+        fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+            let is_good = proof.signature().signature == self.0;
+            is_good.then(|| "ann".to_owned()).ok_or_else(|| "revoked".to_owned())
+        }
+    }
+
+    /// A process with a ried without functions, which has started; its digest.
+    fn with_a_ried(policy: Policy) -> (Process, Digest) {
+        extern "C" fn start(_: *const HostTable) -> *mut jam_abi::Failure {
+            jam_abi::RIED_STARTED
+        }
+        static DATA: RiedData = RiedData::new(&[], &[], start);
+        let (process, digest) = (Process::new(policy), Digest::of(b"ried"));
+        let (data, table) = (&DATA, host::table(Arc::default(), 0));
+        let (functions, layers, proof) = (Some(Vec::new()), Vec::new(), Box::default());
+        let mapped = Mapped { digest, data, table, functions, layers, proof };
+        process.rieds.mapped.lock().push(mapped);
+        (process, digest)
+    }
+
+    /// The proof of a package with that ried.
+    fn proof(signature: &[u8]) -> Vec<u8> {
+        let machine = Machine::CURRENT.expect("a machine that jams run on");
+        let (kind, bytes) = (ElementKind::Ried, &b"ried"[..]);
+        let package = encode_package("p", &[NewElement { kind, machine, name: "ried", bytes }]);
+        let (algorithm, certificate) = (Algorithm::Ed25519, &b"certificate"[..]);
+        let block = Signature { algorithm, job: None, certificate, signature }.encode().unwrap();
+        let package = package.unwrap();
+        let signed = sign_package(&Package::parse(&package).unwrap(), &block).unwrap();
+        Package::parse(&signed).unwrap().proof().unwrap()
+    }
+
+    #[test]
+    fn a_ried_stays_loaded_while_its_signer_is_one() {
+        let (process, claimed) = with_a_ried(Policy::Signed);
+        let load = |proof: &[u8]| {
+            let arrived = ArrivedRied { claimed, bytes: None, proof, sender: 0 };
+            process.rieds.load(arrived, &process.gatekeeper, &process.symbols, &process.log)
+        };
+        let layers_after = |verifier| {
+            process.gatekeeper.set_verifier(Arc::new(Takes(verifier)));
+            process.rieds.recheck(&process.gatekeeper, &process.symbols);
+            process.rieds.mapped.lock()[0].layers.len()
+        };
+        assert_eq!(layers_after(b"ann"), 0);
+        assert!(load(&proof(b"bob")).is_err() && load(&[]).is_err());
+        load(&proof(b"ann")).unwrap();
+        // It is admitted by now: what else comes is not believed, and takes nothing away.
+        load(&proof(b"bob")).unwrap();
+        assert_eq!(layers_after(b"ann"), 2, "somebody else was revoked");
+        assert_eq!(layers_after(b"bob"), 0, "its signer was");
+        assert!(load(&proof(b"ann")).is_err());
+        load(&proof(b"bob")).unwrap();
+        process.gatekeeper.set(Policy::Nothing);
+        process.rieds.recheck(&process.gatekeeper, &process.symbols);
+        assert!(process.rieds.mapped.lock()[0].layers.is_empty());
+    }
+
+    #[test]
+    fn loads_that_are_in_force_have_a_limit() {
+        let (process, digest) = with_a_ried(Policy::AnyPeer);
+        let first = process.load(digest, None).unwrap();
+        (1..MAX_LAYERS).for_each(|_| drop(process.load(digest, None).unwrap()));
+        let refused = process.load(digest, None).unwrap_err();
+        assert!(format!("{refused:?}").contains("the limit"), "{refused:?}");
+        assert!(process.rieds.unload(first, &process.symbols));
+        process.load(digest, None).unwrap();
     }
 
     #[test]
