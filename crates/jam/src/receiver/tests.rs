@@ -331,7 +331,7 @@ fn what_another_policy_has_linked_meanwhile_does_not_run() {
     // policy of its own links the jam.
     let change = |_: &Shape, _: &mut Call| {
         receiver.set_policy(Policy::Signed);
-        // SAFETY: no functions.
+        // SAFETY: it adds no function that anything could call.
         unsafe { receiver.symbols.add_layer(&[]) };
         receiver.receive_under(Some(Policy::AnyPeer), &blob, digest).map_err(Failure::from)
     };
