@@ -166,8 +166,12 @@ fn take(
 ) -> Result<(), String> {
     if header.authority != trusted.authority {
         // With a newer list of revoked certificates.
-        trusted.authority = header.authority;
-        trusted.install(receiver).map_err(|error| error.to_string())?;
+        let before = std::mem::replace(&mut trusted.authority, header.authority);
+        if let Err(error) = trusted.install(receiver) {
+            // The next package with this authority fails, too.
+            trusted.authority = before;
+            return Err(error.to_string());
+        }
     }
     if bytes.is_empty() {
         return Ok(());

@@ -1,7 +1,8 @@
 //! Looks for what a jam before it has left.
 
-/// What is in registers and on the stack that this jam did not put there; 0 for nothing.
-pub fn find_registers() -> u64 {
+/// What is in registers and on the stack that this jam did not put there; 0 for nothing. `reads_bases`
+/// is 1 where jams can read the bases of segments.
+pub fn find_registers(reads_bases: u64) -> u64 {
     let mut found = 0u64;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: it reads registers, and its own stack below its frame.
@@ -15,6 +16,17 @@ pub fn find_registers() -> u64 {
             in(reg) &mut control,
         );
         found |= a | b | c | d | flags & 0x40400 | u64::from(control ^ 0x1f80);
+        let (ds, es, fs, gs): (u64, u64, u64, u64);
+        core::arch::asm!(
+            "mov {0}, ds", "mov {1}, es", "mov {2}, fs", "mov {3}, gs",
+            out(reg) ds, out(reg) es, out(reg) fs, out(reg) gs,
+        );
+        found |= ds | es | fs | gs;
+        if reads_bases != 0 {
+            let (fs, gs): (u64, u64);
+            core::arch::asm!("rdfsbase {0}", "rdgsbase {1}", out(reg) fs, out(reg) gs);
+            found |= fs | gs;
+        }
         // Below the words that the instructions above have pushed.
         for word in 16..1024 {
             found |= ((stack - 8 * word) as *const u64).read_volatile();

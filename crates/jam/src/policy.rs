@@ -225,7 +225,8 @@ impl Gatekeeper {
         self.admitted.read().get(digest).cloned()
     }
 
-    fn admit_proven(&self, proof: &Proof<'_>) -> Result<Arc<str>, Refusal> {
+    /// Admits what a signed package consists of, whatever the policy. Returns the signer's name.
+    pub(crate) fn admit_proven(&self, proof: &Proof<'_>) -> Result<Arc<str>, Refusal> {
         let Some(verifier) = self.verifier.read().clone() else {
             return Err(not_admitted(NO_VERIFIER));
         };

@@ -114,8 +114,7 @@ impl Receiver {
     /// again, and rieds that it does not admit are unloaded; calls that are running finish.
     pub fn set_policy(&self, policy: Policy) {
         self.gatekeeper.set(policy);
-        self.rieds.recheck(&self.gatekeeper, &self.symbols);
-        self.cache.clear();
+        self.give_up();
     }
 
     /// Admits jams and rieds with these digests ([`Package::digests`](crate::Package::digests)) under
@@ -131,17 +130,23 @@ impl Receiver {
     /// signer whose certificate has been revoked do not.
     pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
         self.gatekeeper.set_verifier(Arc::new(verifier));
-        self.arrived.keep(|proof| self.gatekeeper.gate(None).admit_proven(proof).is_ok());
-        self.rieds.recheck(&self.gatekeeper, &self.symbols);
-        self.cache.clear();
+        // Whatever the policy: a part of the process may have another one, as the process later may.
+        self.arrived.keep(|proof| self.gatekeeper.admit_proven(proof).is_ok());
+        self.give_up();
     }
 
     /// Declares that anyone on the network can forge incoming data, as over RDMA: from now on every jam
     /// needs a signature, even under the policy [`Policy::AnyPeer`].
     pub fn set_unauthenticated(&self) {
         self.gatekeeper.set_unauthenticated();
-        self.rieds.recheck(&self.gatekeeper, &self.symbols);
+        self.give_up();
+    }
+
+    /// Gives up what must be admitted again. Jams first: a ried that is being loaded, by code of its own
+    /// that may take long, keeps its lock until it has started.
+    fn give_up(&self) {
         self.cache.clear();
+        self.rieds.recheck(&self.gatekeeper, &self.symbols);
     }
 
     /// Takes a package that arrived without a call, if a signer of the rack has signed it: admits its
@@ -306,6 +311,10 @@ impl Receiver {
             self.cache.renew(digest, &self.symbols)?;
             inside = thread.runner.enter();
             linked = self.cache.find(digest, &inside).ok_or(Failure::NeedCode)?;
+            // Given up meanwhile, and linked by a part of the process with another policy.
+            if !linked.is_admitted(gate.bit()) {
+                return Err(Failure::NeedCode);
+            }
         }
         thread.seen.catch_up();
         // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.

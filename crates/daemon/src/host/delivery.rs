@@ -3,13 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use gossamer_job::SigningAuthority;
 use tokio::sync::oneshot;
 
 /// A package on its way to one process.
 pub(crate) struct Delivery {
     pub(crate) package: Arc<[u8]>,
-    pub(crate) authority: Arc<SigningAuthority>,
     /// Why the process does not take it, if it does not.
     pub(crate) answer: oneshot::Sender<Option<String>>,
 }

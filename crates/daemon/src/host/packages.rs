@@ -92,7 +92,7 @@ pub(crate) async fn bring<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         Err(_) => Err(NotBrought::Busy),
     };
     match received {
-        Ok((package, signer)) => deliver(daemon, member, processes, package, signer, sender).await,
+        Ok((package, signer)) => deliver(member, processes, package, signer, sender).await,
         Err(NotBrought::Connection(error)) => Err(error),
         Err(error) => {
             let reason = with_causes(&error).to_string();
@@ -137,7 +137,6 @@ async fn receive<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 
 /// Hands a verified package to each of `processes`, and answers what they did with it.
 async fn deliver<W: AsyncWrite + Unpin>(
-    daemon: &Daemon,
     member: &Member,
     processes: Vec<Arc<Job>>,
     package: Vec<u8>,
@@ -152,13 +151,13 @@ async fn deliver<W: AsyncWrite + Unpin>(
             certificate = signer.certificate, bytes = package.len(), "brings a package into a job"
         );
     }
-    let (package, authority) = (Arc::<[u8]>::from(package), daemon.signing_authority());
+    let package = Arc::<[u8]>::from(package);
     let mut delivering = JoinSet::new();
     for job in processes {
-        let (package, authority) = (package.clone(), authority.clone());
+        let package = package.clone();
         let hand = async move {
             let process = job.summary().process();
-            (process, hand_over(&job, package, authority).await)
+            (process, hand_over(&job, package).await)
         };
         delivering.spawn(hand.in_current_span());
     }
@@ -177,16 +176,19 @@ async fn deliver<W: AsyncWrite + Unpin>(
     send(sender, &Answer::PackageEnd(Some(signer.name))).await
 }
 
-/// Tells the processes of all jobs of another authority: the same, with a newer list of revoked
-/// certificates. A process that has no room for that is told with the next package.
-pub(crate) fn announce(daemon: &Daemon, authority: &Arc<SigningAuthority>) {
+/// Tells the processes of all jobs that the authority has changed: it has a newer list of revoked
+/// certificates.
+pub(crate) fn announce(daemon: &Daemon) {
     for job in daemon.jobs.that_run() {
         let Some(deliveries) = job.deliveries() else { continue };
         let (answer, _) = oneshot::channel();
-        let (package, authority) = (Arc::default(), authority.clone());
-        if deliveries.try_send(Delivery { package, authority, answer }).is_err() {
-            let job = job.summary().job;
-            tracing::warn!(target: AUDIT, %job, "cannot tell a process of revoked certificates");
+        match deliveries.try_send(Delivery { package: Arc::default(), answer }) {
+            // Whatever is handed over has the newest authority beside it.
+            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => {}
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                let job = job.summary().job;
+                tracing::warn!(target: AUDIT, %job, "cannot tell a process of revoked certificates");
+            }
         }
     }
 }
@@ -202,15 +204,11 @@ fn log_outcome(process: Process, refused: Option<&str>) {
 }
 
 /// Hands a package to one process. Returns why the process does not take it, if it does not.
-async fn hand_over(
-    job: &Job,
-    package: Arc<[u8]>,
-    authority: Arc<SigningAuthority>,
-) -> Option<String> {
+async fn hand_over(job: &Job, package: Arc<[u8]>) -> Option<String> {
     let ended = || Some("the process has ended, or does not start".to_owned());
     let Some(deliveries) = job.deliveries() else { return ended() };
     let (answer, answered) = oneshot::channel();
-    let delivery = Delivery { package, authority, answer };
+    let delivery = Delivery { package, answer };
     let handing = async {
         if deliveries.send(delivery).await.is_err() {
             return ended();
@@ -233,31 +231,64 @@ async fn send<W: AsyncWrite + Unpin>(
     timeout(ANSWER, sender.send(answer)).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
 }
 
-/// Serves the socket for packages of one process until this future is dropped or the process closes
-/// the socket.
-pub(crate) async fn serve(socket: UnixStream, job: Arc<Job>) {
-    let (to_process, mut deliveries) = mpsc::channel::<Delivery>(QUEUE);
-    job.set_deliveries(to_process);
-    let (mut reading, mut writing) = socket.into_split();
-    let waiting = parking_lot::Mutex::new(HashMap::new());
-    let write = async {
-        let mut number = 0;
-        while let Some(Delivery { package, authority, answer }) = deliveries.recv().await {
-            number += 1;
-            waiting.lock().retain(|_, answer: &mut oneshot::Sender<_>| !answer.is_closed());
-            waiting.lock().insert(number, answer);
-            let authority = (*authority).clone();
-            let header = PackageHeader { number, bytes: package.len() as u64, authority };
-            let sent = async {
-                writing.write_all(&package_message(&header)).await?;
-                writing.write_all(&package).await
-            };
-            // A package that is sent in part ends the conversation.
-            if !matches!(timeout(TIMEOUT, sent).await, Ok(Ok(()))) {
-                return;
-            }
+/// Answers that a process owes, by the numbers of packages.
+type Waiting = parking_lot::Mutex<HashMap<u64, oneshot::Sender<Option<String>>>>;
+
+/// Hands what is in `deliveries` to a process that was started with the authority `told`. It gets the
+/// authority as it is at that moment, whenever the package came: a process must not go back to an
+/// older list of revoked certificates.
+async fn hand_all(
+    mut deliveries: mpsc::Receiver<Delivery>,
+    mut writing: impl AsyncWrite + Unpin,
+    waiting: &Waiting,
+    authority: impl Fn() -> Arc<SigningAuthority>,
+    told: Option<SigningAuthority>,
+) {
+    let (mut number, mut first) = (0, None);
+    // The list may have changed since, when nobody could be told.
+    if told.as_ref() != Some(&*authority()) {
+        first = Some((Arc::default(), None));
+    }
+    loop {
+        let (package, answer) = match first.take() {
+            Some(first) => first,
+            None => match deliveries.recv().await {
+                Some(Delivery { package, answer }) => (package, Some(answer)),
+                None => return,
+            },
+        };
+        number += 1;
+        {
+            let mut waiting = waiting.lock();
+            waiting.retain(|_, answer| !answer.is_closed());
+            waiting.extend(answer.map(|answer| (number, answer)));
         }
-    };
+        let authority = (*authority()).clone();
+        let header = PackageHeader { number, bytes: package.len() as u64, authority };
+        let sent = async {
+            writing.write_all(&package_message(&header)).await?;
+            writing.write_all(&package).await
+        };
+        // A package that is sent in part ends the conversation.
+        if !matches!(timeout(TIMEOUT, sent).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// Serves the socket for packages of one process, which was started with the authority `told`, until
+/// this future is dropped or the process closes the socket.
+pub(crate) async fn serve(
+    socket: UnixStream,
+    job: Arc<Job>,
+    daemon: Arc<Daemon>,
+    told: Option<SigningAuthority>,
+) {
+    let (to_process, deliveries) = mpsc::channel::<Delivery>(QUEUE);
+    job.set_deliveries(to_process);
+    let (mut reading, writing) = socket.into_split();
+    let waiting = Waiting::default();
+    let write = hand_all(deliveries, writing, &waiting, || daemon.signing_authority(), told);
     let read = async {
         while let Some(message) = receive_message(&mut reading).await {
             match message {
@@ -300,7 +331,42 @@ async fn receive_message(from: &mut (impl AsyncRead + Unpin)) -> Option<FromProc
 
 #[cfg(test)]
 mod tests {
+    use gossamer_job::PackageSocket;
+
     use super::*;
+
+    fn authority(list: u8) -> SigningAuthority {
+        SigningAuthority { ca: vec![1], revoked: vec![list] }
+    }
+
+    /// What a process is told that was started with `told`, when two packages wait for it and the
+    /// newest list is 2: the lists and the lengths of the packages.
+    async fn told(told: SigningAuthority) -> Vec<(u8, usize)> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let (to_process, deliveries) = mpsc::channel(QUEUE);
+        for len in [3, 5] {
+            let (answer, _) = oneshot::channel();
+            let package = vec![0; len].into();
+            to_process.try_send(Delivery { package, answer }).unwrap();
+        }
+        drop(to_process);
+        let newest = Arc::new(authority(2));
+        let ours = UnixStream::from_std(ours).unwrap();
+        let waiting = Waiting::default();
+        hand_all(deliveries, ours, &waiting, || newest.clone(), Some(told)).await;
+        let (mut process, mut all) = (PackageSocket::from(theirs), Vec::new());
+        while let Some((header, bytes)) = process.receive().unwrap() {
+            all.push((header.authority.revoked[0], bytes.len()));
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn a_process_has_the_newest_list_of_revoked_certificates() {
+        assert_eq!(told(authority(2)).await, [(2, 3), (2, 5)]);
+        assert_eq!(told(authority(1)).await, [(2, 0), (2, 3), (2, 5)], "at once");
+    }
 
     #[tokio::test]
     async fn garbage_of_a_process_ends_the_conversation() {

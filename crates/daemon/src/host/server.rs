@@ -91,7 +91,7 @@ pub(crate) async fn serve(
         };
         let before = std::mem::replace(&mut *daemon.signing.lock(), signing.clone());
         if !Arc::ptr_eq(&before, &signing) {
-            packages::announce(&daemon, &signing);
+            packages::announce(&daemon);
         }
         let handshake = async move {
             match timeout(HANDSHAKE_TIMEOUT, authenticate(&daemon, acceptor, stream))

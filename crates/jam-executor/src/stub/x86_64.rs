@@ -5,6 +5,9 @@ use std::arch::global_asm;
 use super::{ENDED, INITIAL, LAST, TABLE};
 use crate::layout::{CALL, REQUEST, call, kind, request};
 
+/// The selector of a process's data segment, as Linux has it for every one (`__USER_DS`).
+const DATA_SEGMENT: u32 = 0x2b;
+
 // SAFETY: data of this process: nothing here runs it.
 global_asm!(
     ".pushsection .rodata.gossamer_jam_executor,\"a\",@progbits",
@@ -61,11 +64,20 @@ global_asm!(
     "cmp rax, 1",
     "mov edi, 0",
     "jne 50f",
-    // run: flags, floating point and vectors as at the start of a process, all else zero.
+    // run: flags, segments, floating point and vectors as at the start of a process, all else zero.
     "movabs rcx, {REQUEST}",
     "mov rsp, [rcx + {STACK_TOP}]",
     "push 2",
     "popfq",
+    // The data segment has base 0; not every processor clears a base with the selector 0.
+    "mov eax, {DATA_SEGMENT}",
+    "mov fs, eax",
+    "mov gs, eax",
+    "xor eax, eax",
+    "mov ds, eax",
+    "mov es, eax",
+    "mov fs, eax",
+    "mov gs, eax",
     "movabs rcx, {INITIAL}",
     "mov eax, -1",
     "mov edx, -1",
@@ -210,6 +222,7 @@ global_asm!(
     "gossamer_jam_executor_end:",
     ".popsection",
     TABLE = const TABLE,
+    DATA_SEGMENT = const DATA_SEGMENT,
     CALL = const CALL,
     REQUEST = const REQUEST,
     INITIAL = const INITIAL,

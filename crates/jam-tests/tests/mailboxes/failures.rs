@@ -94,6 +94,8 @@ pub(crate) fn each_mailbox_has_its_policy(make: Make) {
             (stats.ran(), stats.failed_by(FailureKind::Policy), stats.failed())
         });
         assert_eq!(seen, [(9, 0, 0), (6, 3, 3), (0, 9, 9)]);
+        // Where nothing runs, no sender is asked for code.
+        assert_eq!((boxes[2].stats().arrived(), boxes[2].stats().fetched()), (0, 0));
         // Each may change between two frames.
         boxes[2].set_policy(Policy::AnyPeer);
         player.meet();

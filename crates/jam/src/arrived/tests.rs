@@ -140,6 +140,10 @@ fn another_verifier_judges_what_is_there_again() {
     receiver.set_verifier(Ann);
     assert_eq!((receiver.arrived().all().len(), receiver.size().1), (1, 0));
     assert_eq!(receiver.link_arrived(None, &digest), Ok(true));
+    receiver.set_policy(Policy::Nothing);
+    receiver.set_verifier(Ann);
+    receiver.set_policy(Policy::Signed);
+    assert_eq!(receiver.arrived().all().len(), 1, "the policy is not the signer's");
     receiver.set_verifier(Nobody);
     assert_eq!((receiver.arrived().all().len(), receiver.size().1), (0, 0));
     assert_eq!(receiver.link_arrived(None, &digest), Ok(false));

@@ -142,6 +142,8 @@ impl Runs {
         };
         let mut ended = self.enter(receiver, form, &digest, &mut call);
         if let Err(Failure::NeedCode) = ended {
+            // Where nothing runs, no sender's host is asked for code.
+            receiver.gate(self.policy).check_local().map_err(FrameError::Refused)?;
             let mut code = None;
             for _ in 0..MAX_LINKS {
                 let has_arrived = receiver.link_arrived(self.policy, &digest);

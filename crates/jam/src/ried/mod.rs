@@ -21,16 +21,18 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use jam_abi::{HostTable, RIED_VERSION, RiedData};
-use jam_format::{Digest, Library, Machine};
+use jam_format::{Digest, Library, Machine, Proof};
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
 
 use crate::error::Refusal;
 use crate::log::LogSlot;
-use crate::policy::Gatekeeper;
+use crate::policy::{Gate, Gatekeeper};
 use crate::ried::error::RiedRefusal;
 use crate::symbols::{LoadedFunction, Symbols};
 
+/// Layers of rieds that a process has at most: each load adds one, also of a ried that is there.
+const MAX_LAYERS: usize = 1024;
 /// The stack on which a library starts, in bytes.
 const STACK_BYTES: usize = 2 << 20;
 
@@ -50,6 +52,22 @@ struct Mapped {
     functions: Option<Vec<LoadedFunction>>,
     /// The layers of symbols that have them.
     layers: Vec<u64>,
+    /// The last proof that was found good: a signer answers for it. Empty if there was none.
+    proof: Box<[u8]>,
+}
+
+impl Mapped {
+    /// Keeps a proof, if it is good, to be judged again when the signers or the policy change.
+    fn keep_proof(&mut self, bytes: &[u8], gate: Gate<'_>) {
+        if bytes.is_empty() || *bytes == *self.proof {
+            return;
+        }
+        let is_good =
+            |proof: Proof<'_>| proof.covers(&self.digest) && gate.admit_proven(&proof).is_ok();
+        if Proof::parse(bytes).is_ok_and(is_good) {
+            self.proof = bytes.into();
+        }
+    }
 }
 
 /// Why a ried is not loaded.
@@ -90,18 +108,25 @@ impl Rieds {
         check_not_starting()?;
         let mut all = self.mapped.lock();
         // With the lock that `recheck` takes, too: a ried that another policy admitted does not stay.
-        gatekeeper.gate(None).check_with(&claimed, proof)?;
+        let gate = gatekeeper.gate(None);
+        gate.check_with(&claimed, proof)?;
+        if all.iter().map(|mapped| mapped.layers.len()).sum::<usize>() >= MAX_LAYERS {
+            let reason =
+                format!("{MAX_LAYERS} loads of rieds are in force, the limit: unload some");
+            return Err(RiedRefusal::Library { reason }.into());
+        }
         let index = match all.iter().position(|mapped| mapped.digest == claimed) {
             Some(index) => index,
             None => {
                 let data = map(claimed, bytes.ok_or(NotLoaded::NeedBytes)?)?;
                 let table = host::table(Arc::clone(log), sender);
-                let (functions, layers) = (None, Vec::new());
-                all.push(Mapped { digest: claimed, data, table, functions, layers });
+                let (functions, layers, proof) = (None, Vec::new(), Box::default());
+                all.push(Mapped { digest: claimed, data, table, functions, layers, proof });
                 all.len() - 1
             }
         };
         let mapped = &mut all[index];
+        mapped.keep_proof(proof, gate);
         let functions = match &mapped.functions {
             Some(functions) => functions,
             None => {
@@ -116,6 +141,12 @@ impl Rieds {
         let layer = unsafe { symbols.add_layer(functions) };
         mapped.layers.push(layer);
         Ok(layer)
+    }
+
+    /// Keeps what loads a ried waiting, as one does that starts, until this is dropped.
+    #[cfg(test)]
+    pub(crate) fn starting(&self) -> impl Drop {
+        self.mapped.lock()
     }
 
     /// Takes a layer of a ried away; whether there is one of that number.
@@ -135,10 +166,10 @@ impl Rieds {
         found
     }
 
-    /// Takes away what the policy, which has changed, does not admit.
+    /// Takes away what the policy, or the signers, which have changed, do not admit.
     pub(crate) fn recheck(&self, gatekeeper: &Gatekeeper, symbols: &Symbols) {
-        for mapped in self.mapped.lock().iter_mut() {
-            if gatekeeper.gate(None).check(&mapped.digest).is_err() {
+        for mapped in self.mapped.lock().iter_mut().filter(|mapped| !mapped.layers.is_empty()) {
+            if gatekeeper.gate(None).check_with(&mapped.digest, &mapped.proof).is_err() {
                 mapped.layers.drain(..).for_each(|layer| symbols.remove_layer(layer));
             }
         }
@@ -234,89 +265,4 @@ fn on_a_thread<R: Send>(what: impl FnOnce() -> R + Send) -> Result<R, RiedRefusa
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::{Origin, Policy};
-
-    struct Process {
-        rieds: Rieds,
-        gatekeeper: Gatekeeper,
-        symbols: Symbols,
-        log: Arc<LogSlot>,
-    }
-
-    impl Process {
-        fn new(policy: Policy) -> Self {
-            let gatekeeper = Gatekeeper::default();
-            gatekeeper.set(policy);
-            let (symbols, log) = (Symbols::of_program(), Arc::default());
-            Self { rieds: Rieds::default(), gatekeeper, symbols, log }
-        }
-
-        fn load(&self, claimed: Digest, bytes: Option<&[u8]>) -> Result<u64, NotLoaded> {
-            let arrived = ArrivedRied { claimed, bytes, proof: &[], sender: 0 };
-            self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log)
-        }
-
-        fn refusal(&self, bytes: &[u8]) -> RiedRefusal {
-            match self.load(Digest::of(bytes), Some(bytes)) {
-                Err(NotLoaded::Refused(refusal)) => refusal,
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn hostile_bytes_are_refused_and_the_process_goes_on() {
-        let process = Process::new(Policy::AnyPeer);
-        let own = std::fs::read(std::env::current_exe().expect("this program")).expect("its file");
-        let generation = process.symbols.generation();
-        for bytes in [&b""[..], b"#!/bin/sh", &own[..200], &own[..own.len() / 2]] {
-            let refusal = process.refusal(bytes);
-            assert!(matches!(refusal, RiedRefusal::Malformed { .. }), "{refusal}");
-        }
-        let mut other = own.clone();
-        let machine: u16 = if cfg!(target_arch = "x86_64") { 183 } else { 62 };
-        other[18..20].copy_from_slice(&machine.to_le_bytes());
-        let refusal = process.refusal(&other);
-        assert!(matches!(refusal, RiedRefusal::Code(Refusal::Machine { .. })), "{refusal}");
-        let refusal = process.refusal(&own);
-        assert!(matches!(refusal, RiedRefusal::Library { .. }), "{refusal}");
-        let wrong = process.load(Digest::of(b"other"), Some(&own));
-        assert!(
-            matches!(wrong, Err(NotLoaded::Refused(RiedRefusal::Code(Refusal::Digest { .. })))),
-            "{wrong:?}"
-        );
-        assert_eq!(process.symbols.generation(), generation, "nothing was loaded");
-        assert!(!process.rieds.unload(generation, &process.symbols), "so there is none");
-    }
-
-    #[test]
-    fn a_library_that_starts_loads_none() {
-        let process = Process::new(Policy::AnyPeer);
-        let mut refused = String::new();
-        on_a_thread(|| {
-            // The one that is being loaded has the lock.
-            let _lock = process.rieds.mapped.lock();
-            refused = process.refusal(b"no library").to_string();
-            assert!(!process.rieds.unload(2, &process.symbols));
-        })
-        .unwrap();
-        assert!(refused.contains("a ried that starts loads none"), "{refused}");
-        let panicked = on_a_thread(|| panic!("in its start")).unwrap_err();
-        assert!(panicked.to_string().ends_with("in its start"), "{panicked}");
-    }
-
-    #[test]
-    fn the_policy_is_asked_before_the_bytes_are_looked_at() {
-        for policy in [Policy::Signed, Policy::Nothing] {
-            let refusal = Process::new(policy).refusal(b"no library");
-            assert!(matches!(refusal, RiedRefusal::Code(Refusal::Policy { .. })), "{refusal}");
-        }
-        let process = Process::new(Policy::Signed);
-        process.gatekeeper.admit([Digest::of(b"no library")], &Origin::Admitted);
-        assert!(matches!(process.refusal(b"no library"), RiedRefusal::Malformed { .. }));
-        let unknown = process.load(Digest::of(b"no library"), None);
-        assert!(matches!(unknown, Err(NotLoaded::NeedBytes)), "{unknown:?}");
-    }
-}
+mod tests;

@@ -82,7 +82,8 @@ impl Session<'_> {
                 match started {
                     Ok(supervised) => {
                         self.daemon.counts.started.fetch_add(1, Relaxed);
-                        self.supervise(supervised, &admitted, &mark, cgroup).await;
+                        let authority = description.signing;
+                        self.supervise(supervised, &admitted, &mark, cgroup, authority).await;
                         Ok(())
                     }
                     Err(error) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use gossamer_job::SigningAuthority;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument;
@@ -28,13 +29,15 @@ const GRACE: Duration = Duration::from_millis(300);
 const LONGEST_GRACE: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
-    /// Supervises a process until it has ended and all its output is sent.
+    /// Supervises a process, which was started with this authority, until it has ended and all its
+    /// output is sent.
     pub(super) async fn supervise(
         &mut self,
         supervised: Supervised,
         admitted: &Admitted,
         mark: &str,
         cgroup: Option<Cgroup>,
+        authority: Option<SigningAuthority>,
     ) {
         let Supervised {
             pid,
@@ -52,7 +55,8 @@ impl Session<'_> {
         // Ends when it is dropped.
         let mut _reports = tokio::task::JoinSet::new();
         _reports.spawn(statistics::take(statistics, job.clone()));
-        _reports.spawn(packages::serve(packages, job.clone()).in_current_span());
+        let packages = packages::serve(packages, job.clone(), self.daemon.clone(), authority);
+        _reports.spawn(packages.in_current_span());
         tracing::info!(pid, program = self.request.program.name, "started a process");
         self.send(FromDaemon::Started { pid });
 
