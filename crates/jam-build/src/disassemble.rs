@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
-use jam_format::{Machine, Parsed};
+use jam_format::Parsed;
 
 use crate::compile::write;
 use crate::elf::elf;
@@ -29,15 +29,12 @@ use crate::error::Error;
 pub fn disassemble(blob: &Parsed<'_>, file: &Path) -> Result<String, Error> {
     write(file, elf(blob))?;
     let machine = blob.machine();
-    let listed = programs(machine).iter().find_map(|program| listing(program, file).transpose());
+    let cross = format!("{machine}-linux-gnu-objdump");
+    let programs = ["objdump", "llvm-objdump", &cross];
+    let listed = programs.iter().find_map(|program| listing(program, file).transpose());
     let removed = fs::remove_file(file).map_err(Error::io("remove", file));
-    let listed = listed.unwrap_or(Err(Error::NoDisassembler { machine }));
-    removed.and(listed)
-}
-
-/// The programs that may know a machine.
-pub(crate) fn programs(machine: Machine) -> [String; 3] {
-    ["objdump".to_owned(), "llvm-objdump".to_owned(), format!("{machine}-linux-gnu-objdump")]
+    removed?;
+    listed.unwrap_or_else(|| Err(Error::NoDisassembler { machine, expected: programs.join(", ") }))
 }
 
 /// What `program` says of a file, without its first lines; nothing if it is not there or does not know

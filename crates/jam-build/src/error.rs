@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use jam_format::{BlobError, MAX_BLOB_BYTES, Machine, PackageError};
 use thiserror::Error;
 
-use crate::disassemble::programs;
-
 /// A place in a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
@@ -104,13 +102,14 @@ pub enum Error {
     },
     /// No program that disassembles code of the machine.
     #[error(
-        "no disassembler for {machine}: expected one of {} that knows it; on Debian, install one with \
-         `apt install binutils-multiarch` or `apt install llvm`",
-        programs(*machine).join(", ")
+        "no disassembler for {machine}: expected one of {expected} that knows it; on Debian, install \
+         one with `apt install binutils-multiarch` or `apt install llvm`"
     )]
     NoDisassembler {
         /// The machine.
         machine: Machine,
+        /// The programs that were looked for.
+        expected: String,
     },
     /// Several builders that build one package are for one machine.
     #[error("{machine} twice: expected a machine once in a build")]
