@@ -1,6 +1,7 @@
 //! `gossamer jam` builds a package of jams and rieds, and shows what is in one.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn jam(arguments: &[&str]) -> Output {
@@ -87,4 +88,87 @@ fn a_package_is_built_and_shown() {
     let refused = jam(&["inspect", file_name]);
     let errors = String::from_utf8_lossy(&refused.stderr);
     assert!(errors.contains("sums.jampkg: package of 4 bytes, expected 20"), "{errors}");
+}
+
+/// A package `sums` with the jam `add` in a directory: its folder and its file, as text.
+fn sums(directory: &Path) -> (String, String) {
+    let folder = directory.join("sums");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("add.rs"), ADD).unwrap();
+    let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+    (text(folder), text(directory.join("sums.jampkg")))
+}
+
+/// Where rustc has no library for 64-bit ARM, this checks the error that says so.
+#[test]
+fn a_package_for_two_machines_is_built_and_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let (folder, file) = sums(directory.path());
+    let both = ["--machine", "aarch64", "--machine", "x86-64"];
+    let build = |more: &[&str]| jam(&[&["build", &folder, "--output", &file], more].concat());
+    let built = build(&[&both[..], &["--features", "avx2,aes"]].concat());
+    let errors = String::from_utf8_lossy(&built.stderr);
+    if errors.contains("no library of Rust") {
+        assert!(errors.contains("install it with `rustup target add "), "{errors}");
+        eprintln!("SKIPPED: {errors}");
+        return;
+    }
+    assert!(built.status.success(), "{errors}");
+    let shown = jam(&["inspect", &file]);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    let x86 = text.split("0 jam add for ").nth(1).expect("a jam");
+    let arm = text.split("0 jam add for ").nth(2).expect("another jam");
+    assert!(x86.starts_with("x86_64: ") && arm.starts_with("aarch64: "), "{text}");
+    assert!(x86.contains("  processor features avx2, aes\n"), "{text}");
+    assert!(arm.contains("  processor features aes\n"), "{text}");
+
+    let refused = |more: &[&str], expected: &str| {
+        let output = build(more);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(expected), "{errors}");
+    };
+    let features = &[&both[..], &["--features", "avx3"]].concat();
+    refused(features, "unknown processor feature \"avx3\" of aarch64: expected one of crc, ");
+    refused(&["--machine", "riscv64"], "unknown machine \"riscv64\": expected x86-64 or aarch64");
+    refused(
+        &["--machine", "x86-64", "--machine", "x86_64"],
+        "x86_64 twice: expected a machine once",
+    );
+    let target = ["--machine", "x86-64", "--target", "x86_64-unknown-linux-musl"];
+    refused(&target, "'--machine <MACHINE>' cannot be used with '--target <TARGET>'");
+}
+
+#[test]
+fn the_code_of_a_package_is_shown_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let (folder, file) = sums(directory.path());
+    let temporary = directory.path().join("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let built = jam(&["build", &folder, "--output", &file]);
+    assert!(built.status.success(), "{built:?}");
+    let inspect = |path: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer"));
+        command.args(["jam", "inspect", "--disassemble", &file]).env("TMPDIR", &temporary);
+        let output = match path {
+            Some(path) => command.env("PATH", path).output().unwrap(),
+            None => command.output().unwrap(),
+        };
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left");
+        output
+    };
+    let shown = inspect(None);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let (fields, code) = text.split_once(" <entry>:\n").expect("the entry");
+    assert!(fields.contains("  import total_add "), "{text}");
+    let is_call = |line: &str| line.starts_with("  ") && line.contains("<total_add>");
+    assert!(code.lines().any(is_call), "{text}");
+    let plain = jam(&["inspect", &file]);
+    assert!(!String::from_utf8_lossy(&plain.stdout).contains("entry"), "{plain:?}");
+
+    let refused = inspect(Some(&temporary));
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    let machine = std::env::consts::ARCH;
+    let expected = format!("sums.jampkg: no disassembler for {machine}: expected one of objdump, ");
+    assert!(!refused.status.success() && errors.contains(&expected), "{errors}");
 }

@@ -188,6 +188,12 @@ fn signed(rack: &Rack, name: &str, package: &[u8], by: &str, job: Option<&str>) 
     }
     let output = rack.gossamer(&sign).output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    let shown = rack.gossamer(&["jam", "inspect", &to]).output().unwrap();
+    let text = String::from_utf8_lossy(&shown.stdout);
+    let job = job.map_or("every job".to_owned(), |job| format!("job {job}"));
+    let (by, with) = (format!("  signed by signer {by} of rack "), " with ECDSA P-256, for ");
+    let line = text.lines().find(|line| line.starts_with(&by) && line.contains(with));
+    assert!(line.is_some_and(|line| line.contains(&job)), "{text}");
     to
 }
 

@@ -3,6 +3,8 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::iter;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use jam_format::{
@@ -19,11 +21,22 @@ use crate::records::{self, Entry, Imported};
 use crate::ried::{BuiltRied, is_ried};
 use crate::source::{Shape, Source};
 
-/// Builds the jams of a folder, with the compilers and for the target that it is told.
+/// Builds the jams and rieds of a folder, with the compilers and for the target that it is told. For
+/// several machines there is one for each:
+///
+/// ```no_run
+/// use gossamer_jam_build::Builder;
+///
+/// let arm = Builder::new("aarch64-unknown-linux-gnu", "work/arm")?.cc("clang");
+/// let package = Builder::new("x86_64-unknown-linux-gnu", "work/x86")?.and(arm).build("jams")?;
+/// # Ok::<(), gossamer_jam_build::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
     compilers: Compilers,
     features: Features,
+    /// Those for other machines, each without others.
+    others: Vec<Self>,
 }
 
 /// A jam that has been built.
@@ -31,6 +44,8 @@ pub struct Builder {
 pub struct BuiltJam {
     /// Its name.
     pub name: String,
+    /// The machine that it is for.
+    pub machine: Machine,
     /// Its blob.
     pub blob: Vec<u8>,
     /// The absolute path of its source.
@@ -45,15 +60,15 @@ pub struct BuiltPackage {
     pub name: String,
     /// The package as a file.
     pub bytes: Vec<u8>,
-    /// Its jams, in the order of their ids.
+    /// Its jams for every machine, in the order of their ids and machines.
     pub jams: Vec<BuiltJam>,
-    /// Its rieds, in the order of their ids.
+    /// Its rieds for every machine, in the order of their ids and machines.
     pub rieds: Vec<BuiltRied>,
 }
 
 /// Builds the package of the jams and rieds in `folder`, in a build script: writes `NAME.jampkg` and
 /// `NAME.rs` to `OUT_DIR`, where `NAME` is the folder's, for the target, the compiler and the folder
-/// that cargo says. Cargo then runs the script again when a source changes.
+/// that cargo says; [`Builder`] builds for several machines. Cargo then runs the script again when a source changes.
 ///
 /// # Errors
 /// [`Error`]; a build script that returns it fails with its message.
@@ -103,7 +118,17 @@ impl Builder {
             features: Vec::new(),
             work: work.into(),
         };
-        Ok(Self { compilers, features: Features::NONE })
+        Ok(Self { compilers, features: Features::NONE, others: Vec::new() })
+    }
+
+    /// For the machine of `other` as well, with its compilers and features: a package that `build`
+    /// makes then has every jam and ried for each machine, of which receivers take their own. The
+    /// machines must differ. What is set afterwards is for this builder's own machine.
+    pub fn and(mut self, mut other: Self) -> Self {
+        let others = mem::take(&mut other.others);
+        self.others.push(other);
+        self.others.extend(others);
+        self
     }
 
     /// With this compiler of Rust instead of `rustc`.
@@ -134,10 +159,10 @@ impl Builder {
         Ok(self)
     }
 
-    /// Builds every jam and ried in `folder`.
+    /// Builds every jam and ried in `folder`, for each machine.
     ///
     /// # Errors
-    /// [`Error`]: the first that is found, in the order of names.
+    /// [`Error`]: the first that is found, in the order of machines, as they were given, and names.
     pub fn build(&self, folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
         let folder = folder.as_ref();
         let absolute = folder.canonicalize().map_err(Error::io("find", folder))?;
@@ -160,9 +185,50 @@ impl Builder {
             let name = pair[0].file_stem().unwrap_or_default().to_string_lossy().into_owned();
             return Err(Error::SameName { name });
         }
-        let mut abi = None;
+        let machines: Vec<_> = self.builders().map(|builder| builder.compilers.machine).collect();
+        if let Some(at) = (1..machines.len()).find(|at| machines[..*at].contains(&machines[*at])) {
+            return Err(Error::SameMachine { machine: machines[at] });
+        }
         let (mut jams, mut rieds) = (Vec::new(), Vec::new());
-        for path in &paths {
+        for builder in self.builders() {
+            builder.all(folder, &paths, &mut jams, &mut rieds)?;
+        }
+        jams.sort_by(|a, b| (&a.name, a.machine).cmp(&(&b.name, b.machine)));
+        rieds.sort_by(|a, b| (&a.name, a.machine).cmp(&(&b.name, b.machine)));
+        same_types(&jams, &rieds)?;
+        let of_jams = jams.iter().map(|BuiltJam { machine, name, blob, .. }| NewElement {
+            kind: ElementKind::Jam,
+            machine: *machine,
+            name,
+            bytes: blob,
+        });
+        let of_rieds = rieds.iter().map(|BuiltRied { machine, name, library, .. }| NewElement {
+            kind: ElementKind::Ried,
+            machine: *machine,
+            name,
+            bytes: library,
+        });
+        let elements: Vec<_> = of_jams.chain(of_rieds).collect();
+        let bytes = encode_package(&name, &elements);
+        let bytes = bytes.map_err(|source| Error::Package { name: name.clone(), source })?;
+        Ok(BuiltPackage { name, bytes, jams, rieds })
+    }
+
+    /// One for each machine.
+    fn builders(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(&self.others)
+    }
+
+    /// Builds all sources for its own machine.
+    fn all(
+        &self,
+        folder: &Path,
+        paths: &[PathBuf],
+        jams: &mut Vec<BuiltJam>,
+        rieds: &mut Vec<BuiltRied>,
+    ) -> Result<(), Error> {
+        let mut abi = None;
+        for path in paths {
             let shown = folder.join(path.file_name().unwrap_or_default());
             if is_ried(path) {
                 rieds.push(self.compilers.ried(path, &shown)?);
@@ -172,17 +238,10 @@ impl Builder {
                 jams.push(self.one(path, &shown.to_string_lossy(), &mut abi)?);
             }
         }
-        let machine = self.compilers.machine;
-        let element = |kind, name, bytes| NewElement { kind, machine, name, bytes };
-        let elements = jams.iter().map(|jam| element(ElementKind::Jam, &jam.name, &jam.blob));
-        let elements = elements
-            .chain(rieds.iter().map(|ried| element(ElementKind::Ried, &ried.name, &ried.library)));
-        let bytes = encode_package(&name, &elements.collect::<Vec<_>>());
-        let bytes = bytes.map_err(|source| Error::Package { name: name.clone(), source })?;
-        Ok(BuiltPackage { name, bytes, jams, rieds })
+        Ok(())
     }
 
-    /// Builds one source, in Rust or C by its extension. Messages and panics name it as `path` does.
+    /// Builds one source, in Rust or C by its extension, for this builder's own machine. Messages and panics name it as `path` does.
     ///
     /// # Errors
     /// [`Error`], which says what is wrong with it.
@@ -198,7 +257,8 @@ impl Builder {
         let file = File { path, name: &name, shown };
         let is_c = path.extension().is_some_and(|extension| extension == "c");
         let (blob, shape) = if is_c { self.c(file)? } else { self.rust(file, abi)? };
-        Ok(BuiltJam { name: name.into_owned(), blob, path: path.to_owned(), shape })
+        let (name, machine) = (name.into_owned(), self.compilers.machine);
+        Ok(BuiltJam { name, machine, blob, path: path.to_owned(), shape })
     }
 
     fn rust(&self, file: File<'_>, abi: &mut Option<PathBuf>) -> Result<(Vec<u8>, Shape), Error> {
@@ -239,6 +299,26 @@ impl Builder {
     }
 }
 
+/// Checks that jams and rieds have the same types on every machine, as callers know one of each name.
+fn same_types(jams: &[BuiltJam], rieds: &[BuiltRied]) -> Result<(), Error> {
+    let differs =
+        |name: &str, machine, other| Error::Differs { name: name.to_owned(), machine, other };
+    for (a, b) in jams.iter().zip(jams.iter().skip(1)).filter(|(a, b)| a.name == b.name) {
+        let (first, second) = (a.parsed(), b.parsed());
+        if (first.entry_signature(), first.property())
+            != (second.entry_signature(), second.property())
+        {
+            return Err(differs(&b.name, b.machine, a.machine));
+        }
+    }
+    for (a, b) in rieds.iter().zip(rieds.iter().skip(1)).filter(|(a, b)| a.name == b.name) {
+        if a.interface.exports != b.interface.exports {
+            return Err(differs(&b.name, b.machine, a.machine));
+        }
+    }
+    Ok(())
+}
+
 impl BuiltPackage {
     /// The Rust module of the package, for a program that finds the package's file at `file`.
     pub fn module(&self, file: &Path) -> String {
@@ -247,19 +327,27 @@ impl BuiltPackage {
             let element = package.elements().iter().find(|element| element.name == name);
             element.expect("it was encoded").id
         };
-        let jams: Vec<_> = self.jams.iter().map(|jam| jam.generated(id(&jam.name))).collect();
+        // One of each, whatever the machines.
+        let mut jams: Vec<_> = self.jams.iter().map(|jam| jam.generated(id(&jam.name))).collect();
+        jams.dedup_by_key(|jam| jam.id);
         let rieds = self.rieds.iter().map(|ried| GeneratedRied {
             id: id(&ried.name),
             name: &ried.name,
             exports: &ried.interface.exports,
         });
-        generate::package(&self.name, file, &jams, &rieds.collect::<Vec<_>>())
+        let mut rieds: Vec<_> = rieds.collect();
+        rieds.dedup_by_key(|ried| ried.id);
+        generate::package(&self.name, file, &jams, &rieds)
     }
 }
 
 impl BuiltJam {
+    fn parsed(&self) -> Parsed<'_> {
+        Parsed::parse(&self.blob).expect("what was linked is a blob")
+    }
+
     fn generated(&self, id: u16) -> Generated<'_> {
-        let parsed = Parsed::parse(&self.blob).expect("what was linked is a blob");
+        let parsed = self.parsed();
         Generated {
             id,
             name: &self.name,

@@ -58,7 +58,8 @@ impl Compilers {
         let bytes = read(&library)?;
         let interface = Interface::of(&name, &bytes)?;
         interface.check(&name)?;
-        Ok(BuiltRied { name, library: bytes, interface, folders: vec![folder.to_owned()] })
+        let (machine, folders) = (self.machine, vec![folder.to_owned()]);
+        Ok(BuiltRied { name, machine, library: bytes, interface, folders })
     }
 
     fn link_c(
@@ -67,7 +68,7 @@ impl Compilers {
         library: &Path,
         shown: &str,
     ) -> Result<(), Error> {
-        let (program, is_clang) = self.c_compiler();
+        let (program, is_clang) = self.c_compiler(shown)?;
         let mut cc = Command::new(program);
         if is_clang {
             cc.arg(format!("--target={}", self.target));

@@ -49,8 +49,20 @@ impl Compilers {
         let library = self.work.join("libjam.rlib");
         let mut rustc = self.rustc("jam", "rlib", &folder, "jam-abi");
         rustc.arg("-o").arg(&library).arg(folder.join("lib.rs"));
-        run(rustc, "jam-abi")?;
+        run(rustc, "jam-abi").map_err(|error| self.or_no_library(error))?;
         Ok(library)
+    }
+
+    /// The error itself, or that the compiler of Rust lacks what it needs for the target.
+    pub(crate) fn or_no_library(&self, error: Error) -> Error {
+        let mut rustc = Command::new(&self.rustc);
+        rustc.args(["--print", "target-libdir", "--target", &self.target]);
+        match (&error, run(rustc, "rustc")) {
+            (Error::Compile { .. }, Ok(folder)) if !Path::new(folder.trim()).is_dir() => {
+                Error::NoLibrary { target: self.target.clone() }
+            }
+            _ => error,
+        }
     }
 
     /// Compiles a jam in Rust with the text of its entry; returns the bytes of an archive, and how
@@ -115,7 +127,7 @@ impl Compilers {
         let header = self.work.join("include/jam.h");
         write(&header, include_str!("jam.h"))?;
         let object = self.c_object(file);
-        let (program, is_clang) = self.c_compiler();
+        let (program, is_clang) = self.c_compiler(file.shown)?;
         let mut cc = Command::new(&program);
         if is_clang {
             cc.arg(format!("--target={}", self.target));
@@ -156,20 +168,33 @@ impl Compilers {
         read(&object)
     }
 
-    /// The C compiler, and whether it is clang, which compiles for every target.
-    pub(crate) fn c_compiler(&self) -> (OsString, bool) {
+    /// The C compiler for `file`, and whether it is clang, which compiles for every target.
+    pub(crate) fn c_compiler(&self, file: &str) -> Result<(OsString, bool), Error> {
         let is_clang = |program: &OsString| program.to_string_lossy().contains("clang");
         if let Some(program) = &self.cc {
-            return (program.clone(), is_clang(program));
+            return Ok((program.clone(), is_clang(program)));
         }
         let own = Machine::CURRENT == Some(self.machine);
-        let gnu = format!("{}-linux-gnu-gcc", self.machine);
-        let names = if own { ["gcc", "cc", "clang"] } else { [&gnu[..], &gnu[..], "clang"] };
-        let works = |name: &&str| Command::new(name).arg("--version").output().is_ok();
-        let found = OsString::from(names.into_iter().find(works).unwrap_or(names[0]));
+        let gnu = self.cross_gcc();
+        let names = if own { &["gcc", "cc", "clang"][..] } else { &[&gnu[..], "clang"] };
+        let Some(found) = names.iter().find(|name| is_there(name)) else {
+            let (machine, expected) = (self.machine, names.join(" or "));
+            return Err(Error::NoCompiler { machine, file: file.to_owned(), expected });
+        };
+        let found = OsString::from(found);
         let is_clang = is_clang(&found);
-        (found, is_clang)
+        Ok((found, is_clang))
     }
+
+    /// The name of gcc for the machine, where it is another one than this.
+    pub(crate) fn cross_gcc(&self) -> String {
+        format!("{}-linux-gnu-gcc", self.machine)
+    }
+}
+
+/// Whether there is a compiler of this name.
+pub(crate) fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
 }
 
 /// The flag of C compilers for a feature of x86-64, whose names are rustc's but for a few.

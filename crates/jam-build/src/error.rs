@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use jam_format::{BlobError, MAX_BLOB_BYTES, PackageError};
+use jam_format::{BlobError, MAX_BLOB_BYTES, Machine, PackageError};
 use thiserror::Error;
 
 /// A place in a source.
@@ -79,6 +79,56 @@ pub enum Error {
         site: Site,
         /// What is wrong, and what was expected.
         message: String,
+    },
+    /// The compiler of Rust has no library for the target.
+    #[error("no library of Rust for {target}: install it with `rustup target add {target}`")]
+    NoLibrary {
+        /// The target.
+        target: String,
+    },
+    /// No program that compiles or links C for the machine.
+    #[error(
+        "no C compiler for {machine}, which {file} needs: expected {expected}; on Debian, install it \
+         with `apt install {}`",
+        cross_packages(*machine)
+    )]
+    NoCompiler {
+        /// The machine.
+        machine: Machine,
+        /// What is built.
+        file: String,
+        /// The programs that were looked for, and settings that name another one.
+        expected: String,
+    },
+    /// No program that disassembles code of the machine.
+    #[error(
+        "no disassembler for {machine}: expected one of {expected} that knows it; on Debian, install \
+         one with `apt install binutils-multiarch` or `apt install llvm`"
+    )]
+    NoDisassembler {
+        /// The machine.
+        machine: Machine,
+        /// The programs that were looked for.
+        expected: String,
+    },
+    /// Several builders that build one package are for one machine.
+    #[error("{machine} twice: expected a machine once in a build")]
+    SameMachine {
+        /// The machine.
+        machine: Machine,
+    },
+    /// A jam or ried has other types, or other functions, on one machine than on another.
+    #[error(
+        "`{name}` has other types on {machine} than on {other}: expected the same on every machine \
+         of a package"
+    )]
+    Differs {
+        /// The jam or ried.
+        name: String,
+        /// A machine.
+        machine: Machine,
+        /// Another one.
+        other: Machine,
     },
     /// The compiler rejects the source.
     #[error("cannot compile {file}:\n{output}")]
@@ -218,6 +268,15 @@ impl fmt::Debug for Error {
             cause = error.source();
         }
         Ok(())
+    }
+}
+
+/// Debian's packages with a C compiler for a machine.
+fn cross_packages(machine: Machine) -> &'static str {
+    match machine {
+        _ if Machine::CURRENT == Some(machine) => "gcc",
+        Machine::X86_64 => "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+        Machine::Aarch64 => "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     }
 }
 

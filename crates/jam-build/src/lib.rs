@@ -30,6 +30,7 @@
 //! 4. `link/`: from there to a blob.
 //! 5. `library.rs` ([`Interface`]), `ried.rs`, `c_ried.rs`: rieds.
 //! 6. `builder.rs` ([`Builder`], [`package()`]).
+//! 7. `elf.rs`, `disassemble.rs` ([`disassemble()`]).
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,8 @@ mod builder;
 mod c_ried;
 mod c_types;
 mod compile;
+mod disassemble;
+mod elf;
 mod error;
 mod generate;
 mod library;
@@ -48,6 +51,7 @@ mod ried;
 mod source;
 
 pub use builder::{Builder, BuiltJam, BuiltPackage, package};
+pub use disassemble::disassemble;
 pub use error::{Error, Site};
 pub use library::{Interface, RiedFunction};
 pub use ried::BuiltRied;

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use jam_format::{Library, Machine};
 
-use crate::compile::{Compilers, read, run};
+use crate::compile::{Compilers, is_there, read, run};
 use crate::error::Error;
 use crate::library::Interface;
 
@@ -47,6 +47,8 @@ const OUTER: &[&str] = &[
 pub struct BuiltRied {
     /// Its name.
     pub name: String,
+    /// The machine that it is for.
+    pub machine: Machine,
     /// Its shared library.
     pub library: Vec<u8>,
     /// What it offers and needs.
@@ -65,6 +67,7 @@ impl Compilers {
     pub(crate) fn ried(&self, folder: &Path, shown: &Path) -> Result<BuiltRied, Error> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = shown.join("Cargo.toml").to_string_lossy().into_owned();
+        self.check_linker(&manifest)?;
         let (folders, is_offline) = self.check_crates(&name, folder, &manifest)?;
         let target_dir = self.work.join("rieds");
         let file = format!("lib{}.so", name.replace('-', "_"));
@@ -85,7 +88,7 @@ impl Compilers {
         // Panics name the file as its author knows it.
         let shown = shown.join("src");
         cargo.args(["--", &format!("--remap-path-prefix=src={}", shown.display())]);
-        run(cargo, &manifest)?;
+        run(cargo, &manifest).map_err(|error| self.or_no_library(error))?;
         let bytes = read(&library)?;
         let wrong = |message: String| Error::Ried { ried: name.clone(), message };
         let parsed = Library::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
@@ -98,7 +101,29 @@ impl Compilers {
         }
         let interface = Interface::of(&name, &bytes)?;
         interface.check(&name)?;
-        Ok(BuiltRied { name, library: bytes, interface, folders })
+        Ok(BuiltRied { name, machine: self.machine, library: bytes, interface, folders })
+    }
+
+    /// The variable that tells cargo the linker, and the linker where that says nothing.
+    fn linker(&self) -> (String, Option<String>) {
+        let target = self.target.to_uppercase().replace('-', "_");
+        let variable = format!("CARGO_TARGET_{target}_LINKER");
+        let is_own = Machine::CURRENT == Some(self.machine);
+        let linker = (!is_own && env::var_os(&variable).is_none()).then(|| self.cross_gcc());
+        (variable, linker)
+    }
+
+    /// Checks that a ried for another machine can be linked: the linker that rustc has needs the C
+    /// library of that machine, which comes with its gcc.
+    fn check_linker(&self, manifest: &str) -> Result<(), Error> {
+        match self.linker() {
+            (variable, Some(linker)) if !is_there(&linker) => Err(Error::NoCompiler {
+                machine: self.machine,
+                file: manifest.to_owned(),
+                expected: format!("{linker}, or a linker that {variable} names"),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Checks which crates a ried consists of, before they are built: their folders, and whether cargo
@@ -156,10 +181,8 @@ impl Compilers {
         if is_offline {
             cargo.arg("--offline");
         }
-        let linker =
-            format!("CARGO_TARGET_{}_LINKER", self.target.to_uppercase().replace('-', "_"));
-        if Machine::CURRENT != Some(self.machine) && env::var_os(&linker).is_none() {
-            cargo.env(linker, format!("{}-linux-gnu-gcc", self.machine));
+        if let (variable, Some(linker)) = self.linker() {
+            cargo.env(variable, linker);
         }
         cargo
     }

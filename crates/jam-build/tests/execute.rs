@@ -11,12 +11,14 @@ extern crate jam_abi as jam;
 
 use std::cell::RefCell;
 use std::env;
+use std::fs;
 use std::process::Command;
 use std::ptr::{null_mut, without_provenance_mut};
 
-use common::blob;
+use common::{OTHER_TARGET, TARGET, blob, builder, built};
+use gossamer_jam_build::{Builder, Error};
 use jam::{Call, Context, ContextData, Entry, Slice, code};
-use jam_format::{DATA_DISTANCE, Parsed};
+use jam_format::{DATA_DISTANCE, Machine, Package, Parsed};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 #[path = "jams/indirect_put.rs"]
@@ -285,6 +287,32 @@ fn indirect_put_does_the_same_in_both_forms() {
         assert_eq!(indirect_put::indirect_put(table, args, &payload), result);
         taken();
     }
+}
+
+/// What a package for two machines has for this one runs.
+#[test]
+fn a_package_for_two_machines() {
+    if env::var_os("JAM_TEST_BLOBS").is_some() {
+        eprintln!("SKIPPED: this machine has no compilers");
+        return;
+    }
+    let (folder, builder) = builder(TARGET);
+    let jams = folder.path().join("jams");
+    fs::create_dir(&jams).expect("a folder");
+    fs::copy("tests/jams/indirect_put.rs", jams.join("indirect_put.rs")).expect("a source");
+    let other = Builder::new(OTHER_TARGET, folder.path().join("other")).expect("a known target");
+    let package = match builder.and(other).build(&jams) {
+        Err(Error::NoLibrary { target }) => {
+            eprintln!("SKIPPED: rustc has no library for {target}: rustup target add {target}");
+            return;
+        }
+        package => built(package),
+    };
+    let package = Package::parse(&package.bytes).expect("a package");
+    assert_eq!(package.elements().len(), 2);
+    let own = package.element(0, Machine::CURRENT.expect("a machine of jams")).expect("a jam");
+    assert_eq!(Loaded::new(own.bytes).run(&[107, 5], &[1, 2, 3]), 7005);
+    assert_eq!(taken().written, [(7005, vec![1, 2, 3])]);
 }
 
 #[test]

@@ -215,9 +215,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/jam-build/src",
         &[
-            &["c_types", "error", "lines"],
+            &["c_types", "elf", "error", "lines"],
             &["compile", "objects", "source"],
-            &["records"],
+            &["disassemble", "records"],
             &["library", "link"],
             &["ried"],
             &["c_ried", "generate"],

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use gossamer_job::JobId;
+use jam_format::Machine;
 
 use crate::security::member::{Name, Role};
 
@@ -107,10 +108,15 @@ pub(crate) enum JamCommand {
     Build {
         /// The folder
         folder: PathBuf,
+        /// Build for this machine, x86-64 or aarch64, instead of this one; several times for a
+        /// package for several machines, of which each receiver takes its own
+        #[arg(long = "machine", value_name = "MACHINE", value_parser = machine)]
+        machines: Vec<Machine>,
         /// Build for this target of rustc instead of this machine's
-        #[arg(long)]
+        #[arg(long, conflicts_with = "machines")]
         target: Option<String>,
-        /// Use these processor features, by rustc's names; receivers without them reject the jams
+        /// Use these processor features, by rustc's names; receivers without them reject the jams.
+        /// Each of several machines gets those that it has
         #[arg(long, value_delimiter = ',')]
         features: Vec<String>,
         /// Write the package to this file instead of FOLDER.jampkg
@@ -119,6 +125,9 @@ pub(crate) enum JamCommand {
     },
     /// Show the elements of a package: exports, imports, sizes, digests, signatures
     Inspect {
+        /// Show the code of each jam as well, by the system's objdump or llvm-objdump
+        #[arg(long)]
+        disassemble: bool,
         /// The package
         file: PathBuf,
     },
@@ -294,6 +303,11 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn machine(text: &str) -> Result<Machine, String> {
+    let machine = Machine::ALL.into_iter().find(|machine| machine.name() == text.replace('-', "_"));
+    machine.ok_or_else(|| format!("unknown machine {text:?}: expected x86-64 or aarch64"))
+}
+
 /// An address at which a daemon listens: a name or an IP address, and a port if there is one.
 fn address(text: &str) -> Result<String, String> {
     let is_ip = |host: &str| host.parse::<IpAddr>().is_ok();
@@ -322,6 +336,19 @@ fn address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_has_two_spellings() {
+        for (text, expected) in [
+            ("x86-64", Ok(Machine::X86_64)),
+            ("x86_64", Ok(Machine::X86_64)),
+            ("aarch64", Ok(Machine::Aarch64)),
+        ] {
+            assert_eq!(machine(text), expected);
+        }
+        let expected = "unknown machine \"riscv64\": expected x86-64 or aarch64";
+        assert_eq!(machine("riscv64"), Err(expected.to_owned()));
+    }
 
     #[test]
     fn an_address_is_a_name_or_an_ip_address_with_or_without_a_port() {

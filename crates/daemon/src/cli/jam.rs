@@ -1,13 +1,13 @@
 //! `gossamer jam`: builds and signs packages of jams and rieds, and shows what is in one.
 //! `commands.rs` sends them.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use gossamer_job::JobId;
 use jam_build::{Builder, Interface};
-use jam_format::{ElementKind, Package, PackageError, Parsed};
+use jam_format::{Algorithm, ElementKind, Machine, Package, PackageError, Parsed};
 use rustls::pki_types::CertificateDer;
 
 use crate::causes::with_causes;
@@ -22,15 +22,22 @@ use crate::security::signing;
 /// `gossamer jam`.
 pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
     let done = match command {
-        JamCommand::Build { folder, target, features, output } => {
-            let target = target.unwrap_or_else(this_target);
-            build(&folder, &target, &features, output)
+        JamCommand::Build { folder, machines, target, features, output } => {
+            let mut targets: Vec<_> = machines.iter().copied().map(target_of).collect();
+            if targets.is_empty() {
+                targets.push(target.unwrap_or_else(|| target_of(std::env::consts::ARCH)));
+            }
+            build(&folder, &targets, &features, output)
         }
-        JamCommand::Inspect { file } => {
+        JamCommand::Inspect { disassemble, file } => {
             let bytes = fs::read(&file).map_err(|error| cannot_access(&file, error))?;
-            let shown = inspect(&bytes).map_err(|error| {
-                CommandError::Other(format!("{}: {}", file.display(), with_causes(&error)))
-            })?;
+            let shown = if disassemble {
+                in_work_folder(|work| inspect(&bytes, Some(&work.join("jam.o"))))?
+            } else {
+                inspect(&bytes, None)
+            };
+            let shown = shown
+                .map_err(|error| CommandError::Other(format!("{}: {error}", file.display())))?;
             print(shown.as_bytes())
         }
         JamCommand::Sign { identity, job, output, package } => {
@@ -49,9 +56,9 @@ pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
     done.map(|()| 0)
 }
 
-/// The target of this machine.
-fn this_target() -> String {
-    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+/// The target of rustc for a machine.
+fn target_of(machine: impl Display) -> String {
+    format!("{machine}-unknown-linux-gnu")
 }
 
 fn cannot_access(path: &Path, error: std::io::Error) -> CommandError {
@@ -60,32 +67,59 @@ fn cannot_access(path: &Path, error: std::io::Error) -> CommandError {
 
 fn build(
     folder: &Path,
-    target: &str,
+    targets: &[String],
     features: &[String],
     output: Option<PathBuf>,
 ) -> Result<(), CommandError> {
     let failed = |error: jam_build::Error| CommandError::Other(with_causes(&error).to_string());
-    let name = format!("gossamer-jam-{}", files::random_secret()?.to_hex());
-    let work = std::env::temp_dir().join(name);
-    let features: Vec<_> = features.iter().map(String::as_str).collect();
-    let builder = Builder::new(target, &work).map_err(failed)?.features(&features);
-    let builder = builder.map_err(|error| CommandError::Other(error.to_string()))?;
-    let built = builder.build(folder);
-    // What the compilers made is not needed, and may not be there.
-    let _ = fs::remove_dir_all(&work);
-    let built = built.map_err(failed)?;
+    let built = in_work_folder(|work| {
+        let mut builders = Vec::new();
+        for target in targets {
+            let builder = Builder::new(target, work.join(target)).map_err(failed)?;
+            let features = features_for(target, targets, features);
+            let builder = builder.features(&features);
+            builders.push(builder.map_err(|error| CommandError::Other(error.to_string()))?);
+        }
+        let builder = builders.into_iter().reduce(Builder::and);
+        builder.expect("there is a target").build(folder).map_err(failed)
+    })??;
     let output = output.unwrap_or_else(|| format!("{}.jampkg", built.name).into());
     fs::write(&output, &built.bytes).map_err(|error| cannot_access(&output, error))
 }
 
-/// What a package consists of, as text.
-fn inspect(bytes: &[u8]) -> Result<String, PackageError> {
-    let package = Package::parse(bytes)?;
+/// Runs `f` with a folder for its files, which is removed then.
+fn in_work_folder<T>(f: impl FnOnce(&Path) -> T) -> Result<T, CommandError> {
+    let name = format!("gossamer-jam-{}", files::random_secret()?.to_hex());
+    let work = std::env::temp_dir().join(name);
+    files::private_directory(&work).map_err(|error| cannot_access(&work, error))?;
+    let result = f(&work);
+    // What is left is not needed.
+    let _ = fs::remove_dir_all(&work);
+    Ok(result)
+}
+
+/// Those of the features that are for one of the targets: all of them, but for those that only other
+/// machines have.
+fn features_for<'a>(target: &str, targets: &[String], features: &'a [String]) -> Vec<&'a str> {
+    let has = |target: &str, feature: &str| {
+        let of = |machine: &Machine| target.starts_with(&format!("{machine}-"));
+        Machine::ALL.into_iter().find(of).is_some_and(|m| m.features().contains(&feature))
+    };
+    let is_for_others =
+        |feature: &str| !has(target, feature) && targets.iter().any(|other| has(other, feature));
+    features.iter().map(String::as_str).filter(|feature| !is_for_others(feature)).collect()
+}
+
+/// What a package consists of, as text; with the code of its jams, if there is a file for the
+/// disassembler. The error is a message.
+fn inspect(bytes: &[u8], disassembled: Option<&Path>) -> Result<String, String> {
+    let failed = |error: PackageError| with_causes(&error).to_string();
+    let package = Package::parse(bytes).map_err(failed)?;
     let mut text = String::new();
     let mut line = |line: String| writeln!(text, "{line}").expect("writing to text");
     line(format!("package {}: {} bytes", package.name(), bytes.len()));
     line(format!("  digest {}", package.digest()));
-    match package.signature()? {
+    match package.signature().map_err(failed)? {
         None => line("  not signed".to_owned()),
         Some(signature) => {
             let job =
@@ -95,7 +129,11 @@ fn inspect(bytes: &[u8]) -> Result<String, PackageError> {
                 |error| error.to_string(),
                 |member| format!("{} {} of rack {}", member.role, member.name, member.rack),
             );
-            line(format!("  signed by {by}, for {job} (not verified)"));
+            let algorithm = match signature.algorithm {
+                Algorithm::EcdsaP256 => "ECDSA P-256",
+                Algorithm::Ed25519 => "Ed25519",
+            };
+            line(format!("  signed by {by} with {algorithm}, for {job} (not verified)"));
         }
     }
     for element in package.elements() {
@@ -106,12 +144,21 @@ fn inspect(bytes: &[u8]) -> Result<String, PackageError> {
         };
         line(format!("{id} {kind} {name} for {machine}: {} bytes", element.bytes.len()));
         line(format!("  digest {}", element.digest));
-        let lines = match element.kind {
-            // A jam of a package that has been checked is a blob.
-            ElementKind::Jam => Parsed::parse(element.bytes).map(|blob| lines_of(&blob)).ok(),
-            ElementKind::Ried => Some(lines_of_ried(name, element.bytes)),
-        };
-        lines.into_iter().flatten().for_each(&mut line);
+        match element.kind {
+            ElementKind::Jam => {
+                let blob =
+                    Parsed::parse(element.bytes).expect("a package that is checked has blobs");
+                lines_of(&blob).into_iter().for_each(&mut line);
+                if let Some(file) = disassembled {
+                    let listing = jam_build::disassemble(&blob, file);
+                    let listing = listing.map_err(|error| with_causes(&error).to_string())?;
+                    listing.lines().for_each(|shown| line(format!("  {shown}").trim_end().into()));
+                }
+            }
+            ElementKind::Ried => {
+                lines_of_ried(name, element.bytes).into_iter().for_each(&mut line);
+            }
+        }
     }
     Ok(text)
 }

@@ -16,6 +16,13 @@ pub(crate) const TARGET: &str = if cfg!(target_arch = "x86_64") {
     "aarch64-unknown-linux-gnu"
 };
 
+/// The target of another machine.
+pub(crate) const OTHER_TARGET: &str = if cfg!(target_arch = "x86_64") {
+    "aarch64-unknown-linux-gnu"
+} else {
+    "x86_64-unknown-linux-gnu"
+};
+
 /// The folder of the committed jams, as cargo runs tests in the folder of the crate.
 pub(crate) const JAMS: &str = "tests/jams";
 
