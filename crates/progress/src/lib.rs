@@ -28,10 +28,12 @@ mod operation;
 mod owner;
 mod progress;
 mod tokens;
+mod watched;
 
 #[cfg(test)]
 mod tests;
 
 pub use crate::operation::{Import, Operation};
-pub use crate::owner::{Notification, Owner, Violation};
+pub use crate::owner::{Owner, Violation};
 pub use crate::progress::{LaneRef, Progress, TakenNotification};
+pub use transport_api::Notification;

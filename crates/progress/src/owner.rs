@@ -4,23 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-use transport_api::{HostId, Namespace, OpError, PeerEvent, RegionKey, Tag, ThreadId};
-
-/// A write with notification that has arrived, data first. All but `from` is what the peer says: its
-/// owner compares it with the region before using it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notification {
-    /// The thread that wrote.
-    pub from: ThreadId,
-    /// The region it wrote to.
-    pub key: RegionKey,
-    /// The byte at which it wrote.
-    pub at: u64,
-    /// Bytes that it wrote.
-    pub len: u64,
-    /// The word that it sent along.
-    pub value: u32,
-}
+use transport_api::{HostId, Namespace, Notification, OpError, PeerEvent, Tag, ThreadId};
 
 /// A peer has sent something that no peer of this build sends. The text follows the peer's name in
 /// messages.

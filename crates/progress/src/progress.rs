@@ -3,10 +3,15 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 
-use transport_api::{Event, HostId, Lane, LossReason, Namespace, PeerEvent, Ready};
+use transport_api::{Event, HostId, Lane, LossReason, Namespace, Notification, PeerEvent};
 
-use crate::owner::{Notification, Owner, Owners, Violation};
+use crate::owner::{Owner, Owners, Violation};
 use crate::tokens::{Kind, Outcome, Token, Tokens};
+use crate::watched::Watched;
+
+mod notified;
+
+pub use self::notified::TakenNotification;
 
 /// A lane that all layers of a thread share.
 pub type LaneRef = RefCell<Box<dyn Lane>>;
@@ -14,17 +19,6 @@ pub type LaneRef = RefCell<Box<dyn Lane>>;
 /// Rounds between two polls of the lanes, while no operation is under way and the memory of every
 /// host is mapped.
 const POLL_EVERY: u32 = 32;
-
-/// What [`Progress::take_notified`] has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TakenNotification {
-    /// A notification, which the owner handles as [`Owner::notified`] does.
-    Taken(Notification),
-    /// Nothing at all: a poll would find nothing.
-    Nothing,
-    /// Only a poll can tell.
-    MustPoll,
-}
 
 /// The progress engine of one thread.
 ///
@@ -43,6 +37,8 @@ pub struct Progress {
     unflushed: RefCell<Vec<HostId>>,
     /// Keeps [`poll`](Self::poll) from allocating.
     events: Cell<Vec<Event>>,
+    /// Known only while neither a poll is urgent nor the owners get the events of one.
+    watched: Watched,
     /// Whether the owners get the events of a poll.
     is_dispatching: Cell<bool>,
     tokens: RefCell<Tokens>,
@@ -64,6 +60,7 @@ impl Progress {
             all_mapped,
             unflushed: RefCell::default(),
             events: Cell::default(),
+            watched: Watched::default(),
             is_dispatching: Cell::default(),
             tokens: RefCell::default(),
             owners: Owners::default(),
@@ -88,6 +85,7 @@ impl Progress {
     /// [`begin`](Self::begin).
     #[inline(always)]
     pub fn lane(&self, host: HostId) -> &LaneRef {
+        self.watched.forget();
         &self.lanes[host.0 as usize]
     }
 
@@ -106,6 +104,7 @@ impl Progress {
         if !unflushed.contains(&host) {
             unflushed.push(host);
             self.is_urgent.set(true);
+            self.watched.forget();
         }
         result
     }
@@ -145,6 +144,7 @@ impl Progress {
             || self.tokens().under_way() > 0
             || !self.unflushed.borrow().is_empty();
         self.is_urgent.set(is_urgent);
+        self.watched.forget();
     }
 
     // ---- making progress -----------------------------------------------------------------------
@@ -167,6 +167,7 @@ impl Progress {
     /// Flushes started operations, then polls the lanes: wakes fibers whose operations have ended,
     /// and hands the owners their events. True if there was anything.
     pub fn poll(&self) -> bool {
+        self.watched.forget();
         let mut moved = self.flush();
         // An owner may poll again, with a vector of its own.
         let mut events = self.events.take();
@@ -181,6 +182,7 @@ impl Progress {
     }
 
     fn dispatch_all(&self, host: HostId, events: &mut Vec<Event>) {
+        self.watched.forget();
         /// Also if an owner panics.
         struct Restore<'a>(&'a Cell<bool>, bool);
         impl Drop for Restore<'_> {
@@ -190,34 +192,6 @@ impl Progress {
         }
         let _restore = Restore(&self.is_dispatching, self.is_dispatching.replace(true));
         events.drain(..).for_each(|event| self.dispatch(host, event));
-    }
-
-    /// For an owner that waits for notifications of its name space: takes the next one, if a lane has
-    /// it at hand ([`Lane::take_notified`]). A caller that repeats this [polls](Self::poll) now and
-    /// then as well, and when this says so. Inside a poll, other notifications may come first, so this
-    /// takes none.
-    #[inline]
-    pub fn take_notified(&self, namespace: Namespace) -> TakenNotification {
-        if self.is_urgent() || self.is_dispatching.get() {
-            return TakenNotification::MustPoll;
-        }
-        for (host, lane) in (0..).map(HostId).zip(&self.lanes) {
-            let ready = lane.borrow_mut().take_notified();
-            let Ready::Notified { from, key, at, len, value } = ready else {
-                match ready {
-                    Ready::MustPoll => return TakenNotification::MustPoll,
-                    _ => continue,
-                }
-            };
-            if key.namespace() == namespace && !self.is_lost(host) {
-                let notification = Notification { from, key, at, len, value };
-                return TakenNotification::Taken(notification);
-            }
-            let mut events = vec![Event::Notified { from, key, at, len, value }];
-            self.dispatch_all(host, &mut events);
-            return TakenNotification::MustPoll;
-        }
-        TakenNotification::Nothing
     }
 
     #[inline]
@@ -302,7 +276,7 @@ impl Progress {
     }
 
     /// Whether `host` is gone.
-    #[inline]
+    #[inline(always)]
     pub fn is_lost(&self, host: HostId) -> bool {
         self.gone.borrow().get(host.0 as usize).is_some_and(Option::is_some)
     }

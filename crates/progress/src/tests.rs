@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use fiber::{Config, LocalJoinHandle, Scheduler, spawn_local};
 use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{
     Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, Ready, RegionError, RegionKey,
     RemoteRegion, Tag, ThreadId,
@@ -21,7 +22,12 @@ struct Wire {
     fences: Vec<u64>,
     flushes: usize,
     polls: usize,
+    /// Looks for a notification.
+    looks: usize,
     events: VecDeque<Event>,
+    /// Words to watch, and what comes while they are noted.
+    word: Option<SharedBytes>,
+    late: Vec<Event>,
     /// Whether operations are refused.
     refuses: bool,
 }
@@ -109,12 +115,14 @@ impl Lane for FakeLane {
         wire.events.drain(..).for_each(sink);
         any
     }
-    fn take_notified(&mut self) -> Ready {
+    fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
         let mut wire = self.wire();
+        wire.looks += 1;
         match wire.events.pop_front() {
             None => Ready::Nothing,
             Some(Event::Notified { from, key, at, len, value }) => {
-                Ready::Notified { from, key, at, len, value }
+                *arrived = Notification { from, key, at, len, value };
+                Ready::Notified
             }
             Some(other) => {
                 wire.events.push_front(other);
@@ -122,6 +130,32 @@ impl Lane for FakeLane {
             }
         }
     }
+    fn watch(&self, each: &mut dyn FnMut(&SharedBytes, usize)) -> bool {
+        let mut wire = self.wire();
+        let Some(word) = &wire.word else { return false };
+        // One for all lanes, and one for each.
+        each(word, 0);
+        each(word, 8 + 8 * self.0.0 as usize);
+        // What comes while the words are noted changes none of them afterwards.
+        let late = std::mem::take(&mut wire.late);
+        wire.events.extend(late);
+        true
+    }
+}
+
+/// What a look of a thread finds.
+fn take(progress: &Progress) -> (TakenNotification, Option<Notification>) {
+    let mut arrived = Notification::NONE;
+    let taken = progress.take_notified(Namespace::BARE, &mut arrived);
+    let is_there = matches!(taken, TakenNotification::Taken | TakenNotification::Beside);
+    (taken, is_there.then_some(arrived))
+}
+
+const NOTHING: (TakenNotification, Option<Notification>) = (TakenNotification::Nothing, None);
+const MUST_POLL: (TakenNotification, Option<Notification>) = (TakenNotification::MustPoll, None);
+
+fn taken(notification: Notification) -> (TakenNotification, Option<Notification>) {
+    (TakenNotification::Taken, Some(notification))
 }
 
 /// A thread with lanes to two hosts, whose memory is mapped.
@@ -361,26 +395,76 @@ fn notification(key: RegionKey, at: u64) -> (Notification, Event) {
 fn an_owner_takes_its_notifications_without_a_poll_unless_other_events_wait() {
     let thread = Thread::new();
     let (bare, other) = (thread.owner(Namespace::BARE), thread.owner(Namespace::DELEGATION));
-    let take = || thread.progress.take_notified(Namespace::BARE);
-    assert_eq!(take(), TakenNotification::Nothing);
+    let take = || take(&thread.progress);
+    assert_eq!(take(), NOTHING);
     let (first, event) = notification(RegionKey::new(Namespace::BARE, 4), 0);
     thread.report(1, event);
-    assert_eq!(take(), TakenNotification::Taken(first));
-    assert_eq!(take(), TakenNotification::Nothing);
+    assert_eq!(take(), taken(first));
+    assert_eq!(take(), NOTHING);
     let (second, event) = notification(RegionKey::new(Namespace::DELEGATION, 4), 8);
     thread.report(1, event);
-    assert_eq!(take(), TakenNotification::MustPoll, "another owner's");
+    assert_eq!(take(), (TakenNotification::Beside, Some(second)), "another owner's");
+    thread.progress.hand_on(second);
     assert_eq!((bare.notified.take(), other.notified.take()), (vec![], vec![second]));
     let tag = Tag::new(Namespace::BARE, 9);
     thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![] });
-    assert_eq!(take(), TakenNotification::MustPoll);
+    assert_eq!(take(), MUST_POLL);
     assert_eq!(thread.wire(1).polls, 0);
     thread.round();
-    assert_eq!(take(), TakenNotification::Nothing);
+    assert_eq!(take(), NOTHING);
     // An operation is under way: polls bring its end.
     let _fence = thread.fence(0);
     thread.round();
-    assert_eq!(take(), TakenNotification::MustPoll);
+    assert_eq!(take(), MUST_POLL);
+}
+
+#[test]
+fn lanes_are_looked_at_when_a_word_that_they_watch_has_changed_or_they_are_used() {
+    let thread = Thread::new();
+    let _owner = thread.owner(Namespace::BARE);
+    let word = SharedBytes::heap(24);
+    for wire in 0..2 {
+        thread.wire(wire).word = Some(word.clone());
+    }
+    let take = || take(&thread.progress);
+    let looks = || [0, 1].map(|wire| std::mem::take(&mut thread.wire(wire).looks) > 0);
+    let key = RegionKey::new(Namespace::BARE, 4);
+    let (first, event) = notification(key, 0);
+    thread.wire(1).late = vec![event];
+    assert_eq!(take(), taken(first), "it came while the words were noted");
+    assert_eq!(take(), NOTHING);
+    assert_eq!(looks(), [true, true]);
+    assert_eq!((take(), looks()), (NOTHING, [false, false]), "nothing has changed");
+    for (at, is_known) in [(0, false), (8, false), (16, true)] {
+        word.store(at, 1 + word.load(at, Ordering::Relaxed), Ordering::Relaxed);
+        if !is_known {
+            assert_eq!((take(), looks()), (NOTHING, [true, true]), "a change of another lane");
+            assert_eq!((take(), looks()), (NOTHING, [false, false]));
+            continue;
+        }
+        let (next, event) = notification(key, at as u64);
+        thread.report(1, event);
+        assert_eq!((take(), looks()), (taken(next), [false, true]));
+    }
+    let uses: [&dyn Fn(); 3] = [
+        &|| drop(thread.progress.lane(HostId(0)).borrow_mut()),
+        &|| assert!(!thread.progress.poll()),
+        &|| thread.progress.start(HostId(1), |_| ()),
+    ];
+    for (number, lane_is_used) in uses.into_iter().enumerate() {
+        thread.round();
+        assert_eq!(take(), NOTHING);
+        assert_eq!((take(), looks()), (NOTHING, [true, true]), "{number}");
+        lane_is_used();
+        // It came with the use of the lane, and has changed no word.
+        let (next, event) = notification(key, 8);
+        thread.report(1, event);
+        if number < 2 {
+            assert_eq!(take(), taken(next), "{number}");
+        } else {
+            assert_eq!(take(), MUST_POLL, "{number}");
+        }
+    }
 }
 
 #[test]
@@ -389,23 +473,26 @@ fn an_owner_takes_no_notification_of_a_host_that_is_lost() {
     let bare = thread.owner(Namespace::BARE);
     thread.report(1, Event::Peer(lost(1)));
     thread.round();
-    thread.report(1, notification(RegionKey::new(Namespace::BARE, 4), 0).1);
-    let taken = thread.progress.take_notified(Namespace::BARE);
-    assert_eq!((taken, bare.notified.take()), (TakenNotification::MustPoll, vec![]));
+    let (notification, event) = notification(RegionKey::new(Namespace::BARE, 4), 0);
+    thread.report(1, event);
+    assert_eq!(take(&thread.progress), (TakenNotification::Beside, Some(notification)));
+    thread.progress.hand_on(notification);
+    assert_eq!(bare.notified.take(), vec![]);
 }
 
 #[test]
 fn no_notification_overtakes_those_that_a_poll_hands_out() {
+    type Taken = (TakenNotification, Option<Notification>);
     /// Looks for more inside a notification.
-    struct Greedy(Rc<Progress>, RefCell<Vec<TakenNotification>>);
+    struct Greedy(Rc<Progress>, RefCell<Vec<Taken>>);
     impl Owner for Greedy {
         fn bulk(&self, _: ThreadId, _: Tag, _: Vec<u8>) -> Result<(), Violation> {
             Ok(())
         }
         fn notified(&self, notification: Notification) -> Result<(), Violation> {
             let mut all = self.1.borrow_mut();
-            all.push(TakenNotification::Taken(notification));
-            all.push(self.0.take_notified(Namespace::BARE));
+            all.push(taken(notification));
+            all.push(take(&self.0));
             Ok(())
         }
         fn peer_gone(&self, _: &PeerEvent) {}
@@ -414,16 +501,12 @@ fn no_notification_overtakes_those_that_a_poll_hands_out() {
     let greedy = Rc::new(Greedy(thread.progress.clone(), RefCell::default()));
     let owner: Rc<dyn Owner> = greedy.clone();
     thread.progress.add_owner(Namespace::BARE, Rc::downgrade(&owner));
-    let [first, second] = [0, 8].map(|at| notification(RegionKey::new(Namespace::BARE, 4), at));
-    thread.report(0, first.1);
-    thread.report(1, second.1);
+    let of = |at| notification(RegionKey::new(Namespace::BARE, 4), at);
+    thread.report(0, of(0).1);
+    thread.report(1, of(8).1);
     thread.round();
-    let taken = |of: (Notification, _)| TakenNotification::Taken(of.0);
-    let [first, second] =
-        [0, 8].map(|at| taken(notification(RegionKey::new(Namespace::BARE, 4), at)));
-    let none = TakenNotification::MustPoll;
-    assert_eq!(greedy.1.take(), [first, none, second, none]);
-    assert_eq!(thread.progress.take_notified(Namespace::BARE), TakenNotification::Nothing);
+    assert_eq!(greedy.1.take(), [taken(of(0).0), MUST_POLL, taken(of(8).0), MUST_POLL]);
+    assert_eq!(take(&thread.progress), NOTHING);
 }
 
 #[test]

@@ -164,6 +164,7 @@ impl Access {
     }
 
     /// The rights of `host`.
+    #[inline]
     pub fn of(&self, host: HostId) -> Rights {
         self.named.get(&host).copied().unwrap_or(self.all)
     }

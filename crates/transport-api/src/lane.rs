@@ -76,22 +76,38 @@ impl Event {
     }
 }
 
+/// A write with notification that has arrived, data first, as [`Event::Notified`] reports it. All but
+/// `from` is what the peer says: compare it with the region before using it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// The thread that wrote.
+    pub from: ThreadId,
+    /// The region it wrote to.
+    pub key: RegionKey,
+    /// The byte at which it wrote.
+    pub at: u64,
+    /// Bytes that it wrote.
+    pub len: u64,
+    /// The word that it sent along.
+    pub value: u32,
+}
+
+impl Notification {
+    /// Where [`Lane::take_notified`] writes one to: no notification.
+    pub const NONE: Self = Self {
+        from: ThreadId { host: HostId(0), thread: 0 },
+        key: RegionKey(0),
+        at: 0,
+        len: 0,
+        value: 0,
+    };
+}
+
 /// What [`Lane::take_notified`] has found.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// This notification, as [`Event::Notified`] reports it.
-    Notified {
-        /// The thread that wrote.
-        from: ThreadId,
-        /// The region it wrote to.
-        key: RegionKey,
-        /// The byte at which it wrote.
-        at: u64,
-        /// Bytes that it wrote.
-        len: u64,
-        /// The word that it sent along.
-        value: u32,
-    },
+    /// A notification.
+    Notified,
     /// No event and nothing to do: a [`poll`](Lane::poll) would have returned false.
     Nothing,
     /// Only a [`poll`](Lane::poll) can tell.
@@ -300,10 +316,21 @@ pub trait Lane: Send {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool;
 
     /// Where the peer's memory is mapped: takes a notification that [`poll`](Self::poll) would report
-    /// first, in a few instructions. A caller that repeats this polls now and then as well: other
-    /// events may wait behind notifications that keep coming.
-    fn take_notified(&mut self) -> Ready {
+    /// first, in a few instructions, and writes it to `arrived`, which a result would be copied to. A caller
+    /// that repeats this polls now and then as well: other events may wait behind notifications that
+    /// keep coming.
+    fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
+        let _ = arrived;
         Ready::MustPoll
+    }
+
+    /// The words of shared memory, each a memory and a byte in it, that say for
+    /// [`take_notified`](Self::take_notified) whether there is anything: if it returns
+    /// [`Ready::Nothing`], it does so again until one of them changes or this lane is used. Hands them
+    /// to `each`. False if there is more to look at.
+    fn watch(&self, each: &mut dyn FnMut(&SharedBytes, usize)) -> bool {
+        let _ = each;
+        false
     }
 }
 

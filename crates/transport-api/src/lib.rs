@@ -47,7 +47,7 @@ pub use access::{Access, Rights};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
-pub use lane::{Event, Lane, Parker, PeerEvent, Ready};
+pub use lane::{Event, Lane, Notification, Parker, PeerEvent, Ready};
 pub use namespace::{Namespace, RegionKey, Tag};
 pub use notice_slots::{
     NOTICE_SLOTS, NOTICE_SLOTS_BYTES, NoticeReceiver, NoticeSender, SlotMessage,

@@ -166,10 +166,10 @@ impl NoticeReceiver {
         self.taken.wrapping_add(1)
     }
 
-    /// Whether the next message is there.
+    /// The word that changes when the next message comes: the memory, and the byte in it.
     #[inline]
-    pub fn has_next(&self) -> bool {
-        Self::is_there(&self.memory, 0, self.next())
+    pub fn next_word(&self) -> (&SharedBytes, usize) {
+        (&self.memory, slot(self.next()) + 24)
     }
 
     /// Takes the next message, if it is there.

@@ -108,7 +108,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["builder"],
         ],
     ),
-    ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
+    ("crates/progress/src", &[&["owner", "tokens", "watched"], &["progress"], &["operation"]]),
     (
         "crates/segment/src/engine",
         &[

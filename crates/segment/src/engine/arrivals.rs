@@ -12,7 +12,21 @@ use crate::engine::known::Known;
 use crate::notification::Notification;
 use crate::notification::queue::{Queue, Turn};
 
-/// The most notifications that [`Engine::poll_for`] takes one by one before it polls.
+/// What [`Engine::look_for`] has found.
+pub(crate) enum Look {
+    /// The next notification.
+    Taken(Notification),
+    /// Nothing: a poll would find nothing.
+    Nothing,
+    /// Another notification, for [`Engine::look_further`].
+    Beside(Arrived),
+    /// [`Engine::look_further`] is needed.
+    MustPoll,
+    /// This thread does not bring the notifications of the queue by looking.
+    Elsewhere,
+}
+
+/// The most notifications that [`Engine::look_for`] takes one by one before it polls.
 const TAKEN_IN_A_ROW: u32 = 64;
 
 impl Engine {
@@ -41,47 +55,68 @@ impl Engine {
             .map_err(|_| Violation("a segment that was lost".into()))
     }
 
-    /// Polls; returns the next notification of `queue` if it is the first to arrive: without entering
-    /// the queue. All notifications of a queue arrive at one thread, so none that comes later can be
-    /// first. For that thread, if it has no fibers, outside of callbacks.
-    #[inline]
-    pub(crate) fn poll_for(&self, queue: &Arc<Queue>) -> Option<Notification> {
+    /// For a look at `queue`, which is empty, at `thread`: whether a notification is there, without a
+    /// poll, and if it is the first to arrive: without entering the queue. All notifications of a queue
+    /// arrive at one thread, so none that comes later can be first. Outside of callbacks; runs no
+    /// code of the program.
+    #[inline(always)]
+    pub(crate) fn look_for(&self, queue: &Arc<Queue>, thread: u32) -> Look {
+        if self.thread != thread || !self.has_no_fibers() {
+            return Look::Elsewhere;
+        }
         let left = self.until_poll.get();
-        if left > 0 && !self.shared.has_turns() {
-            match self.progress.take_notified(Namespace::SEGMENTS) {
-                TakenNotification::Taken(arrived) => {
-                    self.until_poll.set(left - 1);
-                    let next = self.next_of(queue, arrived);
-                    if next.is_none() {
-                        self.arrived_beside(arrived);
-                    }
-                    return next;
+        if left == 0 || self.shared.has_turns() {
+            return Look::MustPoll;
+        }
+        let mut arrived = Arrived::NONE;
+        match self.progress.take_notified(Namespace::SEGMENTS, &mut arrived) {
+            TakenNotification::Nothing => Look::Nothing,
+            TakenNotification::Taken => {
+                self.until_poll.set(left - 1);
+                match self.next_of(queue, &arrived) {
+                    Some(notification) => Look::Taken(notification),
+                    None => Look::Beside(arrived),
                 }
-                TakenNotification::Nothing => return None,
-                TakenNotification::MustPoll => {}
+            }
+            TakenNotification::Beside => {
+                self.until_poll.set(0);
+                Look::Beside(arrived)
+            }
+            TakenNotification::MustPoll => Look::MustPoll,
+        }
+    }
+
+    /// Goes on where [`look_for`](Self::look_for) could not: puts the notification that it has taken
+    /// into its queue, or polls.
+    #[cold]
+    pub(crate) fn look_further(&self, beside: Option<Arrived>) {
+        match beside {
+            Some(arrived) if arrived.key.namespace() != Namespace::SEGMENTS => {
+                self.progress.hand_on(arrived);
+            }
+            Some(arrived) => {
+                let host = arrived.from.host;
+                if !self.progress.is_lost(host)
+                    && let Err(violation) = self.notified(arrived)
+                {
+                    self.progress.give_up(host, violation);
+                }
+            }
+            None => {
+                self.until_poll.set(TAKEN_IN_A_ROW);
+                self.poll();
             }
         }
-        self.until_poll.set(TAKEN_IN_A_ROW);
-        self.poll();
-        None
     }
 
     /// The notification, if it is the next of `queue`, and of the segment that was notified last.
-    #[inline]
-    fn next_of(&self, queue: &Arc<Queue>, arrived: Arrived) -> Option<Notification> {
+    #[inline(always)]
+    fn next_of(&self, queue: &Arc<Queue>, arrived: &Arrived) -> Option<Notification> {
         let known = self.known.borrow();
         let known =
             known.as_ref().filter(|known| known.is_of(arrived.key, self.shared.changes()))?;
-        let (exported, notification) = known.check(&arrived)?;
+        let (exported, notification) = known.check(arrived)?;
         (Arc::ptr_eq(queue, &exported.queue) && queue.is_bypassed()).then_some(notification)
-    }
-
-    /// A notification has arrived that is not the next of the queue that the caller takes from.
-    #[cold]
-    fn arrived_beside(&self, arrived: Arrived) {
-        if let Err(violation) = self.notified(arrived) {
-            self.progress.give_up(arrived.from.host, violation);
-        }
     }
 }
 

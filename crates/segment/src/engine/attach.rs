@@ -37,7 +37,7 @@ pub(crate) fn attached(shared: &Arc<Shared>) -> Option<Rc<Engine>> {
 
 /// Runs `operation` on the calling thread, if that is attached to this rack. As [`attached`], in fewer
 /// instructions: `operation` must run no code of the program.
-#[inline]
+#[inline(always)]
 pub(crate) fn with_attached<R>(
     shared: &Arc<Shared>,
     operation: impl FnOnce(&Engine) -> R,

@@ -49,7 +49,7 @@ pub(crate) struct Engine {
     pub(super) nothing: SharedBytes,
     /// The segment that was notified last.
     pub(super) known: RefCell<Option<Known>>,
-    /// Notifications that [`poll_for`](Engine::poll_for) takes before it polls again.
+    /// Notifications that [`look_for`](Engine::look_for) takes before it polls again.
     pub(super) until_poll: Cell<u32>,
     pub(crate) requests: Requests,
 }

@@ -57,7 +57,7 @@ impl Known {
     /// The segment, if it takes the notification. That may be of an earlier segment of the same name:
     /// of one that has been revoked meanwhile, was longer, notified, or could be written by that
     /// host. The sender could not know.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(&self, arrived: &Arrived) -> Option<(&Exported, Notification)> {
         let exported = self.exported.as_deref()?;
         let is_wanted = is_inside(arrived, exported.len)

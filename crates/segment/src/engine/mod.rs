@@ -12,6 +12,7 @@ mod notifying;
 mod server;
 mod transfer;
 
+pub(crate) use self::arrivals::Look;
 pub use self::attach::Attached;
 pub(crate) use self::attach::{attached, current, is_attached, open_lanes, run, with_attached};
 pub(crate) use self::engine::{Engine, LONGEST_SLEEP, PEER_TIMEOUT};

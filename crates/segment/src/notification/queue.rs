@@ -19,7 +19,7 @@
 //!    So the last change of a segment is always reported, and a gap is reported with the first
 //!    notification behind it.
 //! 6. A notification that arrives while its own thread polls to take it goes past an empty queue
-//!    (`Engine::poll_for`). All notifications of a segment arrive at one thread, so none is overtaken.
+//!    (`Engine::look_for`). All notifications of a segment arrive at one thread, so none is overtaken.
 //!
 //! `tests/loom_queue.rs` checks this file for lost wakes.
 

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use fiber::Unparker;
+use progress::Notification as Arrived;
 
-use crate::engine::{LONGEST_SLEEP, attached, is_attached};
+use crate::engine::{Engine, LONGEST_SLEEP, Look, attached, is_attached, with_attached};
 use crate::error::{Label, SegmentError};
 use crate::notification::queue::{Queue, Taken, Turn, Waiter};
 use crate::notification::{Next, Notification, callback};
@@ -54,19 +55,25 @@ impl Notifications {
     /// taken; [`SegmentError::RackEnded`], on a thread that is not attached, once the rack has ended
     /// and all were taken.
     pub fn try_next(&self) -> Result<Option<Notification>, SegmentError> {
-        if !self.queue.has_any()
-            && let Some(engine) = attached(&self.shared)
-            && engine.thread == self.thread
-            && engine.has_no_fibers()
-            && !callback::is_running()
-        {
-            if let Some(notification) = engine.poll_for(&self.queue) {
-                return Ok(Some(notification));
-            }
-            // Without the copies of a result: this is where a program that polls spends its time.
-            if !self.queue.has_any() {
-                return Ok(None);
-            }
+        if self.queue.has_any() || callback::is_running() {
+            return self.result(self.queue.take());
+        }
+        let look = |engine: &Engine| engine.look_for(&self.queue, self.thread);
+        match with_attached(&self.shared, look) {
+            Some(Look::Nothing) => Ok(None),
+            Some(Look::Taken(notification)) => Ok(Some(notification)),
+            Some(Look::Beside(arrived)) => self.look_further(Some(arrived)),
+            Some(Look::MustPoll) => self.look_further(None),
+            Some(Look::Elsewhere) | None => self.result(self.queue.take()),
+        }
+    }
+
+    /// Goes on where a look could not tell, or has found the notification of another queue.
+    #[cold]
+    #[inline(never)]
+    fn look_further(&self, beside: Option<Arrived>) -> Result<Option<Notification>, SegmentError> {
+        if let Some(engine) = attached(&self.shared) {
+            engine.look_further(beside);
         }
         self.result(self.queue.take())
     }

@@ -118,7 +118,7 @@ impl RemoteSegment {
     }
 
     /// Writes at most [`MAX_OPERATION`] bytes, and notifies the owner if the segment takes that.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     fn write_and_notify(
         &self,
@@ -138,7 +138,7 @@ impl RemoteSegment {
 
     /// Writes and notifies where memory is mapped; false, and nothing is done, if that cannot be done
     /// here and at once, for any reason.
-    #[inline]
+    #[inline(always)]
     fn notify_mapped(&self, at: usize, bytes: &[u8], thread: u32) -> bool {
         let write = |engine: &Engine| engine.try_write_notify(&self.region, at, bytes, thread);
         with_attached(&self.shared, write) == Some(true)

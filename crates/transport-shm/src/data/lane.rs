@@ -6,7 +6,8 @@
 //! this thread's attention word, and of the lane itself; and one for each sender whose notice slots
 //! the lane polls. Those are the threads of the peer that have notified this one, up to a limit; a
 //! thread that waits for a notification looks there without a poll
-//! ([`take_notified`](Lane::take_notified)):
+//! ([`take_notified`](Lane::take_notified)), and calls the lane only once one of the words has changed
+//! that it [`watch`](Lane::watch)es:
 //!
 //! ```text
 //!   write_notify                                poll
@@ -20,8 +21,8 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, Ready,
-    RemoteRegion, Rights, Tag, Window,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, Notification, OpError, PeerEvent,
+    Ready, RemoteRegion, Rights, Tag, Window,
 };
 
 use self::receiving::Polled;
@@ -119,11 +120,19 @@ impl ShmLane {
     }
 
     /// Notifies `thread`, which exists: in a notice slot, or in the ring if none is free.
-    #[inline]
+    #[inline(always)]
     fn notify(&mut self, thread: u32, notice: Notice) {
         let sender = &mut self.senders[thread as usize];
         match sender.notify(notice) {
             Ok(true) if sender.is_polled() => self.theirs.wake_behind_fence(thread),
+            sent => self.notify_further(thread, notice, sent),
+        }
+    }
+
+    /// Notifies a thread that does not poll the slots, or for which none is free.
+    #[cold]
+    fn notify_further(&mut self, thread: u32, notice: Notice, sent: Result<bool, String>) {
+        match sent {
             Ok(true) => {
                 self.theirs.ask(thread, self.host.local);
                 self.theirs.wake(thread);
@@ -327,16 +336,20 @@ impl Lane for ShmLane {
     }
 
     #[inline]
-    fn take_notified(&mut self) -> Ready {
+    fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
         if self.is_asked() || self.waiting > 0 || !self.done.is_empty() {
             return Ready::MustPoll;
         }
-        for (index, polled) in self.polled.iter().enumerate() {
-            if self.receivers[polled.thread as usize].has_slot() {
-                return self.take_polled(index);
-            }
+        self.take_polled(arrived)
+    }
+
+    fn watch(&self, each: &mut dyn FnMut(&SharedBytes, usize)) -> bool {
+        each(self.own.memory(), self.attention.0);
+        for polled in &self.polled {
+            let (memory, at) = self.receivers[polled.thread as usize].next_slot_word();
+            each(memory, at);
         }
-        Ready::Nothing
+        self.waiting == 0 && self.done.is_empty()
     }
 
     #[inline]

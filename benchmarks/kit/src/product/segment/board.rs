@@ -112,12 +112,14 @@ impl Board {
             let is_there = is_there();
             if !is_there {
                 self.attached.poll();
+                spin_loop();
             }
             is_there
         })
     }
 
-    /// Looks until `is_there`, which polls, or the other host stops this one; false then.
+    /// Looks until `is_there`, which polls, or the other host stops this one; false then. Nothing is
+    /// between two looks: a `PAUSE` takes as long as a line transfer on some processors.
     pub(super) fn look_until(&self, is_there: impl Fn() -> bool) -> Result<bool, HostError> {
         let mut start = None;
         let mut looks = 0u32;
@@ -128,7 +130,6 @@ impl Board {
             if self.word(STOP) != 0 {
                 return Ok(false);
             }
-            spin_loop();
             looks += 1;
             if looks.is_multiple_of(LOOKS) {
                 let start = *start.get_or_insert_with(Instant::now);

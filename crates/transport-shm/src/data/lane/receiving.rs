@@ -2,7 +2,7 @@
 //! that it polls and all others, what the rings carry, and what the service thread has left.
 
 use primitive::sync::Ordering;
-use transport_api::{Event, Ready, Tag, ThreadId};
+use transport_api::{Event, Notification, Ready, Tag, ThreadId};
 
 use crate::data::lane::ShmLane;
 use crate::memory::ring::{Arrival, Notice};
@@ -79,27 +79,29 @@ impl ShmLane {
         any
     }
 
-    /// Takes a notification of one of the senders that are polled, whose slot has one.
-    // A separate function, so that a look that finds nothing saves no registers.
-    #[inline(never)]
-    pub(super) fn take_polled(&mut self, index: usize) -> Ready {
-        let polled = &mut self.polled[index];
-        let receiver = &mut self.receivers[polled.thread as usize];
-        match receiver.take_slot() {
-            Ok(None) => Ready::MustPoll,
-            Ok(Some(Notice { key, at, len, value })) => {
-                polled.is_used = true;
-                let table = &self.host.thread_states[self.thread as usize].polled;
-                table.set(polled.entry, polled.sender, receiver.next_in_slot());
-                let from = ThreadId { host: self.peer, thread: polled.thread };
-                Ready::Notified { from, key, at, len, value }
-            }
-            Err(violation) => {
-                self.poll_none();
-                self.broken(violation);
-                Ready::MustPoll
+    /// Takes a notification of one of the senders that are polled.
+    #[inline(always)]
+    pub(super) fn take_polled(&mut self, arrived: &mut Notification) -> Ready {
+        for polled in &mut self.polled {
+            let receiver = &mut self.receivers[polled.thread as usize];
+            match receiver.take_slot() {
+                Ok(None) => {}
+                Ok(Some(Notice { key, at, len, value })) => {
+                    polled.is_used = true;
+                    let table = &self.host.thread_states[self.thread as usize].polled;
+                    table.set(polled.entry, polled.sender, receiver.next_in_slot());
+                    let from = ThreadId { host: self.peer, thread: polled.thread };
+                    *arrived = Notification { from, key, at, len, value };
+                    return Ready::Notified;
+                }
+                Err(violation) => {
+                    self.poll_none();
+                    self.broken(violation);
+                    return Ready::MustPoll;
+                }
             }
         }
+        Ready::Nothing
     }
 
     /// Whether this thread has been asked to look after this lane.

@@ -79,30 +79,45 @@ fn a_polled_slot_asks_for_no_attention_and_is_not_slept_over() {
 fn a_slot_is_taken_without_a_poll_unless_something_else_waits() {
     let rack = ShmTransport::in_process(2, 1).expect("a rack");
     let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
-    assert!(matches!(owner.take_notified(), Ready::Nothing));
+    let mut arrived = Notification::NONE;
+    assert_eq!(owner.take_notified(&mut arrived), Ready::Nothing);
+    let before = watched(&owner);
     writer.notify(0, notice(1));
-    assert!(matches!(owner.take_notified(), Ready::MustPoll), "a sender that is not polled yet");
+    assert_ne!(watched(&owner), before);
+    assert_eq!(owner.take_notified(&mut arrived), Ready::MustPoll, "its sender is not polled yet");
     assert_eq!(notified(&mut owner), [(0, 1)]);
     let host = rack[1].host().clone();
     for n in 2..200 {
-        assert!(matches!(owner.take_notified(), Ready::Nothing));
+        assert_eq!(owner.take_notified(&mut arrived), Ready::Nothing);
+        let before = watched(&owner);
         writer.notify(0, notice(n));
+        assert_ne!(watched(&owner), before, "who watches the words sees notification {n}");
         if n % 3 == 0 {
             host.own().ask(0, HostId(0));
-            assert!(matches!(owner.take_notified(), Ready::MustPoll), "the lane was asked to look");
+            assert_eq!(owner.take_notified(&mut arrived), Ready::MustPoll, "it was asked to look");
             assert_eq!(notified(&mut owner), [(0, n)]);
             continue;
         }
-        let Ready::Notified { from, key, at, len, value } = owner.take_notified() else {
-            panic!("notification {n} is not at hand");
-        };
+        assert_eq!(owner.take_notified(&mut arrived), Ready::Notified, "{n} is not at hand");
+        let Notification { from, key, at, len, value } = arrived;
         assert_eq!((from.host, from.thread), (HostId(0), 0));
         assert_eq!(Notice { key, at, len, value }, notice(n));
         assert!(!host.has_events(0), "it is taken");
     }
+    let before = watched(&owner);
+    host.own().ask(0, HostId(0));
+    assert_ne!(watched(&owner), before, "a request to look is seen");
+    assert_eq!(notified(&mut owner), []);
     owner.fence(7).expect("a fence");
-    writer.notify(0, notice(200));
-    assert!(matches!(owner.take_notified(), Ready::MustPoll), "a completion waits");
+    assert_eq!(owner.take_notified(&mut arrived), Ready::MustPoll, "a completion waits");
+    assert!(!owner.watch(&mut |_, _| ()), "which no word tells");
+}
+
+/// What is in the words that a lane watches.
+fn watched(lane: &ShmLane) -> Vec<u64> {
+    let mut words = Vec::new();
+    assert!(lane.watch(&mut |memory, at| words.push(memory.load(at, Ordering::Relaxed))));
+    words
 }
 
 #[test]

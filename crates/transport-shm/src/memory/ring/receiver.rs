@@ -1,8 +1,9 @@
 //! [`Receiver`]: the end that takes notifications out of slots, and frames out of the ring.
 
+use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::park_word::ParkWord;
-use transport_api::{NOTICE_SLOTS, NoticeReceiver};
+use transport_api::{NOTICE_SLOTS, NoticeReceiver, SlotMessage};
 
 use crate::memory::ring::{Frame, HEAD, HEADER, NOTICED, Notice, Place, STEP, TAIL};
 
@@ -37,6 +38,11 @@ pub(crate) struct Progress {
     pub(crate) in_slots: u32,
 }
 
+#[cold]
+fn bad_notice(message: SlotMessage) -> String {
+    format!("a notice {message:x?}")
+}
+
 /// The receiving end.
 pub(crate) struct Receiver {
     place: Place,
@@ -66,10 +72,9 @@ impl Receiver {
         self.slots.set_polled(is_polled);
     }
 
-    /// Whether the next notification is in a slot.
-    #[inline]
-    pub(crate) fn has_slot(&self) -> bool {
-        self.slots.has_next()
+    /// The word that changes when the next notification comes in a slot.
+    pub(crate) fn next_slot_word(&self) -> (&SharedBytes, usize) {
+        self.slots.next_word()
     }
 
     /// Takes the next notification, if it is in a slot. `Err` says how the sender broke the protocol.
@@ -78,7 +83,7 @@ impl Receiver {
         let Some(message) = self.slots.take() else { return Ok(None) };
         match Notice::parse(message) {
             Some(notice) => Ok(Some(notice)),
-            None => Err(format!("a notice {message:x?}")),
+            None => Err(bad_notice(message)),
         }
     }
 
