@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use common::{OTHER_TARGET, TARGET, blob, builder, built};
-use gossamer_jam_build::{Error, disassemble};
+use jam_build::{Error, disassemble};
 use jam_format::Parsed;
 use tempfile::TempDir;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{JAMS, OTHER_TARGET, TARGET, built};
-use gossamer_jam_build::{Builder, Error};
+use jam_build::{Builder, Error};
 use jam_format::{ElementKind, Machine, Package};
 use tempfile::TempDir;
 
