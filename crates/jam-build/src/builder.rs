@@ -25,11 +25,11 @@ use crate::source::{Shape, Source};
 /// several machines there is one for each:
 ///
 /// ```no_run
-/// use gossamer_jam_build::Builder;
+/// use jam_build::Builder;
 ///
 /// let arm = Builder::new("aarch64-unknown-linux-gnu", "work/arm")?.cc("clang");
 /// let package = Builder::new("x86_64-unknown-linux-gnu", "work/x86")?.and(arm).build("jams")?;
-/// # Ok::<(), gossamer_jam_build::Error>(())
+/// # Ok::<(), jam_build::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Builder {

@@ -20,7 +20,7 @@ use crate::error::Error;
 /// ```no_run
 /// # fn f(bytes: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
 /// let blob = jam_format::Parsed::parse(bytes)?;
-/// print!("{}", gossamer_jam_build::disassemble(&blob, "jam.o".as_ref())?);
+/// print!("{}", jam_build::disassemble(&blob, "jam.o".as_ref())?);
 /// # Ok(()) }
 /// ```
 ///
