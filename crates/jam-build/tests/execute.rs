@@ -16,8 +16,8 @@ use std::process::Command;
 use std::ptr::{null_mut, without_provenance_mut};
 
 use common::{OTHER_TARGET, TARGET, blob, builder, built};
-use jam_build::{Builder, Error};
 use jam::{Call, Context, ContextData, Entry, Slice, code};
+use jam_build::{Builder, Error};
 use jam_format::{DATA_DISTANCE, Machine, Package, Parsed};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
