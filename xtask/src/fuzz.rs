@@ -14,8 +14,9 @@ use crate::workspace::Workspace;
 
 /// The limits of one allocation and of all, in megabytes: a length from a peer must not cost memory.
 const MEMORY: &str = "-malloc_limit_mb=64 -rss_limit_mb=1024";
-/// The timeout of one input, in seconds.
-const INPUT_TIMEOUT: &str = "-timeout=5";
+/// The timeout of one input, in seconds: all targets share the processors, so half a second of work may
+/// take five.
+const INPUT_TIMEOUT: &str = "-timeout=30";
 /// The fuzzer's name for the number of inputs that it tried.
 const RUNS: &str = "stat::number_of_executed_units:";
 /// The time that a build may take.
@@ -138,6 +139,7 @@ mod tests {
             "frame",
             "hello",
             "jam_blob",
+            "jam_call",
             "jam_claims",
             "jam_frame",
             "jam_library",

@@ -8,7 +8,7 @@ use crate::watched::Seen;
 /// What [`Progress::take_notified`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakenNotification {
-    /// A notification, which the owner handles as [`Owner::notified`] does.
+    /// A notification, which the owner handles as [`Owner::notified`](crate::Owner::notified) does.
     Taken,
     /// A notification of another owner, or of a host that is lost: call [`Progress::hand_on`] next.
     Beside,
@@ -20,9 +20,10 @@ pub enum TakenNotification {
 
 impl Progress {
     /// For an owner that waits for notifications of its name space: takes the next one, if a lane has
-    /// it at hand ([`Lane::take_notified`]). A caller that repeats this [polls](Self::poll) now and
-    /// then as well, and when this says so. Inside a poll, other notifications may come first, so this
-    /// takes none. It calls no owner. A notification is written to `arrived`.
+    /// it at hand ([`Lane::take_notified`](transport_api::Lane::take_notified)). A caller that repeats
+    /// this [polls](Self::poll) now and then as well, and when this says so. Inside a poll, other
+    /// notifications may come first, so this takes none. It calls no owner. A notification is written
+    /// to `arrived`.
     #[inline(always)]
     pub fn take_notified(
         &self,

@@ -1,7 +1,7 @@
 //! Server-side puts without a trustee: one process has a table in a mailbox, another one sends it calls of
 //! `indirect_put`. The first call carries the code, the others its digest.
 //!
-//! `cargo run --release -p gossamer-jam-tests --example mailbox -- --hosts 2`
+//! `cargo run --release -p gossamer-jam-tests --example reactive_mailbox -- --hosts 2`
 
 use std::time::{Duration, Instant};
 

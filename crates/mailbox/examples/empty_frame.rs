@@ -1,6 +1,6 @@
 //! Prints what an empty frame costs beside a bare write of the same line: between two hosts that share
 //! memory, half a round trip of each, in turn:
-//! `cargo run --release -p gossamer-mailbox --example figures`. `ROUNDS=NUMBER` in the environment
+//! `cargo run --release -p gossamer-mailbox --example empty_frame`. `ROUNDS=NUMBER` in the environment
 //! measures so often.
 //!
 //! The bare write stores the eight words of a line in order, as a frame does, and its receiver polls the
