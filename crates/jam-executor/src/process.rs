@@ -1,7 +1,7 @@
 //! [`Process`]: the process of an executor, from its start to its end.
 //!
 //! Its descriptors are the memory (0, closed in its setup), one end of a socket (1), and the reading
-//! end of a pipe (2) that nobody writes to. The kernel kills it when the pipe's last writing end is
+//! end of a pipe (2) that carries no data. The kernel kills it when the pipe's last writing end is
 //! closed, which this process has: by dropping this, or by ending in whatever way.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::image::{DEADLINE_SIGNAL, Image};
 use crate::layout::call;
 
 /// How long the process may take for its setup, and for noting where it was at the deadline.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A process that waits for a call, or runs one.
 pub(crate) struct Process {
@@ -68,7 +68,7 @@ impl Process {
         let mut process = Process { child, socket, _life: life };
         process.dies_with(&alive).map_err(failed("tie its end to this process"))?;
         drop(alive);
-        match process.wait(Instant::now() + PATIENCE).map_err(failed("wait for its setup"))? {
+        match process.wait(Instant::now() + REPORT_TIMEOUT).map_err(failed("wait for its setup"))? {
             Wait::Ended => Ok(process),
             Wait::Deadline => Err(NotStarted {
                 step: "finish its setup",
@@ -136,7 +136,7 @@ impl Process {
         // SAFETY: a signal to a child that has not been waited for, so its number is its own.
         unsafe { libc::kill(self.child.id() as i32, DEADLINE_SIGNAL) };
         // It exits then; if not, this is what ends it.
-        let _ = self.wait(Instant::now() + PATIENCE);
+        let _ = self.wait(Instant::now() + REPORT_TIMEOUT);
         self.end();
     }
 

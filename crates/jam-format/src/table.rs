@@ -1,6 +1,6 @@
 //! The table of a package: its header, and what its elements are, without their bytes.
 //!
-//! It has the digest of each element, so whoever signs it signs them all. It is a few hundred bytes,
+//! It has the digest of each element, so one signature covers them all. It is a few hundred bytes,
 //! and a receiver that gets one jam of a package checks the signature with it alone
 //! ([`Proof`](crate::Proof)).
 

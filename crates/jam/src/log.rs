@@ -18,7 +18,7 @@ impl LogSlot {
         *self.0.write() = Some(Box::new(log));
     }
 
-    /// Writes a line. A panic of the log ends here: whoever wrote may not be left by one.
+    /// Writes a line. A panic of the log ends here: it must not unwind through the jam or ried that wrote.
     pub(crate) fn write(&self, sender: u32, line: &str) {
         let written = catch_unwind(AssertUnwindSafe(|| {
             if let Some(log) = &*self.0.read() {

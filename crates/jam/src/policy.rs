@@ -3,7 +3,7 @@
 //! A jam that runs is part of the program: it can do whatever the process can. So the question is not
 //! what it does but who answers for it.
 //!
-//! This crate verifies no certificates: whoever starts the process knows the rack's authority, and
+//! This crate verifies no certificates: the program that starts the process knows the rack's authority, and
 //! gives the receiver a [`Verifier`].
 
 use std::collections::HashMap;

@@ -245,7 +245,7 @@ async fn hand_all(
     told: Option<SigningAuthority>,
 ) {
     let (mut number, mut first) = (0, None);
-    // The list may have changed since, when nobody could be told.
+    // The list may have changed before the process could be told.
     if told.as_ref() != Some(&*authority()) {
         first = Some((Arc::default(), None));
     }

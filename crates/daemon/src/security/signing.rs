@@ -38,7 +38,7 @@ pub enum SigningError {
     Algorithm,
 }
 
-/// The package in `bytes`, signed by `identity` in place of whoever signed it before: for `job` only, or
+/// The package in `bytes`, signed by `identity` in place of an earlier signature: for `job` only, or
 /// for every job of the rack.
 ///
 /// # Errors

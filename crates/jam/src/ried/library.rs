@@ -22,7 +22,7 @@ pub(super) unsafe fn map(bytes: &[u8]) -> Result<&'static RiedData, String> {
     static MAPPED: AtomicU32 = AtomicU32::new(0);
     let path = path_of(file.as_raw_fd(), MAPPED.fetch_add(1, Ordering::Relaxed));
     let path = CString::new(path).expect("a path of digits, points and strokes");
-    // SAFETY: a path; whoever calls this answers for the code. The error is this thread's.
+    // SAFETY: a path; the caller answers for the code. The error is this thread's.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
         return Err(loader_error().replace(&*path.to_string_lossy(), "the library"));
