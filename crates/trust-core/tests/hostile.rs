@@ -113,7 +113,7 @@ fn delegate_everything(local: LocalTrustee) {
     );
     text.apply_with(|_, nothing: Vec<()>| nothing.len() as u64, vec![]);
     assert!(one.plain_call::<Plain<true>>(1, &[2; 11], &[]).is_none());
-    assert!(one.plain_call::<Plain<false>>(1, &[2; 11], &[3; 9]).is_none());
+    assert!(one.plain_call::<Plain<false>>(1, &[2; 11], &[&[3; 9], &[4; 2]]).is_none());
     let trustee = local.trustee();
     spawn(trustee, |words| words.len() as u64);
     drop(trustee.entrust(5u32));

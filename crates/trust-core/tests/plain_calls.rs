@@ -93,7 +93,7 @@ type Ended = Result<Result<[u64; 3], String>, String>;
 fn call<const BYTES: usize>(
     log: &Trust<Log>,
     word: u64,
-    (head, tail): (&[u8], &[u8]),
+    (head, tails): (&[u8], &[&[u8]]),
     ended: &Rc<RefCell<Vec<Ended>>>,
 ) {
     let ended = ended.clone();
@@ -109,7 +109,7 @@ fn call<const BYTES: usize>(
             ended.borrow_mut().push(result.map_err(|error| error.to_string()));
         }
     };
-    assert!(log.plain_call_then::<Note<BYTES>, _, _>(word, head, tail, (), note).is_ok());
+    assert!(log.plain_call_then::<Note<BYTES>, _, _>(word, head, tails, (), note).is_ok());
 }
 
 #[test]
@@ -121,8 +121,14 @@ fn bytes_of_every_length_arrive_in_order() {
         let mut expected = Vec::new();
         for (number, len) in (100..).zip(lens.into_iter().cycle().take(90)) {
             let (head, tail) = (&bytes[..number as usize % 3 * 8], &bytes[..len]);
-            call::<0>(log, number, (head, tail), &ended);
-            expected.push((number, [head, tail].concat()));
+            let last: &[u8] = if number % 2 == 0 { &[1, 2, 3] } else { &[] };
+            call::<0>(log, number, (head, &[tail, last]), &ended);
+            let mut sent = [head, tail].concat();
+            sent.resize(
+                if last.is_empty() { sent.len() } else { sent.len().next_multiple_of(8) },
+                0,
+            );
+            expected.push((number, [&sent, last].concat()));
         }
         poll(node, || ended.borrow().len() == expected.len());
         for (ended, (number, bytes)) in ended.take().into_iter().zip(&expected) {
@@ -186,11 +192,11 @@ fn calls_under_way_end_when_the_node_closes() {
     let ended = Rc::new(RefCell::new(Vec::new()));
     with_log(|node, log| {
         for _ in 0..300 {
-            call::<0>(log, 5, (&[], &[1; 200]), &ended);
+            call::<0>(log, 5, (&[], &[&[1; 200]]), &ended);
         }
         node.close();
         assert_eq!(ended.borrow().len(), 300);
-        call::<0>(log, 5, (&[], &[1; 200]), &ended);
+        call::<0>(log, 5, (&[], &[&[1; 200]]), &ended);
         let error = ended.borrow()[300].clone().unwrap_err();
         assert!(error.contains("the rack has ended"), "{error}");
     });

@@ -233,7 +233,7 @@ pub(super) fn call<T: Open, J: Sendable>(
         return trust.plain_call::<ShortOf<T, J>>(word, Value::new(args).bytes(), &[]);
     }
     let payload = bytes_of(payload);
-    front(args, payload.len(), |front| trust.plain_call::<LongOf<T, J>>(word, front, payload))
+    front(args, payload.len(), |front| trust.plain_call::<LongOf<T, J>>(word, front, &[payload]))
 }
 
 /// Calls a jam by the word of its handle.
@@ -265,7 +265,7 @@ where
     }
     let payload = bytes_of(payload);
     front(args, payload.len(), |front| {
-        trust.plain_call_then::<LongOf<T, J>, _, _>(word, front, payload, then, wrap)
+        trust.plain_call_then::<LongOf<T, J>, _, _>(word, front, &[payload], then, wrap)
     })
 }
 

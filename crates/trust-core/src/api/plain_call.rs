@@ -3,7 +3,7 @@
 
 use std::panic::Location;
 
-use primitive::limits::{INLINE_BYTES, MESSAGE_BYTES};
+use primitive::limits::MESSAGE_BYTES;
 
 use crate::Trust;
 use crate::client::completion::Completion;
@@ -21,9 +21,9 @@ use crate::trustee::count::mint;
 use crate::wire::words::WORD;
 
 impl<T: 'static> Trust<T> {
-    /// Makes a call of kind `C` with `word` and the bytes of `head`, and waits for its result. `tail`,
-    /// if there is one, follows `head` at the next multiple of eight; where `C::BYTES` is a number,
-    /// it is the length of `head`, and there is none.
+    /// Makes a call of kind `C` with `word` and the bytes of `head`, and waits for its result. `tails`
+    /// follow, each at the next multiple of eight; where `C::BYTES` is a number, it is the length of
+    /// `head`, and there are none.
     ///
     /// `None` if the property is this thread's own: there is nothing to send then.
     ///
@@ -38,7 +38,7 @@ impl<T: 'static> Trust<T> {
         &self,
         word: u64,
         head: &[u8],
-        tail: &[u8],
+        tails: &[&[u8]],
     ) -> Option<PlainResult<C::Reply, C::Error>> {
         let place = Location::caller();
         match current(self) {
@@ -48,7 +48,7 @@ impl<T: 'static> Trust<T> {
                 let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
                 let waiter = Waiter::new(fiber);
                 let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
-                self.send_plain::<C, _>(node, Parts { word, head, tail }, completion);
+                self.send_plain::<C, _>(node, Parts { word, head, tails }, completion);
                 Some(waiter.wait().map_err(|error| *error))
             }
             _ => Some(Err(*outside())),
@@ -65,7 +65,7 @@ impl<T: 'static> Trust<T> {
         &self,
         word: u64,
         head: &[u8],
-        tail: &[u8],
+        tails: &[&[u8]],
         then: G,
         wrap: impl FnOnce(G) -> F,
     ) -> Result<(), G>
@@ -75,7 +75,7 @@ impl<T: 'static> Trust<T> {
         match current(self) {
             Some(node) if self.is_used_by(node) => {
                 let completion = TellPlain::<F, C::Reply, C::Error>::new(wrap(then));
-                self.send_plain::<C, _>(node, Parts { word, head, tail }, completion);
+                self.send_plain::<C, _>(node, Parts { word, head, tails }, completion);
                 Ok(())
             }
             _ => Err(then),
@@ -89,23 +89,19 @@ impl<T: 'static> Trust<T> {
         parts: Parts<'_>,
         completion: D,
     ) {
-        debug_assert!(C::BYTES.is_none_or(|len| len == parts.head.len() && parts.tail.is_empty()));
-        let request = |arguments| Request {
+        debug_assert!(C::BYTES.is_none_or(|len| len == parts.head.len() && parts.tails.is_empty()));
+        if parts.words() > MESSAGE_BYTES / WORD {
+            let source = codec::too_large(parts.words() * WORD);
+            let error = DelegateError::Codec { what: "send the arguments".into(), source };
+            return completion.complete(Outcome::Failed(&error));
+        }
+        let request = Request {
             property: self.property,
             closure: closure_id::<Serve<T, C>>(),
-            arguments,
+            arguments: Arguments::Bytes(parts),
             reply_words: const { reply_words::<C::Reply>() },
         };
-        if parts.words() > INLINE_BYTES / WORD {
-            if parts.words() > MESSAGE_BYTES / WORD {
-                let source = codec::too_large(parts.words() * WORD);
-                let error = DelegateError::Codec { what: "send the arguments".into(), source };
-                return completion.complete(Outcome::Failed(&error));
-            }
-            let bytes = parts.to_vec();
-            return node.send(self.home.number(), request(Arguments::Encoded(&bytes)), completion);
-        }
-        node.send(self.home.number(), request(Arguments::Bytes(parts)), completion);
+        node.send(self.home.number(), request, completion);
     }
 
     /// The thread of the property as a number that no other thread has, of this rack or of another

@@ -102,10 +102,8 @@ impl Outbox {
         lane: impl FnOnce() -> &'a LaneRef,
     ) -> Result<(), C> {
         let arguments = request.arguments;
-        if let Arguments::Encoded(bytes) = arguments
-            && bytes.len() > INLINE_BYTES
-        {
-            return self.append_bulk(*request, bytes, completion, lane());
+        if arguments.are_bulk() {
+            return self.append_bulk(*request, completion, lane());
         }
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, false);
@@ -132,8 +130,8 @@ impl Outbox {
         for (index, word) in parts.head_words().enumerate() {
             memory.words().store(at + index, word, Ordering::Relaxed);
         }
-        if !parts.tail.is_empty() {
-            memory.write_from((at + parts.tail_word()) * WORD, parts.tail);
+        for (word, tail) in parts.tail_words() {
+            memory.write_from((at + word) * WORD, tail);
         }
     }
 
@@ -142,23 +140,23 @@ impl Outbox {
     fn append_bulk<C: Completion + 'static>(
         &self,
         request: Request<'_>,
-        bytes: &[u8],
         completion: C,
         lane: &LaneRef,
     ) -> Result<(), C> {
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, true);
-        let length = Some(bytes.len() as u64);
-        if !self.bulk_out.has_room(bytes.len()) {
+        if !self.bulk_out.has_room(request.arguments.words() * WORD) {
             return Err(completion);
         }
+        let bytes = request.arguments.to_vec();
+        let length = Some(bytes.len() as u64);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
         // A lane that refuses has lost its peer and will report that: everything here fails then,
         // this request with it.
-        let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
         add(&self.words_out, bytes.len().div_ceil(WORD));
+        let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes);
         self.filling.push(room, at, len, completion);
         Ok(())
     }
@@ -180,11 +178,7 @@ impl Outbox {
                 Arguments::Plain(plain) => Some(plain),
                 Arguments::Encoded(_) | Arguments::Bytes(_) => None,
             },
-            encoded: match request.arguments {
-                Arguments::Plain(_) => Vec::new(),
-                Arguments::Encoded(bytes) => bytes.to_vec(),
-                Arguments::Bytes(parts) => parts.to_vec(),
-            },
+            encoded: request.arguments.to_vec(),
             reply_words: request.reply_words,
             completion,
         });
@@ -222,7 +216,7 @@ impl Outbox {
 
     /// Whether arguments of `len` bytes may be sent as far as the bulk payloads are concerned.
     fn may_send(&self, len: usize) -> bool {
-        len <= INLINE_BYTES || self.bulk_out.has_room(len)
+        len <= INLINE_BYTES || self.bulk_out.has_room(len.next_multiple_of(WORD))
     }
 
     fn is_waiting(&self) -> bool {

@@ -36,18 +36,19 @@ pub(crate) enum Arguments<'a> {
 }
 
 /// The arguments of a call of plain bytes, which lie one behind the other: a word, then `head`, then
-/// `tail` at the next multiple of a word.
+/// each of `tails` at the next multiple of a word.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) word: u64,
     pub(crate) head: &'a [u8],
-    pub(crate) tail: &'a [u8],
+    pub(crate) tails: &'a [&'a [u8]],
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
     #[inline(always)]
     pub(crate) fn words(self) -> usize {
-        1 + self.head.len().div_ceil(WORD) + self.tail.len().div_ceil(WORD)
+        let tails = self.tails.iter().map(|tail| tail.len().div_ceil(WORD));
+        1 + self.head.len().div_ceil(WORD) + tails.sum::<usize>()
     }
 
     /// The words of `head`, the last one filled up with zeroes.
@@ -60,10 +61,15 @@ impl Parts<'_> {
         })
     }
 
-    /// The word behind the first at which `tail` begins.
+    /// Each of `tails`, with the word behind the first at which it begins.
     #[inline(always)]
-    pub(super) fn tail_word(self) -> usize {
-        self.head.len().div_ceil(WORD)
+    pub(super) fn tail_words(self) -> impl Iterator<Item = (usize, &'a [u8])> {
+        let mut at = self.head.len().div_ceil(WORD);
+        self.tails.iter().map(move |tail| {
+            let begins = at;
+            at += tail.len().div_ceil(WORD);
+            (begins, *tail)
+        })
     }
 
     /// All of it, in one piece.
@@ -71,8 +77,10 @@ impl Parts<'_> {
         let mut bytes = Vec::with_capacity(self.words() * WORD);
         bytes.extend_from_slice(&self.word.to_le_bytes());
         bytes.extend_from_slice(self.head);
-        bytes.resize(bytes.len().next_multiple_of(WORD), 0);
-        bytes.extend_from_slice(self.tail);
+        for tail in self.tails {
+            bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+            bytes.extend_from_slice(tail);
+        }
         bytes
     }
 }
@@ -84,6 +92,24 @@ impl Arguments<'_> {
             Arguments::Plain(plain) => plain.words(),
             Arguments::Encoded(bytes) => bytes.len().div_ceil(WORD),
             Arguments::Bytes(parts) => parts.words(),
+        }
+    }
+
+    /// Whether they are too long for a batch, and go by the bulk path.
+    #[inline(always)]
+    pub(super) fn are_bulk(self) -> bool {
+        match self {
+            Arguments::Plain(_) => false,
+            _ => self.words() > INLINE_BYTES / WORD,
+        }
+    }
+
+    /// Those that are not plain, in one piece.
+    pub(super) fn to_vec(self) -> Vec<u8> {
+        match self {
+            Arguments::Plain(_) => Vec::new(),
+            Arguments::Encoded(bytes) => bytes.to_vec(),
+            Arguments::Bytes(parts) => parts.to_vec(),
         }
     }
 }
