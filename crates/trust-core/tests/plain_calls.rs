@@ -165,6 +165,57 @@ fn calls_of_so_many_bytes_run_behind_each_other() {
 }
 
 #[test]
+fn a_word_that_comes_again_belongs_to_each_of_its_calls() {
+    with_log(|node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let words = [5, 5, 5, 7, 7, 5, 0, 0, 5, 13, 13, 5, 5, 14, 14, 5, 9, 5, 5];
+        let bytes = |at: usize, len| vec![at as u8; len];
+        let mut expected = Vec::new();
+        for round in 0..200 {
+            // Rounds of few calls, too, after which a batch may end anywhere.
+            for (at, word) in words.into_iter().enumerate().take(1 + round % words.len()) {
+                let len = match (at + round) % 7 {
+                    0 | 1 => 8,
+                    2 | 3 => 11,
+                    4 => 9000,
+                    _ => 8 * (at + 1),
+                };
+                let sent = bytes(at, len);
+                match (at + round) % 7 {
+                    0 | 1 => call::<8>(log, word, (&sent, &[]), &ended),
+                    2 | 3 => call::<11>(log, word, (&sent, &[]), &ended),
+                    _ => call::<0>(log, word, (&[], &[&sent]), &ended),
+                }
+                if (at + round) % 5 == 0 {
+                    // Calls of other kinds between them, by the codec and past it.
+                    log.apply_with_then(|_, text: String| text, "five".to_owned(), |_| ());
+                    log.apply_with_then(|_, number: u64| number, 5, |_| ());
+                }
+                expected.push((word, sent));
+            }
+        }
+        poll(node, || ended.borrow().len() == expected.len());
+        for (ended, (word, _)) in ended.take().into_iter().zip(&expected) {
+            match (word, ended) {
+                (13, ended) => assert_eq!(ended, Ok(Err("unlucky".to_owned()))),
+                (14, ended) => assert!(ended.unwrap_err().contains("fell over")),
+                (_, ended) => assert_eq!(ended.unwrap().unwrap()[0], *word),
+            }
+        }
+        let served = Rc::new(RefCell::new(Vec::new()));
+        let taken = served.clone();
+        log.apply_then(std::mem::take, move |log| *taken.borrow_mut() = log);
+        poll(node, || !served.borrow().is_empty());
+        // Without those that use the trusts which come back.
+        let served = served.take().into_iter().filter(|(_, bytes)| !bytes.is_empty());
+        let expected = expected.into_iter().filter(|(word, _)| !matches!(word, 13 | 14));
+        for ((word, got), (number, sent)) in served.zip(expected) {
+            assert_eq!((word, &got[..sent.len()]), (number, &sent[..]));
+        }
+    });
+}
+
+#[test]
 fn errors_and_panics_come_back_for_their_calls() {
     with_log(|node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));

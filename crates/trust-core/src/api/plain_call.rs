@@ -12,7 +12,7 @@ use crate::client::plain_completion::{PlainResult, TellPlain, WakePlain};
 use crate::client::request::{Arguments, Parts, Request};
 use crate::client::waiter::Waiter;
 use crate::closure::plain_bytes::reply_words;
-use crate::closure::plain_call::{PlainCall, Serve};
+use crate::closure::plain_call::{Again, PlainCall, Serve};
 use crate::closure::registry::{closure_id, registry};
 use crate::codec;
 use crate::error::{DelegateError, outside};
@@ -48,7 +48,7 @@ impl<T: 'static> Trust<T> {
                 let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
                 let waiter = Waiter::new(fiber);
                 let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
-                self.send_plain::<C, _>(node, Parts { word, head, tails }, completion);
+                self.send_plain::<C, _>(node, parts::<T, C>(word, head, tails), completion);
                 Some(waiter.wait().map_err(|error| *error))
             }
             _ => Some(Err(*outside())),
@@ -75,7 +75,7 @@ impl<T: 'static> Trust<T> {
         match current(self) {
             Some(node) if self.is_used_by(node) => {
                 let completion = TellPlain::<F, C::Reply, C::Error>::new(wrap(then));
-                self.send_plain::<C, _>(node, Parts { word, head, tails }, completion);
+                self.send_plain::<C, _>(node, parts::<T, C>(word, head, tails), completion);
                 Ok(())
             }
             _ => Err(then),
@@ -110,6 +110,15 @@ impl<T: 'static> Trust<T> {
     pub fn home(&self) -> u64 {
         self.home.word()
     }
+}
+
+#[inline(always)]
+fn parts<'a, T: 'static, C: PlainCall<T>>(
+    word: u64,
+    head: &'a [u8],
+    tails: &'a [&'a [u8]],
+) -> Parts<'a> {
+    Parts { word, head, tails, again: closure_id::<Again<T, C>>() }
 }
 
 /// A new trust of the property whose call this thread serves; `None` outside such calls, and if the

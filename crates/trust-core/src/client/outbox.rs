@@ -48,6 +48,9 @@ pub(crate) struct Outbox {
     is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
+    /// The word of the last call of plain bytes in the batch being filled, which need not be sent
+    /// again; 0 for none.
+    last_word: Cell<u64>,
     /// Requests and words in both directions, counted by the batch.
     requests_out: Cell<u64>,
     words_out: Cell<u64>,
@@ -71,6 +74,7 @@ impl Outbox {
             closed: RefCell::default(),
             is_closed: Cell::new(false),
             listed: Cell::new(false),
+            last_word: Cell::new(0),
             requests_out: Cell::new(0),
             words_out: Cell::new(0),
             words_in: Cell::new(0),
@@ -105,19 +109,31 @@ impl Outbox {
         if arguments.are_bulk() {
             return self.append_bulk(*request, completion, lane());
         }
-        let len = request.words();
-        let head = RequestHead::new(request.property, request.closure, len, false);
-        let first = match arguments {
-            Arguments::Plain(Plain::Word(word)) => Some(word),
-            Arguments::Bytes(parts) => Some(parts.word),
-            Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => None,
+        let last_word = self.last_word.get();
+        let (closure, len, first) = match arguments {
+            Arguments::Plain(Plain::Word(word)) => (request.closure, request.words(), Some(word)),
+            Arguments::Bytes(parts) if last_word != 0 && last_word == parts.word => {
+                (parts.again, (parts.words() - 1).max(request.reply_words), None)
+            }
+            Arguments::Bytes(parts) => (request.closure, request.words(), Some(parts.word)),
+            Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => {
+                (request.closure, request.words(), None)
+            }
         };
+        let head = RequestHead::new(request.property, closure, len, false);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
         match arguments {
             Arguments::Plain(_) => {}
-            Arguments::Encoded(bytes) => self.slot.memory().write_from((at + 1) * WORD, bytes),
-            Arguments::Bytes(parts) => self.write(at + 2, parts),
+            Arguments::Encoded(bytes) => {
+                // It may be a call of plain bytes that was postponed.
+                self.last_word.set(0);
+                self.slot.memory().write_from((at + 1) * WORD, bytes);
+            }
+            Arguments::Bytes(parts) => {
+                self.last_word.set(parts.word);
+                self.write(at + 1 + usize::from(first.is_some()), parts);
+            }
         }
         self.filling.push(room, at, len, completion);
         Ok(())
@@ -148,6 +164,7 @@ impl Outbox {
         if !self.bulk_out.has_room(request.arguments.words() * WORD) {
             return Err(completion);
         }
+        self.last_word.set(0);
         let bytes = request.arguments.to_vec();
         let length = Some(bytes.len() as u64);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
@@ -230,6 +247,7 @@ impl Outbox {
             return false;
         }
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
+        self.last_word.set(0);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);

@@ -42,6 +42,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) word: u64,
     pub(crate) head: &'a [u8],
     pub(crate) tails: &'a [&'a [u8]],
+    /// The closure that takes such a call without its word.
+    pub(crate) again: u32,
 }
 
 impl<'a> Parts<'a> {

@@ -2,8 +2,12 @@
 //!
 //! ```text
 //!   request   | head | word | bytes ..       |      the bytes as they are, up to the next word
+//!   another   | head | bytes ..              |      with the word of the one before in the batch
 //!   result    | first word | the others ..  |      in the request's place
 //! ```
+//!
+//! Calls behind each other often have the same word, such as the handle of what they call. So it is
+//! sent once in a batch: [`Again`] is the closure of those that follow. A word of zero is always sent.
 //!
 //! A call's own error is not in that place: it is encoded, and stands apart, as panics and refusals
 //! do. So a result needs no word that says that it is one.
@@ -17,7 +21,7 @@ use primitive::sync::Ordering;
 
 use crate::closure::batch::{Batch, Received};
 use crate::closure::plain_bytes::PlainBytes;
-use crate::closure::registry::{Delegated, Description};
+use crate::closure::registry::{Delegated, Description, closure_id};
 use crate::codec::Portable;
 use crate::wire::words::WORD;
 
@@ -58,29 +62,74 @@ impl<T: 'static, C: PlainCall<T>> Delegated for Serve<T, C> {
     #[inline(always)]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
         let mut run = C::Run::default();
-        loop {
-            // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
-            let property = unsafe { &mut *property.cast::<T>() };
-            let served = arguments::<T, C, _>(batch, request, |word, bytes| {
-                C::serve(&mut run, property, word, bytes)
-            });
-            match served {
-                Some(Ok(reply)) => batch.reply_bytes(request, &reply),
-                Some(Err(error)) => batch.fail(error),
-                None => batch.refuse("the request is shorter than its arguments"),
-            }
-            batch.pass(request);
-            if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
-                return;
-            }
+        // SAFETY: as the caller promises.
+        let is_next_again = unsafe { serve::<T, C, false>(&mut run, property, batch, request) };
+        if let Some(request) = is_next_again {
+            // SAFETY: as the caller promises: the request is for the same property.
+            unsafe { serve::<T, C, true>(&mut run, property, batch, request) };
         }
     }
 
     fn describe() -> Description {
-        Description {
-            property: TypeId::of::<T>(),
-            property_name: std::any::type_name::<T>(),
-            closure_name: std::any::type_name::<C>(),
+        describe::<T, C>()
+    }
+}
+
+/// As [`Serve`], with the word of the call of plain bytes before it in the batch.
+pub(crate) struct Again<T, C>(PhantomData<fn(T, C)>);
+
+impl<T: 'static, C: PlainCall<T>> Delegated for Again<T, C> {
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        // SAFETY: as the caller promises.
+        unsafe { serve::<T, C, true>(&mut C::Run::default(), property, batch, request) };
+    }
+
+    fn describe() -> Description {
+        describe::<T, C>()
+    }
+}
+
+fn describe<T: 'static, C: 'static>() -> Description {
+    Description {
+        property: TypeId::of::<T>(),
+        property_name: std::any::type_name::<T>(),
+        closure_name: std::any::type_name::<C>(),
+    }
+}
+
+/// Serves a request and those behind it that are the same but for their arguments. If one with its word
+/// left out follows them on the same property, that is returned.
+///
+/// # Safety
+/// As of [`Delegated::run`].
+#[inline(always)]
+unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
+    run: &mut C::Run,
+    property: *mut u8,
+    batch: &mut Batch<'_>,
+    request: Received,
+) -> Option<Received> {
+    loop {
+        // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+        let property = unsafe { &mut *property.cast::<T>() };
+        let served = arguments::<T, C, _, AGAIN>(batch, request, |word, bytes| {
+            C::serve(run, property, word, bytes)
+        });
+        match served {
+            Some(Ok(reply)) => batch.reply_bytes(request, &reply),
+            Some(Err(error)) => batch.fail(error),
+            None => batch.refuse("the request is shorter than its arguments, or lacks its word"),
+        }
+        batch.pass(request);
+        if request.head.is_bulk() || batch.outsized.is_some() {
+            return None;
+        }
+        if !batch.is_next(request) {
+            let next = batch.request().filter(|_| !AGAIN)?;
+            let is_again = next.head.property() == request.head.property()
+                && next.head.closure() == closure_id::<Again<T, C>>()
+                && !next.head.is_bulk();
+            return is_again.then_some(next);
         }
     }
 }
@@ -89,26 +138,32 @@ impl<T: 'static, C: PlainCall<T>> Delegated for Serve<T, C> {
 const STACK_WORDS: usize = 16;
 
 /// Hands word and bytes of a request to `read`, copied out of the peer's reach; `None` if it has
-/// fewer.
+/// fewer. The word is that of the request before if `AGAIN`.
 #[inline(always)]
-fn arguments<T, C: PlainCall<T>, R>(
+fn arguments<T, C: PlainCall<T>, R, const AGAIN: bool>(
     batch: &mut Batch<'_>,
     request: Received,
     read: impl FnOnce(u64, &[u8]) -> R,
 ) -> Option<R> {
     let len = match C::BYTES {
         Some(len) if !request.head.is_bulk() && len <= STACK_WORDS * WORD => len,
-        _ => return other_arguments(batch, request, read),
+        _ => return other_arguments(batch, request, AGAIN, read),
     };
-    if request.words < 1 + len.div_ceil(WORD) {
+    let before = usize::from(!AGAIN);
+    if request.words < before + len.div_ceil(WORD) {
         return None;
     }
-    let first = batch.at + 1;
-    let word = batch.slot.load(first, Ordering::Relaxed);
+    let first = batch.at + 1 + before;
+    if !AGAIN {
+        batch.word = batch.slot.load(batch.at + 1, Ordering::Relaxed);
+    } else if batch.word == 0 {
+        return None;
+    }
+    let word = batch.word;
     let mut room = MaybeUninit::<[u128; STACK_WORDS / 2]>::uninit();
     let words = room.as_mut_ptr().cast::<u64>();
     for index in 0..len.div_ceil(WORD) {
-        let word = batch.slot.load(first + 1 + index, Ordering::Relaxed);
+        let word = batch.slot.load(first + index, Ordering::Relaxed);
         // SAFETY: inside the room: it has at least as many words as `len` bytes take.
         unsafe { words.add(index).write(word) };
     }
@@ -137,12 +192,14 @@ const MAX_KEPT: usize = 1 << 20;
 fn other_arguments<R>(
     batch: &mut Batch<'_>,
     request: Received,
+    is_again: bool,
     read: impl FnOnce(u64, &[u8]) -> R,
 ) -> Option<R> {
     let bulk = batch.bulk.take();
+    let before = usize::from(!is_again);
     let len = match &bulk {
-        Some(bytes) => bytes.len().checked_sub(WORD)?,
-        None => request.words.checked_sub(1)? * WORD,
+        Some(bytes) => bytes.len().checked_sub(before * WORD)?,
+        None => request.words.checked_sub(before)? * WORD,
     };
     let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
     if room.len() * size_of::<u128>() < len {
@@ -151,16 +208,21 @@ fn other_arguments<R>(
     let (_, all, _) = bytes_of(&mut room);
     let word = match &bulk {
         Some(bulk) => {
-            let (word, behind) = bulk.split_first_chunk()?;
+            let (word, behind) = bulk.split_at(before * WORD);
             all[..len].copy_from_slice(behind);
-            u64::from_le_bytes(*word)
+            word.first_chunk().map(|word| u64::from_le_bytes(*word))
         }
         None => {
-            batch.buffer.read_into((batch.at + 2) * WORD, &mut all[..len]);
-            batch.slot.load(batch.at + 1, Ordering::Relaxed)
+            batch.buffer.read_into((batch.at + 1 + before) * WORD, &mut all[..len]);
+            (!is_again).then(|| batch.slot.load(batch.at + 1, Ordering::Relaxed))
         }
     };
-    let result = read(word, &all[..len]);
+    match word {
+        Some(word) => batch.word = word,
+        None if batch.word == 0 => return None,
+        None => {}
+    }
+    let result = read(batch.word, &all[..len]);
     if room.len() * size_of::<u128>() <= MAX_KEPT {
         let _ = ROOM.try_with(|kept| kept.set(room));
     }

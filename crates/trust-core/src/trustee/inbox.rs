@@ -27,6 +27,8 @@ struct Progress {
     tail: usize,
     /// Bytes of the replies that went by the bulk path.
     bulk_bytes: usize,
+    /// The word of the last call of plain bytes; 0 for none.
+    word: u64,
 }
 
 /// The parts of its thread that an inbox uses.
@@ -121,14 +123,14 @@ impl Inbox {
     }
 
     fn serve_batch(&self, server: &impl Server, arrival: Arrival) -> bool {
-        let Progress { at, tail, bulk_bytes } = self.paused.take().unwrap_or_else(|| {
+        let Progress { at, tail, bulk_bytes, word } = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
-            Progress { at: 1, tail: arrival.end, bulk_bytes: 0 }
+            Progress { at: 1, tail: arrival.end, bulk_bytes: 0, word: 0 }
         });
         let buffer = self.slot.buffer(arrival.buffer);
         let (slot, end) = (buffer.words(), arrival.end);
         let (bulk, outsized) = (None, None);
-        let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes };
+        let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes, word };
         let context = server.context().enter(Context::Serving);
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(server, &mut batch))) {
@@ -138,7 +140,7 @@ impl Inbox {
         };
         drop(context);
         let moved = finished || batch.at != at;
-        let Batch { at, tail, bulk_bytes, .. } = batch;
+        let Batch { at, tail, bulk_bytes, word, .. } = batch;
         if finished {
             add(&self.requests_in, self.slot.requests(arrival));
             add(&self.words_in, end);
@@ -148,7 +150,7 @@ impl Inbox {
             // A lane that is broken reports a peer event.
             let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
-            self.paused.set(Some(Progress { at, tail, bulk_bytes }));
+            self.paused.set(Some(Progress { at, tail, bulk_bytes, word }));
         }
         moved
     }
@@ -176,6 +178,7 @@ impl Inbox {
                 // delegated code cannot wait.
                 Some((run, property)) => unsafe { run(property, batch, request) },
                 None => {
+                    batch.word = 0;
                     refuse(server, batch, head);
                     batch.pass(request);
                 }
