@@ -139,8 +139,8 @@ impl Cache {
 
     /// Links a jam, unless it is there.
     ///
-    /// The policy is asked once more, with the lock that [`clear`](Self::clear) takes, too: whoever
-    /// sets another policy and then clears leaves nothing behind that only the old one admits.
+    /// The policy is asked once more, with the lock that [`clear`](Self::clear) takes, too: a thread
+    /// that sets another policy and then clears leaves nothing behind that only the old one admits.
     pub(crate) fn add(
         &self,
         verified: &Verified<'_>,

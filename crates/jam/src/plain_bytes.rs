@@ -112,10 +112,6 @@ impl Payload {
         Self { words, len: bytes.len() }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.words.as_ptr().cast()
     }
@@ -184,6 +180,6 @@ mod tests {
             assert_eq!((payload.bytes(), payload.as_ptr().addr() % 16), (&bytes[..], 0));
         }
         assert_eq!(Payload::of(&[1u16, 2]).bytes(), [1, 0, 2, 0]);
-        assert_eq!(Payload::of::<()>(&[]).len(), 0);
+        assert!(Payload::of::<()>(&[]).bytes().is_empty());
     }
 }

@@ -1,31 +1,24 @@
 //! [`Receiver`]: what a process has to receive jams with, one for all its threads.
 
-pub(crate) mod by_handle;
+mod run;
+pub(crate) mod running;
+mod thread;
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use jam_abi::{Call, ContextData, code};
 use jam_format::{Digest, Proof};
-use primitive::sync::Ordering;
 use serde::{Deserialize, Serialize};
 
-use crate::arena::icache::Seen;
 use crate::arrived::{Arrived, ArrivedPackage};
 use crate::audit::{Audit, FirstRun};
 use crate::cache::Cache;
-use crate::enter::barrier;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
-use crate::local::{Locals, Resolved};
+use crate::local::Locals;
 use crate::log::LogSlot;
 use crate::policy::{Gate, Gatekeeper, Origin, Policy, Verifier};
-use crate::reuse::Runner;
 use crate::ried::error::RiedRefusal;
-use crate::ried::host::panicked_of;
 use crate::ried::{ArrivedRied, NotLoaded, Rieds};
-use crate::shape::Shape;
 use crate::symbols::Symbols;
 use crate::symbols::export::check_property_types;
 
@@ -256,225 +249,10 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Runs the jam with this digest, if it is linked.
-    ///
-    /// # Safety
-    /// `call` is valid for a jam of this signature: the property is of its type and nothing else
-    /// refers to it, arguments and payload are readable, the reply is writable, the context is of
-    /// [`context`](Self::context). The calling thread runs no other fiber before this returns: it is
-    /// in delegated context.
-    #[inline]
-    pub(crate) unsafe fn run(
-        &self,
-        digest: &Digest,
-        signature: u64,
-        call: &mut Call,
-    ) -> Result<(), Failure> {
-        // SAFETY: as the caller promises.
-        unsafe {
-            self.run_checked(digest, self.gate(None), call, |shape, _| {
-                match shape.signature == signature {
-                    true => Ok(()),
-                    false => Err(wrong_entry(signature, shape.signature)),
-                }
-            })
-        }
-    }
-
-    /// Runs the jam with this digest, if it is linked and the gate admits it, unless `check` refuses
-    /// the call.
-    ///
-    /// # Safety
-    /// Once `check` has accepted the shape of the jam, `call`, which it may complete, is valid for it,
-    /// as for [`run`](Self::run).
-    #[inline]
-    pub(crate) unsafe fn run_checked(
-        &self,
-        digest: &Digest,
-        gate: Gate<'_>,
-        call: &mut Call,
-        check: impl FnOnce(&Shape, &mut Call) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let thread = Thread::current(self);
-        let mut inside = thread.runner.enter();
-        let Some(mut linked) = self.cache.find(digest, &inside) else {
-            return Err(Failure::NeedCode);
-        };
-        if !linked.is_admitted(gate.bit()) {
-            // With the code it is asked whether the policy admits it by now.
-            return Err(Failure::NeedCode);
-        }
-        check(&linked.shape, call)?;
-        if linked.generation.load(Ordering::Relaxed) != self.symbols.generation() {
-            // Outside, since what is taken out waits for all that are inside.
-            drop(inside);
-            self.cache.renew(digest, &self.symbols)?;
-            inside = thread.runner.enter();
-            linked = self.cache.find(digest, &inside).ok_or(Failure::NeedCode)?;
-            // Given up meanwhile, and linked by a part of the process with another policy.
-            if !linked.is_admitted(gate.bit()) {
-                return Err(Failure::NeedCode);
-            }
-        }
-        thread.seen.catch_up();
-        // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.
-        match unsafe { linked.run(call) } {
-            Ok(code::DONE) => Ok(()),
-            Ok(code) => Err(Refusal::Entry { code }.into()),
-            Err(panicked) => Err(Failure::Panicked(*panicked)),
-        }
-    }
-
-    /// Runs the Local Function of the jam with this digest.
-    ///
-    /// # Safety
-    /// As for [`run`](Self::run).
-    pub(crate) unsafe fn run_local(
-        &self,
-        digest: &Digest,
-        signature: u64,
-        call: &mut Call,
-    ) -> Result<(), Failure> {
-        // SAFETY: as the caller promises.
-        unsafe {
-            self.run_local_checked(digest, self.gate(None), call, |shape, _| {
-                match shape.signature == signature {
-                    true => Ok(()),
-                    false => Err(wrong_entry(signature, shape.signature)),
-                }
-            })
-        }
-    }
-
-    /// Runs the Local Function of the jam with this digest, unless `check` refuses the call.
-    ///
-    /// # Safety
-    /// As for [`run_checked`](Self::run_checked).
-    pub(crate) unsafe fn run_local_checked(
-        &self,
-        digest: &Digest,
-        gate: Gate<'_>,
-        call: &mut Call,
-        check: impl FnOnce(&Shape, &mut Call) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        gate.check_local()?;
-        let local = self.locals.find(digest, &self.symbols)?;
-        check(local.shape, call)?;
-        // SAFETY: its imports are resolved, and the shape is checked; the rest as the caller promises.
-        unsafe { enter_local(&local, call) }
-    }
-
     /// The policy of a part of the process; that of the process if it is `None`.
     #[inline(always)]
     pub(crate) fn gate(&self, policy: Option<Policy>) -> Gate<'_> {
         self.gatekeeper.gate(policy)
-    }
-
-    /// What a jam of this sender is told.
-    #[inline]
-    pub(crate) fn context(&self, sender: u32) -> ContextData {
-        let receiver = std::ptr::from_ref(self).cast_mut().cast();
-        ContextData { sender, reserved: 0, log: write_log, receiver }
-    }
-}
-
-/// Runs a Local Function.
-///
-/// # Safety
-/// As for [`Receiver::run`].
-#[inline]
-unsafe fn enter_local(local: &Resolved<'_>, call: &mut Call) -> Result<(), Failure> {
-    // SAFETY: its imports are resolved; the rest as the caller promises.
-    let run = AssertUnwindSafe(|| barrier(|| unsafe { (local.entry)(call) }));
-    match catch_unwind(run) {
-        Ok(code::DONE) => Ok(()),
-        Ok(code) => Err(Refusal::Entry { code }.into()),
-        Err(payload) => Err(Failure::Panicked(panicked_of(payload))),
-    }
-}
-
-#[cold]
-fn wrong_entry(wanted: u64, found: u64) -> Failure {
-    Refusal::WrongEntry { wanted, found }.into()
-}
-
-/// # Safety
-/// Called by a jam with its context, and text of that many bytes.
-unsafe extern "C" fn write_log(context: *const ContextData, text: *const u8, len: usize) {
-    // SAFETY: the context is that of `Receiver::context`, whose receiver is alive during the call; the
-    // text is as the jam promises.
-    let (receiver, sender, text) = unsafe {
-        let context = &*context;
-        let receiver = &*context.receiver.cast::<Receiver>();
-        (receiver, context.sender, crate::symbols::c::text(text, len))
-    };
-    // Whether injected code or a Local Function calls this is not known here, so a panic of the log
-    // ends neither.
-    receiver.log.write(sender, &text);
-}
-
-/// What a thread has at a receiver.
-struct Thread {
-    /// The receiver, which the thread must leave before that ends.
-    receiver: *const Receiver,
-    runner: Runner,
-    seen: Seen,
-}
-
-/// Leaves the receiver when the thread ends.
-struct Leaver(Cell<*const Thread>);
-
-thread_local! {
-    /// Of the receiver that the thread has used last: nearly always the process's only one. It has no
-    /// destructor, so that its use is one load.
-    static CURRENT: Cell<*const Thread> = const { Cell::new(std::ptr::null()) };
-    static LEAVER: Leaver = const { Leaver(Cell::new(std::ptr::null())) };
-}
-
-impl Thread {
-    #[inline(always)]
-    fn current(receiver: &Receiver) -> &Thread {
-        // SAFETY: null, or made by `first` and freed only by the thread's end.
-        match unsafe { CURRENT.get().as_ref() } {
-            Some(thread) if std::ptr::eq(thread.receiver, receiver) => thread,
-            _ => Thread::first(receiver),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn first(receiver: &Receiver) -> &Thread {
-        let runner = receiver.cache.reuse().runner();
-        let thread = Box::new(Thread { receiver, runner, seen: Seen::nothing() });
-        let thread = Box::into_raw(thread).cast_const();
-        // A thread whose thread-locals are being destroyed keeps its place: it is leaked.
-        let before = LEAVER.try_with(|leaver| leaver.0.replace(thread)).ok();
-        CURRENT.set(thread);
-        if let Some(before) = before {
-            // SAFETY: made by this function, and not used any more: `CURRENT` was it.
-            unsafe { leave(before) };
-        }
-        // SAFETY: made by this function, and freed only when the thread ends.
-        unsafe { &*thread }
-    }
-}
-
-impl Drop for Leaver {
-    fn drop(&mut self) {
-        CURRENT.set(std::ptr::null());
-        // SAFETY: made by `Thread::first`, and not used any more.
-        unsafe { leave(self.0.get()) };
-    }
-}
-
-/// # Safety
-/// Null, or of `Thread::first` and not used any more.
-unsafe fn leave(thread: *const Thread) {
-    if !thread.is_null() {
-        // SAFETY: as promised by the caller; the receiver is the process's, which never ends.
-        let thread = unsafe { Box::from_raw(thread.cast_mut()) };
-        // SAFETY: the receiver is the process's, which never ends.
-        unsafe { &*thread.receiver }.cache.reuse().leave(&thread.runner);
     }
 }
 

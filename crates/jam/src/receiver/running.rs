@@ -1,4 +1,5 @@
-//! Running jams by their [handles](crate::handles): the common path of calls to what is linked.
+//! [`Running`]: jams that a thread runs one behind the other, by their [handles](crate::handles), or with
+//! their code beside the call. The common path of calls to what is linked.
 
 use jam_abi::{Call, code};
 use jam_format::Digest;
@@ -6,7 +7,10 @@ use primitive::sync::Ordering;
 
 use crate::error::{Panicked, Refusal};
 use crate::handles;
-use crate::receiver::{Failure, Receiver, Thread, enter_local, receiver, wrong_entry};
+use crate::link::Linked;
+use crate::receiver::run::{check_signature, enter_local};
+use crate::receiver::thread::Thread;
+use crate::receiver::{Failure, Receiver, receiver};
 use crate::reuse::Inside;
 
 /// What a thread keeps while it runs jams one behind the other: it enters the receiver once. What is
@@ -59,20 +63,49 @@ impl Running {
             // Only a mailbox with a policy of its own may run it.
             return Err(need_code());
         }
-        if linked.shape.signature != signature {
-            return Err(Box::new(wrong_entry(signature, linked.shape.signature)));
-        }
+        check_signature(signature, &linked.shape)?;
         if linked.generation.load(Ordering::Relaxed) != receiver.symbols.generation() {
             let digest = linked.digest;
             // SAFETY: as the caller promises.
             return unsafe { self.run_renewed(receiver, &digest, signature, call) };
         }
-        thread.seen.catch_up();
         // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.
-        match unsafe { linked.run(call) } {
-            Ok(code::DONE) => Ok(()),
-            Ok(code) => Err(entry_code(code)),
-            Err(panicked) => Err(panicked_with(panicked)),
+        unsafe { run_linked(linked, thread, call) }
+    }
+
+    /// Runs the jam with this digest, whose code has arrived with the call: the one that is linked, if
+    /// that has the same code, byte by byte. If not, what has arrived is verified and linked first.
+    ///
+    /// # Safety
+    /// As for [`Receiver::run`].
+    #[inline]
+    pub(crate) unsafe fn run_with_code(
+        &mut self,
+        digest: &Digest,
+        code: &[u8],
+        signature: u64,
+        call: &mut Call,
+    ) -> Result<(), Box<Failure>> {
+        let state = self.0.get_or_insert_with(|| State::of(receiver()));
+        let State { receiver, thread, inside } = state;
+        let receiver: &'static Receiver = receiver;
+        // A proof may stand behind the blob: who answers for a jam is asked when it is linked.
+        let linked = receiver.cache.find(digest, inside).filter(|linked| {
+            code.starts_with(&linked.blob)
+                && linked.is_admitted(receiver.gate(None).bit())
+                && linked.shape.signature == signature
+                && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation()
+        });
+        match linked {
+            // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.
+            Some(linked) => unsafe { run_linked(linked, thread, call) },
+            None => {
+                // Outside, since what is taken out waits for all that are inside.
+                self.0 = None;
+                // SAFETY: as the caller promises.
+                unsafe { receiver.run_arrived(digest, Some(code), signature, call) }
+                    .map_err(Box::new)
+            }
         }
     }
 
@@ -93,6 +126,23 @@ impl Running {
         self.0 = None;
         // SAFETY: as the caller promises.
         unsafe { receiver.run(digest, signature, call) }.map_err(Box::new)
+    }
+}
+
+/// # Safety
+/// As for [`Linked::run`].
+#[inline(always)]
+unsafe fn run_linked(
+    linked: &Linked,
+    thread: &Thread,
+    call: &mut Call,
+) -> Result<(), Box<Failure>> {
+    thread.seen.catch_up();
+    // SAFETY: as the caller promises.
+    match unsafe { linked.run(call) } {
+        Ok(code::DONE) => Ok(()),
+        Ok(code) => Err(entry_code(code)),
+        Err(panicked) => Err(panicked_with(panicked)),
     }
 }
 
@@ -137,9 +187,7 @@ impl Receiver {
         let refused = |refusal: Refusal| Box::new(Failure::from(refusal));
         self.gate(None).check_local().map_err(refused)?;
         let local = self.locals.find_by_handle(handle, &self.symbols).map_err(refused)?;
-        if local.shape.signature != signature {
-            return Err(Box::new(wrong_entry(signature, local.shape.signature)));
-        }
+        check_signature(signature, local.shape)?;
         // SAFETY: as the caller promises, and the signatures are equal.
         unsafe { enter_local(&local, call) }.map_err(Box::new)
     }

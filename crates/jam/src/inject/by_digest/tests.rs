@@ -1,6 +1,9 @@
 //! Calls that no sender of this crate makes.
 
+use jam_abi::code;
+
 use super::*;
+use crate::error::Refusal;
 
 #[derive(Debug)]
 struct Place;

@@ -1,0 +1,80 @@
+//! What a trustee does with each call of a jam, whatever names it: checks, and the [`Call`] that the
+//! jam gets.
+
+use jam_abi::entry::{Part, PropertyPart, Types};
+use jam_abi::{Call, code};
+
+use crate::error::Refusal;
+use crate::plain_bytes::Value;
+use crate::receiver::{Failure, receiver};
+use crate::symbols::export::Open;
+
+/// Makes a call of a jam with the types of the parameters, and has `enter` run it, which gets the
+/// signature. `args` has the length of `A`; both parts are aligned for calls.
+///
+/// While `enter` runs, the call is valid for jams of the signature: the property is a `T`, which has
+/// the name that the signature covers, and nothing else refers to it; the other parts have the types
+/// of the signature. What is left is its own: that the thread is in delegated context.
+#[inline(always)]
+pub(super) fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, F: From<Failure>>(
+    property: &mut T,
+    host: u32,
+    args: &[u8],
+    payload: &[u8],
+    enter: impl FnOnce(u64, &mut Call) -> Result<(), F>,
+) -> Result<R, F> {
+    debug_assert_eq!(args.len(), A::BYTES);
+    if const { !is_for::<T, P>() } {
+        return Err(wrong_property(P::NAME, T::NAME).into());
+    }
+    // A peer wrote the length, and entries in C do not compare it themselves.
+    if !is_whole::<E>(payload.len()) {
+        return Err(parts_of_elements().into());
+    }
+    let context = receiver().context(host);
+    let mut reply = Value::<R>::zeroed();
+    let mut call = Call {
+        property: std::ptr::from_mut(property).cast(),
+        args: args.as_ptr(),
+        args_len: A::BYTES,
+        payload: if payload.is_empty() { args.as_ptr() } else { payload.as_ptr() },
+        payload_len: payload.len(),
+        reply: reply.as_mut_ptr(),
+        reply_capacity: R::BYTES,
+        reply_len: 0,
+        context: &raw const context,
+    };
+    enter(Types::<P, A, E, R>::SIGNATURE, &mut call)?;
+    Ok(reply.get())
+}
+
+/// Whether a jam with the property `P` may run on a `T`.
+pub(super) const fn is_for<T: Open, P: PropertyPart>() -> bool {
+    let (wanted, found) = (P::NAME.as_bytes(), T::NAME.as_bytes());
+    if wanted.is_empty() {
+        return true;
+    }
+    let mut is_same = wanted.len() == found.len();
+    let mut at = 0;
+    while is_same && at < wanted.len() {
+        is_same = wanted[at] == found[at];
+        at += 1;
+    }
+    is_same
+}
+
+/// Whether a payload of `len` bytes consists of whole elements.
+#[inline(always)]
+fn is_whole<E: Part>(len: usize) -> bool {
+    if E::BYTES == 0 { len == 0 } else { len.is_multiple_of(E::BYTES) }
+}
+
+#[cold]
+fn parts_of_elements() -> Failure {
+    Refusal::Entry { code: code::PAYLOAD_LENGTH }.into()
+}
+
+#[cold]
+fn wrong_property(wanted: &str, found: &str) -> Failure {
+    Refusal::WrongProperty { wanted: wanted.to_owned(), found: found.to_owned() }.into()
+}

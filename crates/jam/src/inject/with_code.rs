@@ -1,0 +1,136 @@
+//! Calls that carry their code, each of them ([`Mode::Injected`](crate::Mode::Injected)). They are plain:
+//! past the codec, and the code is copied once on either side.
+//!
+//! A trustee that has linked a jam with the call's digest compares the code that has arrived with that of
+//! the linked one, byte by byte, and runs it if they are the same. Any other code is verified, and linked
+//! or refused.
+
+use std::marker::PhantomData;
+
+use jam_abi::entry::{Part, PropertyPart, Types};
+use jam_format::Digest;
+use trust_core::{DelegateError, PlainCall, Trust};
+
+use crate::error::JamError;
+use crate::handles;
+use crate::inject::by_handle::Reply;
+use crate::inject::errors::{failed, no_room, undelivered};
+use crate::inject::layout::{Behind, with_front};
+use crate::inject::serve;
+use crate::plain_bytes::bytes_of;
+use crate::receiver::Failure;
+use crate::receiver::running::Running;
+use crate::sender::{Code, Inner, Sendable};
+use crate::symbols::export::Open;
+
+/// A call with its code, on a property of type `T`, of a jam with these types.
+struct WithCode<T, P, A, E, R>(PhantomData<fn(T, Types<P, A, E, R>)>);
+type WithCodeOf<T, J> = WithCode<
+    T,
+    <J as Sendable>::Property,
+    <J as Sendable>::Args,
+    <J as Sendable>::Element,
+    <J as Sendable>::Reply,
+>;
+
+/// How a call ends for its sender.
+type Ended<J> = Result<Result<Reply<<J as Sendable>::Reply>, Box<Failure>>, DelegateError>;
+
+impl<T, P, A, E, R> PlainCall<T> for WithCode<T, P, A, E, R>
+where
+    T: Open,
+    P: PropertyPart + 'static,
+    A: Part,
+    E: Part,
+    R: Part,
+{
+    const BYTES: Option<usize> = None;
+    type Run = Running;
+    type Reply = Reply<R>;
+    type Error = Box<Failure>;
+
+    #[inline]
+    fn serve(
+        running: &mut Running,
+        property: &mut T,
+        word: u64,
+        bytes: &[u8],
+    ) -> Result<Reply<R>, Box<Failure>> {
+        let behind = Behind::<[u8; Digest::BYTES]>::of::<A>(bytes)?;
+        let (digest, code) = (Digest::from_bytes(behind.more.get()), behind.code()?);
+        let (_, host) = handles::of_word(word);
+        let (args, payload) = (behind.args, behind.payload);
+        serve::run::<T, P, A, E, R, _>(property, host, args, payload, |signature, call| {
+            // SAFETY: the call is of `serve::run`; a delegated call does not wait.
+            unsafe { running.run_with_code(&digest, code, signature, call) }
+        })
+        .map(Reply::new)
+    }
+}
+
+/// Calls a jam with its code, and waits; `None` if the property is this thread's own.
+#[inline(always)]
+#[track_caller]
+pub(super) fn call<T: Open, J: Sendable>(
+    trust: &Trust<T>,
+    code: &Code,
+    args: J::Args,
+    payload: &[J::Element],
+) -> Option<Result<J::Reply, JamError>> {
+    let ended = with_head::<J, _>(code, args, payload, |word, head, tails| {
+        trust.plain_call::<WithCodeOf<T, J>>(word, head, tails)
+    });
+    ended.map(|ended| result::<J>(code, ended))
+}
+
+/// Calls a jam with its code, `carried`; `code` is the same one, for the callback.
+///
+/// # Errors
+/// `then`, if the property is this thread's own or the thread is of no rack.
+#[inline(always)]
+pub(super) fn call_then<T: Open, J: Sendable, C, F>(
+    trust: &Trust<T>,
+    carried: &Code,
+    args: J::Args,
+    payload: &[J::Element],
+    code: C,
+    then: F,
+) -> Result<(), F>
+where
+    C: Into<Code> + std::ops::Deref<Target = Inner> + 'static,
+    F: FnOnce(Result<J::Reply, JamError>) + 'static,
+{
+    let wrap = move |then: F| {
+        move |ended: Ended<J>| match ended {
+            Ok(Ok(reply)) => then(Ok(reply.value())),
+            other => then(result::<J>(&code.into(), other)),
+        }
+    };
+    with_head::<J, _>(carried, args, payload, |word, head, tails| {
+        trust.plain_call_then::<WithCodeOf<T, J>, _, _>(word, head, tails, then, wrap)
+    })
+}
+
+/// Hands the parts of a call to `send`: word, head and tails.
+#[inline(always)]
+fn with_head<J: Sendable, R>(
+    code: &Code,
+    args: J::Args,
+    payload: &[J::Element],
+    send: impl FnOnce(u64, &[u8], &[&[u8]]) -> R,
+) -> R {
+    let host = trust_core::local_trustee().trustee().thread().host.0;
+    let (payload, wire) = (bytes_of(payload), code.wire());
+    let digest = *code.digest().as_bytes();
+    with_front(payload.len(), wire.len(), digest, args, |head| {
+        send(handles::word(0, host), head, &[payload, wire])
+    })
+}
+
+fn result<J: Sendable>(code: &Code, ended: Ended<J>) -> Result<J::Reply, JamError> {
+    match ended {
+        Ok(Ok(reply)) => Ok(reply.value()),
+        Ok(Err(failure)) => Err(failed(code, *failure).unwrap_or_else(|| no_room(code))),
+        Err(source) => Err(undelivered(code, source)),
+    }
+}
