@@ -5,6 +5,7 @@
 //! the code that sends their jams.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use jam_abi::{Element, LocalEntry, LocalFunction, PackageData};
 use jam_format::{Digest, ElementKind, PackageElement};
@@ -49,11 +50,29 @@ pub(crate) fn packages() -> &'static [&'static PackageData] {
 pub(crate) struct Locals {
     all: Vec<Local>,
     /// Where each is in `all`.
-    by_digest: HashMap<Digest, usize>,
+    by_digest: HashMap<Digest, usize, BuildHasherDefault<FirstBytes>>,
     /// The digests of the rieds beside them.
     rieds: Vec<Digest>,
     /// Held while slots are filled, so that what an older generation resolved to never comes last.
     filling: Mutex<()>,
+}
+
+/// Takes a digest for its hash: that is one already, and every key is the program's own, so that no peer
+/// can choose keys that collide.
+#[derive(Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+    }
+
+    /// The length of the digest.
+    fn write_usize(&mut self, _len: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 struct Local {
@@ -73,7 +92,7 @@ pub(crate) struct Resolved<'l> {
 
 impl Locals {
     pub(crate) fn of_program() -> Self {
-        let (mut all, mut by_digest, mut rieds) = (Vec::new(), HashMap::new(), Vec::new());
+        let (mut all, mut by_digest, mut rieds) = (Vec::new(), HashMap::default(), Vec::new());
         for package in packages() {
             for PackageElement { kind, id, digest, bytes, .. } in elements_here(package) {
                 if kind == ElementKind::Ried {
@@ -151,4 +170,24 @@ fn resolve(function: &LocalFunction, symbols: &Symbols) -> Result<u64, Refusal> 
         unsafe { import.resolve(std::ptr::without_provenance(address)) };
     }
     Ok(generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use super::*;
+
+    #[test]
+    fn digests_that_differ_at_first_have_other_hashes() {
+        let hash = |digest: &Digest| BuildHasherDefault::<FirstBytes>::default().hash_one(digest);
+        let digests: Vec<Digest> = (0..100_u8).map(|byte| Digest::of(&[byte])).collect();
+        let mut map = HashMap::<Digest, usize, BuildHasherDefault<FirstBytes>>::default();
+        map.extend(digests.iter().enumerate().map(|(at, digest)| (*digest, at)));
+        for (at, digest) in digests.iter().enumerate() {
+            assert_eq!(map.get(digest), Some(&at));
+            assert_eq!(&hash(digest).to_le_bytes()[..], &digest.as_bytes()[..8]);
+        }
+        assert!(!map.contains_key(&Digest::of(b"another")));
+    }
 }

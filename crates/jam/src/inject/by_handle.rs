@@ -13,7 +13,7 @@ use crate::error::{JamError, Refusal};
 use crate::handles;
 use crate::inject::by_digest::send_code_then;
 use crate::inject::errors::{failed, refused, undelivered};
-use crate::inject::layout::{Behind, too_short, with_front};
+use crate::inject::layout::{Behind, args_of, too_short, with_front};
 use crate::inject::serve;
 use crate::plain_bytes::{Payload, Value, bytes_of};
 use crate::receiver::Failure;
@@ -165,16 +165,6 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     ended.map(Reply).map_err(|failure| Missed::new(failure, args, payload))
 }
 
-/// Hands the bytes of a call without its payload to `send`: those of a [`Long`] if it has one, else of a
-/// [`Short`].
-#[inline(always)]
-fn with_head<A: Part, R>(args: A, payload: &[u8], send: impl FnOnce(&[u8]) -> R) -> R {
-    match payload.is_empty() {
-        true => send(Value::new(args).bytes()),
-        false => with_front(payload.len(), 0, (), args, send),
-    }
-}
-
 /// Calls a jam by the word of its handle, and waits; `None` if the property is this thread's own.
 #[inline(always)]
 #[track_caller]
@@ -185,9 +175,9 @@ pub(super) fn call<T: Open, J: Sendable>(
     payload: &[J::Element],
 ) -> Option<Ended<T, J>> {
     let payload = bytes_of(payload);
-    with_head(args, payload, |head| match payload.is_empty() {
-        true => trust.plain_call::<ShortOf<T, J>>(word, head, &[]),
-        false => trust.plain_call::<LongOf<T, J>>(word, head, &[payload]),
+    with_front(payload.len(), 0, (), args, |front| match payload.is_empty() {
+        true => trust.plain_call::<ShortOf<T, J>>(word, args_of::<(), J::Args>(front), &[]),
+        false => trust.plain_call::<LongOf<T, J>>(word, front, &[payload]),
     })
 }
 
@@ -215,9 +205,12 @@ where
         }
     };
     let payload = bytes_of(payload);
-    with_head(args, payload, |head| match payload.is_empty() {
-        true => trust.plain_call_then::<ShortOf<T, J>, _, _>(word, head, &[], then, wrap),
-        false => trust.plain_call_then::<LongOf<T, J>, _, _>(word, head, &[payload], then, wrap),
+    with_front(payload.len(), 0, (), args, |front| match payload.is_empty() {
+        true => {
+            let args = args_of::<(), J::Args>(front);
+            trust.plain_call_then::<ShortOf<T, J>, _, _>(word, args, &[], then, wrap)
+        }
+        false => trust.plain_call_then::<LongOf<T, J>, _, _>(word, front, &[payload], then, wrap),
     })
 }
 

@@ -25,6 +25,7 @@ struct State {
 }
 
 impl State {
+    #[inline(always)]
     fn of(receiver: &'static Receiver) -> Self {
         let thread = Thread::current(receiver);
         Self { receiver, thread, inside: thread.runner.enter() }

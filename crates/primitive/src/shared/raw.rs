@@ -54,6 +54,17 @@ pub(super) unsafe fn lines_differ(theirs: *const u8, ours: *const u8) -> bool {
     }
 }
 
+/// Bytes up to which a copy by words is the fastest.
+#[cfg(target_arch = "x86_64")]
+const SHORT: usize = 128;
+
+/// Distances of which a string instruction is slow, in bytes: from the source to the target, modulo the
+/// size of a page. Each load then has the low bits of the address of a store that has not ended, and
+/// waits for that; *measured*: 20 ns more for 4 KiB of this processor's own memory, 400 ns more where
+/// the target's lines come from a processor far away.
+#[cfg(target_arch = "x86_64")]
+const ALIASES: std::ops::Range<usize> = 1..129;
+
 /// A copy that the compiler cannot see through, for memory that may change underneath.
 ///
 /// # Safety
@@ -63,25 +74,90 @@ pub(super) unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller vouches for both runs; the direction flag is clear by the ABI.
     unsafe {
-        if len <= 128 {
-            let mut at = 0;
-            while at + 8 <= len {
-                let word = from.add(at).cast::<[u8; 8]>().read_volatile();
-                to.add(at).cast::<[u8; 8]>().write_volatile(word);
-                at += 8;
-            }
-            while at < len {
-                to.add(at).write_volatile(from.add(at).read_volatile());
-                at += 1;
-            }
-            return;
+        if len <= SHORT {
+            copy_short(to, from, len);
+        } else if ALIASES.contains(&(to.addr().wrapping_sub(from.addr()) % 4096)) {
+            copy_blocks(to, from, len);
+        } else {
+            std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
         }
-        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller vouches for both runs.
     unsafe {
         copy_words_in(to, from, len);
+    }
+}
+
+/// # Safety
+/// As [`copy_opaque`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller vouches for both runs.
+    unsafe {
+        let mut at = 0;
+        while at + 8 <= len {
+            let word = from.add(at).cast::<[u8; 8]>().read_volatile();
+            to.add(at).cast::<[u8; 8]>().write_volatile(word);
+            at += 8;
+        }
+        while at < len {
+            to.add(at).write_volatile(from.add(at).read_volatile());
+            at += 1;
+        }
+    }
+}
+
+/// Copies 64 bytes at a time, from the end to the beginning: where a load has the low bits of the
+/// address of a store, that comes later.
+///
+/// # Safety
+/// As [`copy_opaque`].
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+unsafe fn copy_blocks(to: *mut u8, from: *const u8, len: usize) {
+    let (rest, small) = (len % 64, len % 16);
+    // SAFETY: the caller vouches for both runs, inside which all accesses are: the first loop takes what
+    // is behind `rest` bytes, the second what is behind the first `small` bytes of those.
+    unsafe {
+        std::arch::asm!(
+            "cmp {left}, {rest}",
+            "je 3f",
+            "2:",
+            "movups {a}, [{from} + {left} - 16]",
+            "movups {b}, [{from} + {left} - 32]",
+            "movups {c}, [{from} + {left} - 48]",
+            "movups {d}, [{from} + {left} - 64]",
+            "movups [{to} + {left} - 16], {a}",
+            "movups [{to} + {left} - 32], {b}",
+            "movups [{to} + {left} - 48], {c}",
+            "movups [{to} + {left} - 64], {d}",
+            "sub {left}, 64",
+            "cmp {left}, {rest}",
+            "jne 2b",
+            "3:",
+            "cmp {left}, {small}",
+            "je 5f",
+            "4:",
+            "movups {a}, [{from} + {left} - 16]",
+            "movups [{to} + {left} - 16], {a}",
+            "sub {left}, 16",
+            "cmp {left}, {small}",
+            "jne 4b",
+            "5:",
+            from = in(reg) from,
+            to = in(reg) to,
+            left = inout(reg) len => _,
+            rest = in(reg) rest,
+            small = in(reg) small,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack),
+        );
+        copy_short(to, from, small);
     }
 }
 
@@ -238,6 +314,29 @@ unsafe fn copy_string(to: *mut u8, from: *const u8, count: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Short, medium and long ones, at distances that a string instruction is slow at and others.
+    #[test]
+    fn opaque_copies_take_what_is_asked_for_and_nothing_else() {
+        const ROOM: usize = 4 * 4096;
+        let from: Vec<u8> = (0..ROOM).map(|byte| (byte / 7) as u8 | 1).collect();
+        for (source, target) in [(0, 0), (3, 0), (16, 24), (24, 16), (5, 900), (9, 2000), (64, 64)]
+        {
+            for len in (0..700).chain([1023, 1024, 1025, 1088, 4096, 4640, 9001]) {
+                let mut to = vec![0xee_u8; ROOM];
+                let mut expected = to.clone();
+                // The same distance, whatever the addresses of the two.
+                let distance = to.as_ptr().addr().wrapping_sub(from.as_ptr().addr());
+                let target = target + distance.wrapping_neg() % 4096;
+                expected[target..target + len].copy_from_slice(&from[source..source + len]);
+                // SAFETY: both runs are inside the vectors, which do not overlap.
+                unsafe {
+                    copy_opaque(to.as_mut_ptr().add(target), from.as_ptr().add(source), len);
+                }
+                assert!(to == expected, "{len} bytes from {source} to {target}");
+            }
+        }
+    }
 
     /// Every alignment of both ends, and every length up to some words.
     #[test]

@@ -143,9 +143,10 @@ impl Outbox {
     #[inline(always)]
     fn write(&self, at: usize, parts: Parts<'_>) {
         let memory = self.slot.memory();
-        for (index, word) in parts.head_words().enumerate() {
-            memory.words().store(at + index, word, Ordering::Relaxed);
-        }
+        let words = memory.words();
+        parts.head_words().enumerate().for_each(|(index, word)| {
+            words.store(at + index, word, Ordering::Relaxed);
+        });
         for (word, tail) in parts.tail_words() {
             memory.write_from((at + word) * WORD, tail);
         }

@@ -56,11 +56,13 @@ impl<'a> Parts<'a> {
     /// The words of `head`, the last one filled up with zeroes.
     #[inline(always)]
     pub(super) fn head_words(self) -> impl Iterator<Item = u64> {
-        self.head.chunks(WORD).map(|chunk| {
+        let (words, rest) = self.head.as_chunks::<WORD>();
+        let last = (!rest.is_empty()).then(|| {
             let mut word = [0; WORD];
-            word[..chunk.len()].copy_from_slice(chunk);
+            word[..rest.len()].copy_from_slice(rest);
             u64::from_le_bytes(word)
-        })
+        });
+        words.iter().map(|word| u64::from_le_bytes(*word)).chain(last)
     }
 
     /// Each of `tails`, with the word behind the first at which it begins.
