@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   run                     Mark { stack, outer }        <- innermost mark of the thread
-//!   enter_jam               saved registers              <- Mark::stack
+//!   enter_jam               what it has saved            <- Mark::stack
 //!   frames of the jam
 //!   a function of the program (its body has ended)
 //!   escape                  stack := Mark::stack; restore the registers; return ESCAPED from enter_jam
@@ -60,7 +60,7 @@ thread_local! {
 /// - `entry` is linked code that stays where it is for the whole run.
 /// - `call` is as that code expects it: its signature and the lengths have been compared.
 /// - No other fiber of the thread runs before this returns.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn run(entry: Entry, call: &mut Call) -> Result<u32, Box<Panicked>> {
     let outer = INNERMOST.get();
     let mark = Mark { stack: Cell::new(0), outer, reason: Cell::new(None) };

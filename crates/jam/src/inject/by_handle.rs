@@ -70,7 +70,7 @@ type Ended<T, J> = Result<
 >;
 
 /// A kind of call: on a property of type `T`, of a jam with these types.
-type Of<T, Types> = PhantomData<fn(T, Types)>;
+pub(super) type Of<T, Types> = PhantomData<fn(T, Types)>;
 
 /// A call without a payload.
 struct Short<T, P, A, E, R>(Of<T, Types<P, A, E, R>>);

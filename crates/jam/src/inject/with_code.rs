@@ -5,15 +5,13 @@
 //! the linked one, byte by byte, and runs it if they are the same. Any other code is verified, and linked
 //! or refused.
 
-use std::marker::PhantomData;
-
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_format::Digest;
 use trust_core::{DelegateError, PlainCall, Trust};
 
 use crate::error::JamError;
 use crate::handles;
-use crate::inject::by_handle::Reply;
+use crate::inject::by_handle::{Of, Reply};
 use crate::inject::errors::{failed, no_room, undelivered};
 use crate::inject::layout::{Behind, with_front};
 use crate::inject::serve;
@@ -24,7 +22,7 @@ use crate::sender::{Code, Inner, Sendable};
 use crate::symbols::export::Open;
 
 /// A call with its code, on a property of type `T`, of a jam with these types.
-struct WithCode<T, P, A, E, R>(PhantomData<fn(T, Types<P, A, E, R>)>);
+struct WithCode<T, P, A, E, R>(Of<T, Types<P, A, E, R>>);
 type WithCodeOf<T, J> = WithCode<
     T,
     <J as Sendable>::Property,
