@@ -68,11 +68,21 @@ fn with_log(test: impl FnOnce(&EnteredNode, &Trust<Log>)) {
         });
         let node = Node::enter(wiring.node(0).expect("a node"));
         let log = receiver.recv().expect("a trust");
+        // Also if the test panics: the other thread would serve for ever.
+        let over = SetAtEnd(is_over);
         test(&node, &log);
         node.close();
         drop(log);
-        is_over.store(true, SeqCst);
+        drop(over);
     });
+}
+
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }
 
 /// Polls until `is_done`.
