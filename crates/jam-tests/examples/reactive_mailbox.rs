@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use gossamer::Rack;
-use gossamer::jam::mailbox::{JamSender, Mailbox, ReactiveMailbox, Sender};
+use gossamer::jam::mailbox::{JamSender, Mailbox, ReactiveMailbox};
 use gossamer_jam_tests::Table;
 use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 
@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let thread = gossamer::threads().last().expect("a thread");
         let receiving = gossamer::spawn_on(thread, receive);
 
-        let options = Sender::options(&gossamer::segments()).timeout(Duration::from_secs(10));
+        let segments = gossamer::segments();
         let mut sender =
-            JamSender::new(options.open("puts").expect("its mailbox")).expect("a way back");
+            JamSender::open(&segments, "puts", Duration::from_secs(10)).expect("its mailbox");
         let start = Instant::now();
         for key in 0..CALLS {
             let args = PutArgs { key: key % 100, offset: 0 };

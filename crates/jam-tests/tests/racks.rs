@@ -5,7 +5,7 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use gossamer::jam::mailbox::{FrameError, JamSender, Mailbox, ReactiveMailbox, Sender};
+use gossamer::jam::mailbox::{FrameError, JamSender, Mailbox, ReactiveMailbox};
 use gossamer::jam::{
     Digest, Inject, JamError, LoadedJam, Mode, Policy, Refusal, Sendable, offer, receiver, sent,
 };
@@ -291,8 +291,7 @@ fn serve(name: &str, calls: u64, evict_every: u64) -> (Vec<u64>, u64) {
 }
 
 fn open_mailbox(name: &str) -> JamSender {
-    let options = Sender::options(&gossamer::segments()).timeout(Duration::from_secs(30));
-    JamSender::new(options.open(name).unwrap()).unwrap()
+    JamSender::open(&gossamer::segments(), name, Duration::from_secs(30)).unwrap()
 }
 
 /// Each thread of the rack has a mailbox, and this one sends to all of them.

@@ -145,14 +145,7 @@ mod tests {
             writes.extend(words);
             Ok(())
         }
-        fn signal(&self, at: usize, word: u64) -> Result<(), Self::Error> {
-            self.write(at, &word.to_ne_bytes())
-        }
-        fn signal_words<const N: usize>(
-            &self,
-            at: usize,
-            words: &[u64; N],
-        ) -> Result<(), Self::Error> {
+        fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Self::Error> {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             self.write(at, &bytes)
         }

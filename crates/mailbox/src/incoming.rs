@@ -47,8 +47,7 @@ pub struct Incoming {
     epoch: u32,
     mode: Mode,
     cursor: Cursor,
-    /// The word that is the next frame's tag once it has come, and that tag.
-    watched: usize,
+    /// The next frame's tag.
     tag: u64,
     /// What the last poll has found. Kept here, because copies of it cost as much as the poll.
     arrived: Arrived,
@@ -63,20 +62,17 @@ impl Incoming {
     /// The frames of the sender that has claimed the bank set `set`, with this epoch.
     pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Incoming {
         let cursor = Cursor::new(&geometry, set);
-        let mut incoming = Incoming {
+        Incoming {
             geometry,
             epoch,
             mode,
             cursor,
-            watched: 0,
-            tag: 0,
+            tag: frame::tag(epoch, 0),
             arrived: Arrived::default(),
             malformed: Malformed::default(),
             wrong: 0,
             skip: 0,
-        };
-        incoming.watch();
-        incoming
+        }
     }
 
     /// The frame that the last poll has found.
@@ -95,51 +91,44 @@ impl Incoming {
         self.cursor.next
     }
 
-    /// Where the word is that changes when the next frame comes.
+    /// Where the next frame's tag will be: the word that changes when the frame comes.
+    #[inline(always)]
     pub(crate) fn watched(&self) -> usize {
-        self.watched
+        self.cursor.at
     }
 
-    /// What it is then.
+    /// That tag.
     pub(crate) fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// Notes what the next frame changes.
-    #[inline(always)]
-    fn watch(&mut self) {
-        let Cursor { at, next, .. } = self.cursor;
-        self.watched = match (self.mode, self.geometry.kind) {
-            (Mode::Mapped, FrameKind::Fixed) => at + self.cursor.stride() - WORD,
-            _ => at,
-        };
-        self.tag = frame::tag(self.epoch, next);
-    }
-
     /// Looks for the next frame in `memory`, the mailbox's. `copy` has room for a frame: a frame with a
     /// checksum is checked there.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
-        if memory.load(self.watched, Ordering::Acquire) != self.tag {
-            return Arrival::Nothing;
+        match self.has_come(memory) {
+            true => self.take(memory, copy),
+            false => Arrival::Nothing,
         }
-        self.take(memory, copy)
     }
 
-    #[inline]
-    fn take(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
+    /// Whether the next frame's tag has come.
+    #[inline(always)]
+    pub(crate) fn has_come(&self, memory: &SharedBytes) -> bool {
+        memory.load(self.watched(), Ordering::Acquire) == self.tag
+    }
+
+    /// As [`poll`](Self::poll), once the tag [has come](Self::has_come).
+    #[inline(always)]
+    pub(crate) fn take(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
         if self.mode == Mode::Checked {
             return self.take_checked(memory, copy);
         }
+        // The tag was stored last: all of the frame is there.
         let at = self.cursor.at;
         match self.parse(memory, at) {
             Err(malformed) => self.refuse(malformed),
             Ok((header, lengths)) => {
-                let (_, _, end) = lengths.places();
-                let is_variable = self.geometry.kind == FrameKind::Variable;
-                if is_variable && memory.load(at + end, Ordering::Acquire) != self.tag {
-                    return Arrival::Nothing;
-                }
                 self.arrived = Arrived { header, lengths, at, is_copied: false };
                 Arrival::Frame
             }
@@ -147,17 +136,20 @@ impl Incoming {
     }
 
     #[cold]
+    #[inline(never)]
     fn refuse(&mut self, malformed: Malformed) -> Arrival {
         self.malformed = malformed;
         Arrival::Malformed
     }
 
+    #[inline(never)]
     fn take_checked(&mut self, memory: &SharedBytes, copy: &SharedBytes) -> Arrival {
         if self.skip > 0 {
             self.skip -= 1;
             return Arrival::Nothing;
         }
         if self.copy_intact(memory, copy) {
+            (self.wrong, self.skip) = (0, 0);
             return match self.parse(copy, 0) {
                 Err(malformed) => self.refuse(malformed),
                 Ok((header, lengths)) => {
@@ -200,7 +192,7 @@ impl Incoming {
     }
 
     /// The header at byte `at` of `memory`, each of whose words is loaded once.
-    #[inline]
+    #[inline(always)]
     fn parse(&self, memory: &SharedBytes, at: usize) -> Result<(FrameHeader, Lengths), Malformed> {
         // One check for all of them.
         let from = memory.words().part(at / WORD, HEADER_WORDS);
@@ -210,19 +202,18 @@ impl Incoming {
 
     /// The next frame was taken: its place may be written again once its bank is empty. Returns the
     /// bank, and how often it was emptied, if this was the last of its frames.
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self) -> Option<(u32, u64)> {
         let Cursor { bank, filled, .. } = self.cursor;
-        self.cursor.advance();
-        self.watch();
-        (self.wrong, self.skip) = (0, 0);
-        self.cursor.begins_bank().then_some((bank, filled + 1))
+        let is_end = self.cursor.advance();
+        self.tag = frame::tag(self.epoch, self.cursor.next);
+        is_end.then_some((bank, filled + 1))
     }
 
-    /// Whether the next frame is the first of its bank.
+    /// The bank of the next frame, if that is the last one there.
     #[inline(always)]
-    pub(crate) fn begins_bank(&self) -> bool {
-        self.cursor.begins_bank()
+    pub(crate) fn ending_bank(&self) -> Option<u32> {
+        (self.cursor.left == 1).then_some(self.cursor.bank)
     }
 
     /// How often each bank was emptied.

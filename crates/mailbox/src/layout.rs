@@ -20,8 +20,8 @@ pub(crate) const WORD: usize = size_of::<u64>();
 pub(crate) const HEADER_WORDS: usize = 6;
 pub(crate) const HEADER_BYTES: usize = HEADER_WORDS * WORD;
 
-/// Bytes of a frame's closing word, or of its checksum.
-const CLOSING_BYTES: usize = WORD;
+/// Bytes of a frame's checksum.
+const CHECKSUM_BYTES: usize = WORD;
 
 /// Bytes of a cache line: what two sides write is never in the same one.
 pub(crate) const LINE: usize = 64;
@@ -29,8 +29,8 @@ pub(crate) const LINE: usize = 64;
 /// The most bytes that a frame may have for arguments, payload and attachment.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Bytes of a frame besides those: the header, and the closing word or checksum.
-pub const FRAME_OVERHEAD: usize = HEADER_BYTES + CLOSING_BYTES;
+/// Bytes of a frame besides those: the header, and a checksum where memory is not mapped.
+pub const FRAME_OVERHEAD: usize = HEADER_BYTES + CHECKSUM_BYTES;
 
 /// Where the words of the geometry are, how many they are, and what the first of them is.
 const GEOMETRY_WORDS: usize = 5;
@@ -63,10 +63,10 @@ const MAX: (u32, u32, u32) = (64, 4096, 1024);
 /// Whether all frames of a mailbox are of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// The signal of every frame is at the end of its place. Where memory is not mapped, every frame
-    /// travels as a whole, whatever its contents: for mailboxes whose frames are all nearly full.
+    /// Where memory is not mapped, every frame travels as a whole, whatever its contents: for mailboxes
+    /// whose frames are all nearly full. Where it is mapped, as [`Variable`](Self::Variable).
     Fixed,
-    /// The signal is behind what a frame contains, and only that travels.
+    /// Only what a frame contains travels.
     Variable,
 }
 
@@ -200,15 +200,17 @@ impl Geometry {
 pub(crate) struct Cursor {
     /// The sequence number of the next frame.
     pub(crate) next: u64,
-    /// Its first byte in the segment, and that of the first frame of the set.
+    /// Its first byte in the segment.
     pub(crate) at: usize,
-    base: usize,
+    /// Frames of its bank from it on.
+    pub(crate) left: u32,
+    /// Bytes from one frame to the next.
+    stride: u32,
     /// Its bank, and how often that was filled before.
     pub(crate) bank: u32,
     pub(crate) filled: u64,
-    /// Its number in the bank.
-    in_bank: u32,
-    stride: u32,
+    /// The first byte of the first frame of the set.
+    base: usize,
     frames: u32,
     banks: u32,
 }
@@ -220,12 +222,12 @@ impl Cursor {
         Cursor {
             next: 0,
             at: base,
-            base,
-            bank: 0,
-            filled: 0,
-            in_bank: 0,
+            left: geometry.frames,
             // A frame is little longer than 1 MiB.
             stride: geometry.stride() as u32,
+            bank: 0,
+            filled: 0,
+            base,
             frames: geometry.frames,
             banks: geometry.banks,
         }
@@ -237,26 +239,22 @@ impl Cursor {
         self.stride as usize
     }
 
-    /// Whether the next frame is the first of its bank.
+    /// Goes on to the frame behind the next one; true if that begins a bank.
     #[inline(always)]
-    pub(crate) fn begins_bank(&self) -> bool {
-        self.in_bank == 0
-    }
-
-    /// Goes on to the frame behind the next one.
-    #[inline(always)]
-    pub(crate) fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) -> bool {
         self.next += 1;
         self.at += self.stride();
-        self.in_bank += 1;
-        if self.in_bank == self.frames {
-            self.in_bank = 0;
+        self.left -= 1;
+        let is_end = self.left == 0;
+        if is_end {
+            self.left = self.frames;
             self.bank += 1;
             if self.bank == self.banks {
                 (self.bank, self.at) = (0, self.base);
                 self.filled += 1;
             }
         }
+        is_end
     }
 }
 

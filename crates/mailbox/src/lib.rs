@@ -38,13 +38,15 @@
 //!
 //! 1. A sender claims a *bank set* by a compare-and-swap, and exports a small segment for the flags of
 //!    its banks. It has banks × frames to write before it needs a flag.
-//! 2. Where the receiver's memory is mapped, a frame is written in place: header, body, and then the
-//!    closing word with release. Elsewhere a frame is one write with a checksum behind it
-//!    ([`transport_api::integrity`]), because the bytes of one write have no order.
-//! 3. The receiver polls the slot of the next frame of each sender, round robin. A [`Frame`] is a view:
+//! 2. Where the receiver's memory is mapped, a frame is stored in place: first the body, then the line of
+//!    the header, and of that the tag last, with release. Elsewhere a frame is one write with a checksum
+//!    behind it ([`transport_api::integrity`]), because the bytes of one write have no order.
+//! 3. The receiver polls the tag of the next frame of each sender, round robin. A [`Frame`] is a view:
 //!    copy its bytes out, because its sender may change them at any time.
 //! 4. When the receiver has emptied a bank, it writes that bank's flag at the sender: how often the bank
-//!    was emptied. The sender writes to a bank again only after that. No frame costs a credit.
+//!    was emptied. The sender writes to a bank again only after that. No frame costs a credit. The sender
+//!    looks at a flag one bank before it needs it, behind a frame, so that neither side waits for the
+//!    line of the flags in front of one.
 //! 5. Before it sleeps, a receiver sets a word that senders on mapped memory read; only then do they
 //!    notify. Elsewhere a notification travels with each frame, unless the mailbox
 //!    [never sleeps](MailboxBuilder::never_sleeps).
@@ -56,8 +58,8 @@
 //! 3. `wait.rs` (how a processor waits for a word), `sleep.rs` (how sides sleep and wake each other).
 //! 4. The receiver: `senders.rs` (which senders there are), `view.rs` ([`Frame`]), `receiver.rs`
 //!    ([`Mailbox`]), `builder.rs` ([`MailboxBuilder`]).
-//! 5. The sender: `flags.rs` (what it exports), `sender.rs` ([`Sender`]), `open.rs`
-//!    ([`SenderOptions`]).
+//! 5. The sender: `flags.rs` (what it exports), `number.rs` (in whose name is a number), `sender.rs`
+//!    ([`Sender`]), `open.rs` ([`SenderOptions`]).
 
 #![deny(unsafe_code)]
 
@@ -75,6 +77,7 @@ pub mod fuzzing;
 mod incoming;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod layout;
+mod number;
 mod open;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod outgoing;
@@ -105,6 +108,8 @@ pub use self::builder::MailboxBuilder;
 pub use self::error::MailboxError;
 pub use self::frame::{FrameHeader, Malformed, Parts};
 pub use self::layout::{FRAME_OVERHEAD, FrameKind, InvalidGeometry, MAX_FRAME_BYTES};
+#[doc(hidden)]
+pub use self::number::Number;
 pub use self::open::SenderOptions;
 pub use self::receiver::Mailbox;
 pub use self::sender::Sender;

@@ -5,7 +5,11 @@ use primitive::sync::Ordering;
 
 use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
 pub use crate::layout::flag_at;
-use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, HEADER_WORDS, WORD};
+use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
+
+/// Bytes of a body that are in the line of its header, and their words.
+const INLINE_BYTES: usize = LINE - HEADER_BYTES;
+const INLINE_WORDS: usize = INLINE_BYTES / WORD;
 
 /// Memory of the receiver, as a sender writes to it. Writes and signals of one caller take effect in
 /// their order.
@@ -19,18 +23,16 @@ pub trait Target {
     /// If they cannot be written.
     fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// Stores `word` at byte `at`: a receiver that sees it sees every earlier write.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn signal(&self, at: usize, word: u64) -> Result<(), Self::Error>;
-
-    /// Stores words from byte `at` on: a receiver that sees the last one sees the others, and every
-    /// earlier write.
+    /// Stores words from byte `at` on, the first one last: a receiver that sees that sees the others, and
+    /// every earlier write.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Self::Error>;
+    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Self::Error>;
+
+    /// Asks the processor for the line at byte `at`, to write it soon.
+    #[inline(always)]
+    fn prefetch(&self, _at: usize) {}
 
     /// As [`write`](Self::write), of a whole frame; it may also wake the receiver.
     ///
@@ -44,14 +46,16 @@ pub trait Target {
 /// A sender's side of a bank set.
 #[derive(Debug)]
 pub struct Outgoing {
-    geometry: Geometry,
+    cursor: Cursor,
+    /// Frames that may be written from the next one on, as far as flags were looked at.
+    room: u32,
+    /// Frames of a bank.
+    frames: u32,
     epoch: u32,
     mode: Mode,
-    cursor: Cursor,
-    /// Whether the bank of the next frame may be written to.
-    may_write: bool,
-    /// Whether frames are stored in place, and an empty one is a cache line.
-    has_lines: bool,
+    /// The bank behind those that make the room, and how often it was filled before.
+    ahead: (u32, u64),
+    geometry: Geometry,
     /// Where a frame is put together that is written at once.
     scratch: Vec<u8>,
 }
@@ -59,9 +63,9 @@ pub struct Outgoing {
 impl Outgoing {
     /// The sender that has claimed the bank set `set`, with this epoch.
     pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Outgoing {
-        let (cursor, scratch) = (Cursor::new(&geometry, set), Vec::new());
-        let has_lines = mode == Mode::Mapped && cursor.stride() == (HEADER_WORDS + 2) * WORD;
-        Outgoing { geometry, epoch, mode, cursor, may_write: false, has_lines, scratch }
+        let (cursor, frames) = (Cursor::new(&geometry, set), geometry.frames);
+        let (ahead, scratch) = ((0, 0), Vec::new());
+        Outgoing { cursor, room: 0, frames, epoch, mode, ahead, geometry, scratch }
     }
 
     /// The number of frames that were written.
@@ -73,11 +77,78 @@ impl Outgoing {
     /// filled it. `flags` is what the receiver writes to.
     #[inline]
     pub fn may_write(&mut self, flags: &SharedBytes) -> bool {
-        if !self.may_write {
-            let Cursor { bank, filled, .. } = self.cursor;
-            self.may_write = flags.load(flag_at(bank), Ordering::Acquire) == filled;
+        if self.room == 0 {
+            self.look(flags);
         }
-        self.may_write
+        self.has_room()
+    }
+
+    /// Whether the next frame may be written, without a look at its flag.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.room > 0
+    }
+
+    /// Looks at the flag of the next bank behind the room.
+    #[inline]
+    fn look(&mut self, flags: &SharedBytes) {
+        let (bank, filled) = self.ahead;
+        if flags.load(flag_at(bank), Ordering::Acquire) == filled {
+            self.room += self.frames;
+            self.ahead = match bank + 1 == self.geometry.banks {
+                true => (0, filled + 1),
+                false => (bank + 1, filled),
+            };
+        }
+    }
+
+    /// Behind a frame: looks at the flag of the next bank once the first frame of the last known one was
+    /// written, and at the end of that. The line of the flags is then the receiver's again when it sets
+    /// the next one, and is not waited for in front of a frame.
+    #[inline(always)]
+    pub fn look_ahead(&mut self, flags: &SharedBytes) {
+        if self.room + 1 == self.frames || self.room == 0 {
+            self.look(flags);
+        }
+    }
+
+    /// Stores a frame in place, whose lengths are those of `parts` and fit; only if it
+    /// [may](Self::may_write), and is to be [advanced](Self::advance) behind.
+    ///
+    /// The line of the header is stored last, and its tag last of all: the receiver looks at no other line
+    /// until it has that, and takes none away while it is written.
+    ///
+    /// # Errors
+    /// Those of the target: the frame was not sent.
+    #[inline(always)]
+    pub(crate) fn store<T: Target>(
+        &self,
+        to: &T,
+        header: &FrameHeader,
+        parts: &Parts<'_>,
+        lengths: Lengths,
+    ) -> Result<(), T::Error> {
+        let Cursor { at, next, .. } = self.cursor;
+        debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
+        let words = encode(frame::tag(self.epoch, next), header, lengths);
+        if parts.is_empty() {
+            return to.signal(at, &words);
+        }
+        // It comes while the body is written.
+        to.prefetch(at);
+        let inline = store_body(to, at, parts, lengths)?;
+        let [tag, one, two, three, four, five] = words;
+        if lengths.body() as usize <= WORD {
+            return to.signal(at, &[tag, one, two, three, four, five, inline[0]]);
+        }
+        to.signal(at, &[tag, one, two, three, four, five, inline[0], inline[1]])
+    }
+
+    /// Goes on to the frame behind the one that was stored.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self) {
+        let _ = self.cursor.advance();
+        self.room -= 1;
     }
 
     /// Writes a frame, whose lengths are those of `parts` and fit; only if it
@@ -85,7 +156,6 @@ impl Outgoing {
     ///
     /// # Errors
     /// Those of the target: the frame was not sent.
-    #[inline]
     pub(crate) fn write_parts<T: Target>(
         &mut self,
         to: &T,
@@ -93,40 +163,11 @@ impl Outgoing {
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
-        let Cursor { at, next, .. } = self.cursor;
-        debug_assert!(self.may_write, "the bank of frame {next} is not empty");
-        let tag = frame::tag(self.epoch, next);
-        let words = encode(tag, header, lengths);
         match self.mode {
-            Mode::Mapped => self.store(to, at, &words, parts, lengths)?,
-            Mode::Checked => self.write_at_once(to, at, &words, parts, lengths)?,
+            Mode::Mapped => self.store(to, header, parts, lengths)?,
+            Mode::Checked => self.write_at_once(to, header, parts, lengths)?,
         }
-        self.cursor.advance();
-        self.may_write = !self.cursor.begins_bank();
-        Ok(())
-    }
-
-    /// Whether [`write_empty`](Self::write_empty) writes the next frame, if that has no body.
-    #[inline(always)]
-    pub(crate) fn can_write_line(&self) -> bool {
-        self.has_lines && self.may_write
-    }
-
-    /// Writes a frame without a body. Only if this [can](Self::can_write_line) be done.
-    ///
-    /// # Errors
-    /// Those of the target: the frame was not sent.
-    #[inline(always)]
-    pub(crate) fn write_empty<T: Target>(
-        &mut self,
-        to: &T,
-        header: &FrameHeader,
-    ) -> Result<(), T::Error> {
-        let Cursor { at, next, .. } = self.cursor;
-        let words = encode(frame::tag(self.epoch, next), header, Lengths::default());
-        self.store_empty(to, at, &words)?;
-        self.cursor.advance();
-        self.may_write = !self.cursor.begins_bank();
+        self.advance();
         Ok(())
     }
 
@@ -148,72 +189,17 @@ impl Outgoing {
         self.write_parts(to, header, parts, lengths)
     }
 
-    /// Stores the frame in place: the closing word last.
-    #[inline(always)]
-    fn store<T: Target>(
-        &self,
-        to: &T,
-        at: usize,
-        words: &[u64; HEADER_WORDS],
-        parts: &Parts<'_>,
-        lengths: Lengths,
-    ) -> Result<(), T::Error> {
-        let (payload, attachment, end) = lengths.places();
-        let [tag, rest @ ..] = words;
-        if end == HEADER_BYTES && self.has_lines {
-            return self.store_empty(to, at, words);
-        }
-        let closing = match self.geometry.kind {
-            FrameKind::Fixed => {
-                to.signal_words(at, words)?;
-                at + self.cursor.stride() - WORD
-            }
-            FrameKind::Variable => {
-                to.signal(at + end, 0)?;
-                to.signal_words(at + WORD, rest)?;
-                to.signal(at, *tag)?;
-                at + end
-            }
-        };
-        for (place, part) in
-            [(HEADER_BYTES, parts.args), (payload, parts.payload), (attachment, parts.attachment)]
-        {
-            if !part.is_empty() {
-                to.write(at + place, part)?;
-            }
-        }
-        to.signal(closing, *tag)
-    }
-
-    /// Stores a frame without a body whose place is one cache line, all words in order.
-    #[inline(always)]
-    fn store_empty<T: Target>(
-        &self,
-        to: &T,
-        at: usize,
-        words: &[u64; HEADER_WORDS],
-    ) -> Result<(), T::Error> {
-        let [tag, one, two, three, four, five] = *words;
-        match self.geometry.kind {
-            FrameKind::Fixed => to.signal_words(at, &[tag, one, two, three, four, five, 0, tag]),
-            // Behind an empty frame is its closing word. It is no part of another frame's body that the
-            // tag could be guessed for: the tag comes last.
-            FrameKind::Variable => {
-                to.signal_words(at + WORD, &[one, two, three, four, five, tag])?;
-                to.signal(at, tag)
-            }
-        }
-    }
-
     /// Writes the frame, with its checksum, at once.
     fn write_at_once<T: Target>(
         &mut self,
         to: &T,
-        at: usize,
-        words: &[u64; HEADER_WORDS],
+        header: &FrameHeader,
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
+        let Cursor { at, next, .. } = self.cursor;
+        debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
+        let words = encode(frame::tag(self.epoch, next), header, lengths);
         let (payload, attachment, end) = lengths.places();
         let end = match self.geometry.kind {
             FrameKind::Fixed => self.cursor.stride() - WORD,
@@ -234,4 +220,62 @@ impl Outgoing {
         bytes.extend_from_slice(&sum.to_ne_bytes());
         to.write_frame(at, bytes)
     }
+}
+
+/// Writes the body of the frame at byte `at`, but for what belongs into the line of the header: returns
+/// that.
+#[inline(always)]
+fn store_body<T: Target>(
+    to: &T,
+    at: usize,
+    parts: &Parts<'_>,
+    lengths: Lengths,
+) -> Result<[u64; INLINE_WORDS], T::Error> {
+    let (payload, attachment, _) = lengths.places();
+    let mut inline = [0; INLINE_BYTES];
+    if !parts.args.is_empty() {
+        store_part(to, (at, HEADER_BYTES), parts.args, &mut inline)?;
+    }
+    if !parts.payload.is_empty() {
+        store_part(to, (at, payload), parts.payload, &mut inline)?;
+    }
+    if !parts.attachment.is_empty() {
+        store_part(to, (at, attachment), parts.attachment, &mut inline)?;
+    }
+    let (words, _) = inline.as_chunks();
+    Ok(std::array::from_fn(|word| u64::from_ne_bytes(words[word])))
+}
+
+/// Writes one part of a body, at byte `place` of the frame at byte `at`, but for what belongs into the
+/// line of the header, which is put into `inline`.
+#[inline(always)]
+fn store_part<T: Target>(
+    to: &T,
+    (at, place): (usize, usize),
+    part: &[u8],
+    inline: &mut [u8; INLINE_BYTES],
+) -> Result<(), T::Error> {
+    let rest = if place >= LINE {
+        part
+    } else if let Some((first, rest)) = part.split_first_chunk()
+        && place == HEADER_BYTES
+    {
+        // Of a constant length, this is two moves.
+        *inline = *first;
+        rest
+    } else {
+        store_inline(place - HEADER_BYTES, part, inline)
+    };
+    match rest.is_empty() {
+        true => Ok(()),
+        false => to.write(at + place + part.len() - rest.len(), rest),
+    }
+}
+
+/// Puts the beginning of a part into `inline` from byte `at` on; the rest of it.
+#[inline(never)]
+fn store_inline<'a>(at: usize, part: &'a [u8], inline: &mut [u8; INLINE_BYTES]) -> &'a [u8] {
+    let (first, rest) = part.split_at(part.len().min(INLINE_BYTES - at));
+    inline[at..][..first.len()].copy_from_slice(first);
+    rest
 }

@@ -9,7 +9,6 @@ use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
 use crate::error::MailboxError;
-use crate::frame::Mode;
 use crate::incoming::Arrival;
 use crate::layout::{ASLEEP, Geometry};
 use crate::senders::Senders;
@@ -25,8 +24,8 @@ const LANES_EVERY: u32 = 32;
 /// Polls between two looks at the claims and two polls of the lanes, if frames come without pause.
 const LOOK_AT_LAST: u32 = 1024;
 
-/// Polls of a receiver that waits before it looks at the clock, and between two looks.
-const EAGER: u32 = 512;
+/// Rounds of polls of a receiver that waits before it looks at the clock, and polls between two looks.
+const SPINS: u32 = 16;
 const POLLS_PER_CLOCK: u32 = 8;
 
 /// How long a receiver that finds nothing looks on before it sleeps. A fiber lets others run meanwhile.
@@ -179,23 +178,39 @@ impl Mailbox {
         for turn in 0..count {
             let number = first + turn;
             let number = if number < count { number } else { number - count };
-            let sender = &mut self.senders.active[number];
-            match sender.incoming.poll(self.segment.memory(), &self.copy) {
-                Arrival::Nothing => {}
-                Arrival::Frame => {
-                    self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
-                    self.idle = 0;
-                    return Ok(Some(number));
-                }
-                Arrival::Malformed => {
-                    let (host, reason) = (sender.host, sender.incoming.malformed());
-                    self.senders.advance(number);
-                    return Err(MailboxError::Malformed { host, reason });
-                }
+            if let Some(found) = self.take(number)? {
+                self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
+                return Ok(Some(found));
             }
         }
         self.note_idle();
         Ok(None)
+    }
+
+    /// The sender `number`, if it has a frame.
+    #[inline(always)]
+    #[track_caller]
+    fn take(&mut self, number: usize) -> Result<Option<usize>, MailboxError> {
+        let incoming = &mut self.senders.active[number].incoming;
+        match incoming.poll(self.segment.memory(), &self.copy) {
+            Arrival::Nothing => Ok(None),
+            Arrival::Frame => {
+                self.idle = 0;
+                Ok(Some(number))
+            }
+            Arrival::Malformed => Err(self.skip(number)),
+        }
+    }
+
+    /// Skips what the sender `number` has written.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn skip(&mut self, number: usize) -> MailboxError {
+        let sender = &self.senders.active[number];
+        let (host, reason) = (sender.host, sender.incoming.malformed());
+        self.senders.advance(number);
+        MailboxError::Malformed { host, reason }
     }
 
     /// Nothing has come.
@@ -206,8 +221,7 @@ impl Mailbox {
         if self.senders.owes_wakes {
             self.senders.wake();
         }
-        let brings_lanes = self.senders.active.iter().any(|sender| sender.mode == Mode::Checked);
-        if brings_lanes || self.idle.is_multiple_of(LANES_EVERY) {
+        if self.senders.brings_lanes || self.idle.is_multiple_of(LANES_EVERY) {
             self.segments.poll();
         }
         if self.idle >= LOOK_EVERY {
@@ -231,22 +245,52 @@ impl Mailbox {
     #[inline]
     #[track_caller]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
-        // Without the clock, which costs as much as a frame. A fiber lets others run instead.
-        let eager = if fiber::in_fiber() { 1 } else { EAGER };
-        for _ in 0..eager {
-            if let Some(found) = self.find()? {
-                return Ok(Some(found));
-            }
-            primitive::sync::spin_hint();
+        match self.find()? {
+            Some(found) => Ok(Some(found)),
+            None => self.wait_on(deadline),
         }
-        self.wait_on(deadline)
+    }
+
+    /// Looks for the next frame of the only sender, until it has come or something else is due; elsewhere
+    /// lets a moment pass. The spin hint is right in front of the load, so that the processor does not
+    /// execute that long before.
+    #[inline(always)]
+    #[track_caller]
+    fn spin(&mut self) -> Result<Option<usize>, MailboxError> {
+        let [sender] = &mut self.senders.active[..] else {
+            primitive::sync::spin_hint();
+            return self.find();
+        };
+        let (incoming, memory) = (&mut sender.incoming, self.segment.memory());
+        let looks =
+            if self.senders.brings_lanes { 1 } else { LANES_EVERY - self.idle % LANES_EVERY };
+        for _ in 1..looks {
+            primitive::sync::spin_hint();
+            if incoming.has_come(memory) {
+                self.idle = 0;
+                return match incoming.take(memory, &self.copy) {
+                    Arrival::Nothing => Ok(None),
+                    Arrival::Frame => Ok(Some(0)),
+                    Arrival::Malformed => Err(self.skip(0)),
+                };
+            }
+        }
+        self.idle += looks - 1;
+        primitive::sync::spin_hint();
+        self.find()
     }
 
     /// The rest of [`wait`](Self::wait).
-    #[cold]
     #[inline(never)]
     #[track_caller]
     fn wait_on(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
+        // Without the clock, which costs as much as a frame. A fiber lets others run instead.
+        let spins = if fiber::in_fiber() { 0 } else { SPINS };
+        for _ in 0..spins {
+            if let Some(found) = self.spin()? {
+                return Ok(Some(found));
+            }
+        }
         fiber::check_may_wait("the wait for a frame", Location::caller());
         loop {
             let awake = Instant::now();

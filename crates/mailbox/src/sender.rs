@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use gossamer_segment::{HostId, Label, MAX_OPERATION, RemoteSegment, SegmentError, Segments};
 use primitive::sync::Ordering;
+use transport_api::{OpError, Window};
 
 use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, identity};
 use crate::error::MailboxError;
 use crate::flags::OwnFlags;
 use crate::frame::{FrameHeader, Mode, Parts};
-use crate::layout::{ASLEEP, FRAME_OVERHEAD, Geometry, IDENTITY, WAITING};
+use crate::layout::{ASLEEP, FRAME_OVERHEAD, Geometry, IDENTITY, WAITING, WORD};
 use crate::outgoing::{Outgoing, Target};
 use crate::sleep;
 
@@ -60,7 +61,6 @@ struct To<'a> {
 impl Target for To<'_> {
     type Error = SegmentError;
 
-    #[inline]
     fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
         if bytes.len() <= MAX_OPERATION {
             self.mailbox.write(at, bytes)
@@ -69,18 +69,9 @@ impl Target for To<'_> {
         }
     }
 
-    #[inline(always)]
-    fn signal(&self, at: usize, word: u64) -> Result<(), SegmentError> {
-        self.mailbox.signal(at, word)
-    }
-
-    #[inline(always)]
-    fn signal_words<const N: usize>(
-        &self,
-        at: usize,
-        words: &[u64; N],
-    ) -> Result<(), SegmentError> {
-        self.mailbox.signal_words(at, words)
+    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), SegmentError> {
+        let mut numbered = words.iter().enumerate().rev();
+        numbered.try_for_each(|(number, word)| self.mailbox.signal(at + number * WORD, *word))
     }
 
     fn write_frame(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
@@ -89,6 +80,28 @@ impl Target for To<'_> {
             (true, true) => self.mailbox.write_notify(at, bytes),
             (true, false) => self.mailbox.write_block_notify(at, bytes),
         }
+    }
+}
+
+/// The same memory where it is mapped, and the calling thread may store into it.
+struct Mapped<'a>(&'a Window);
+
+impl Target for Mapped<'_> {
+    type Error = OpError;
+
+    #[inline(always)]
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
+        self.0.write_loose(at, bytes)
+    }
+
+    #[inline(always)]
+    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), OpError> {
+        self.0.store_words_down(at, words)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        self.0.prefetch_write(at);
     }
 }
 
@@ -166,8 +179,8 @@ impl Sender {
     #[inline]
     #[track_caller]
     pub fn send(&mut self, header: &FrameHeader, parts: Parts<'_>) -> Result<(), MailboxError> {
-        if parts.is_empty() && self.outgoing.can_write_line() {
-            return self.write_empty(header);
+        if self.outgoing.has_room() && self.store(header, &parts) {
+            return Ok(());
         }
         self.send_any(header, &parts)
     }
@@ -181,29 +194,31 @@ impl Sender {
         self.write(header, parts)
     }
 
-    /// Sends a frame without a body, whose place is a cache line of memory that is mapped.
+    /// Stores a frame where memory is mapped; false, and nothing is sent, if that cannot be done here, for
+    /// any reason.
     #[inline(always)]
     #[track_caller]
-    fn write_empty(&mut self, header: &FrameHeader) -> Result<(), MailboxError> {
-        let to = To { mailbox: &self.mailbox, notifies: false };
-        if let Err(error) = self.outgoing.write_empty(&to, header) {
-            return Err(MailboxError::of_mailbox(error));
+    fn store(&mut self, header: &FrameHeader, parts: &Parts<'_>) -> bool {
+        let Some(window) = self.mailbox.window() else { return false };
+        let Ok(lengths) = parts.lengths(&self.geometry) else { return false };
+        let to = Mapped(window);
+        if self.outgoing.store(&to, header, parts, lengths).is_err() {
+            return false;
         }
-        self.have_written();
-        Ok(())
+        self.outgoing.advance();
+        self.have_stored();
+        true
     }
 
     /// Behind a frame in memory that is mapped.
     #[inline(always)]
     #[track_caller]
-    fn have_written(&mut self) {
+    fn have_stored(&mut self) {
         if self.geometry.may_sleep {
             // The frame was sent. If the receiver is gone, the next one fails.
             let _ = sleep::wake(&self.mailbox, ASLEEP);
         }
-        // Where the next bank begins: its flag comes from the receiver, and is waited for here rather
-        // than in front of the next frame.
-        self.outgoing.may_write(self.flags.segment.memory());
+        self.outgoing.look_ahead(self.flags.segment.memory());
     }
 
     /// As [`send`](Self::send), without waiting for the receiver: returns false, and sends nothing, if the
@@ -239,15 +254,18 @@ impl Sender {
         is_alone || self.mailbox.can_notify(body() + FRAME_OVERHEAD)
     }
 
-    #[inline]
+    /// Sends a frame, whose bank is empty.
     #[track_caller]
     fn write(&mut self, header: &FrameHeader, parts: &Parts<'_>) -> Result<(), MailboxError> {
+        if self.store(header, parts) {
+            return Ok(());
+        }
         let lengths = parts.lengths(&self.geometry).map_err(|len| self.too_large(len))?;
         let to = To { mailbox: &self.mailbox, notifies: self.geometry.may_sleep };
         let written = self.outgoing.write_parts(&to, header, parts, lengths);
         written.map_err(MailboxError::of_mailbox)?;
         if self.mailbox.is_mapped() {
-            self.have_written();
+            self.have_stored();
         }
         Ok(())
     }

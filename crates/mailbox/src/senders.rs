@@ -86,16 +86,26 @@ impl Active {
         segment.memory().load(at + AWAITED, Ordering::Acquire) == self.claim.0
     }
 
-    /// The next frame was taken, or skipped.
-    #[inline]
+    /// The next frame was taken, or skipped; true if the flag of a bank was set, whose sender may sleep.
+    #[inline(always)]
     #[track_caller]
-    fn advance(&mut self) {
-        if let Some((bank, emptied)) = self.incoming.advance() {
-            self.set_flag(bank, emptied);
+    pub(crate) fn advance(&mut self) -> bool {
+        let emptied = self.incoming.advance();
+        if emptied.is_none()
+            && let Some(bank) = self.incoming.ending_bank()
+        {
+            // The line of the flag is then here when it is set, and no later store waits for it.
+            self.flags.prefetch(bank);
         }
+        match emptied {
+            Some((bank, emptied)) => self.set_flag(bank, emptied),
+            None => return false,
+        }
+        true
     }
 
     /// Sets the flag of a bank that was emptied.
+    #[inline(never)]
     #[track_caller]
     fn set_flag(&mut self, bank: u32, emptied: u64) {
         // What waits must not do so while a panic unwinds the stack.
@@ -152,6 +162,14 @@ impl Flags {
         let opened = opened.lock().take();
         if let Some(opened) = opened {
             *self = opened;
+        }
+    }
+
+    /// Asks the processor for the line of the flag of a bank.
+    #[inline(never)]
+    fn prefetch(&self, bank: u32) {
+        if let Flags::Open(flags) = self {
+            flags.prefetch_write(flag_at(bank));
         }
     }
 
@@ -217,6 +235,8 @@ pub(crate) struct Senders {
     /// Whether a flag was set whose sender may sleep. The fence that it takes to know can wait until
     /// there is no frame.
     pub(crate) owes_wakes: bool,
+    /// Whether frames of some sender arrive only while the lanes are polled.
+    pub(crate) brings_lanes: bool,
     /// The one whose frame is looked for first.
     pub(crate) cursor: usize,
 }
@@ -224,7 +244,15 @@ pub(crate) struct Senders {
 impl Senders {
     pub(crate) fn new(geometry: Geometry, hello_within: Duration) -> Self {
         let idle = (0..geometry.senders).map(|_| Idle::default()).collect();
-        Self { geometry, hello_within, idle, active: Vec::new(), owes_wakes: false, cursor: 0 }
+        Self {
+            geometry,
+            hello_within,
+            idle,
+            active: Vec::new(),
+            owes_wakes: false,
+            brings_lanes: false,
+            cursor: 0,
+        }
     }
 
     /// Whether a fiber opens the flags of some sender.
@@ -233,12 +261,9 @@ impl Senders {
     }
 
     /// The next frame of `active[number]` was taken, or skipped.
-    #[inline]
     #[track_caller]
     pub(crate) fn advance(&mut self, number: usize) {
-        let active = &mut self.active[number];
-        active.advance();
-        self.owes_wakes |= active.incoming.begins_bank();
+        self.owes_wakes |= self.active[number].advance();
     }
 
     /// Wakes the senders that sleep.
@@ -277,6 +302,7 @@ impl Senders {
                 self.take_up(segments, segment, set, claim, host);
             }
         }
+        self.brings_lanes = self.active.iter().any(|active| active.mode == Mode::Checked);
     }
 
     /// A bank set is claimed. A sender that claims it again and again has one opening at a time.

@@ -24,13 +24,11 @@ impl Target for Direct<'_> {
         self.0.write_words(at, bytes);
         Ok(())
     }
-    fn signal(&self, at: usize, word: u64) -> Result<(), Infallible> {
-        self.0.store(at, word, Ordering::Release);
+    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
+        for (number, word) in words.iter().enumerate().rev() {
+            self.0.store(at + number * WORD, *word, Ordering::Release);
+        }
         Ok(())
-    }
-    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
-        let mut numbered = words.iter().enumerate();
-        numbered.try_for_each(|(number, word)| self.signal(at + number * WORD, *word))
     }
 }
 
@@ -46,13 +44,10 @@ impl Target for Held {
         self.0.borrow_mut().extend(words);
         Ok(())
     }
-    fn signal(&self, at: usize, word: u64) -> Result<(), Infallible> {
-        self.0.borrow_mut().push((at, word));
+    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
+        let numbered = words.iter().enumerate().rev();
+        self.0.borrow_mut().extend(numbered.map(|(number, word)| (at + number * WORD, *word)));
         Ok(())
-    }
-    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Infallible> {
-        let mut numbered = words.iter().enumerate();
-        numbered.try_for_each(|(number, word)| self.signal(at + number * WORD, *word))
     }
 }
 
@@ -245,38 +240,76 @@ proptest! {
     }
 }
 
-/// An earlier frame's body has the next frame's tag where its closing word will be: the frame is not taken
-/// before its body is there.
+/// Stored word by word, a frame is not taken before its last word, whatever an earlier one had there; its
+/// tag is that word, and the line of the header is written behind the rest.
 #[test]
-fn a_closing_word_cannot_be_forged_by_an_earlier_body() {
-    let geometry = Geometry {
-        banks: 1,
-        frames: 1,
-        body: 64,
-        senders: 2,
-        kind: FrameKind::Variable,
-        may_sleep: false,
-    };
+fn a_stored_frame_is_taken_behind_its_last_word() {
+    for (kind, len) in [FrameKind::Fixed, FrameKind::Variable]
+        .into_iter()
+        .flat_map(|kind| [0, 5, 8, 11, 16, 17, 64].map(|len| (kind, len)))
+    {
+        let geometry =
+            Geometry { banks: 1, frames: 1, body: 64, senders: 2, kind, may_sleep: false };
+        let mut inbox = Inbox::new(geometry, Mode::Mapped);
+        let mut outgoing = Outgoing::new(geometry, 1, EPOCH, Mode::Mapped);
+        let header = FrameHeader::default();
+        // The tag of the next frame, wherever a body can have it.
+        let forged = crate::frame::tag(EPOCH, 1).to_ne_bytes().repeat(8);
+        assert!(outgoing.may_write(&inbox.flags));
+        let parts = Parts { payload: &forged, ..Parts::default() };
+        let Ok(()) = outgoing.write(&Direct(&inbox.memory), &header, &parts);
+        assert!(inbox.take().is_some());
+        assert!(outgoing.may_write(&inbox.flags));
+        let held = Held::default();
+        // Whole words, because this target holds no others.
+        let bytes = vec![1; usize::next_multiple_of(len, 8)];
+        let parts = Parts { payload: &bytes, ..Parts::default() };
+        let Ok(()) = outgoing.write(&held, &header, &parts);
+        let words = held.0.into_inner();
+        let (last, others) = words.split_last().expect("words");
+        assert_eq!(last.0, inbox.incoming.watched(), "the tag is last");
+        let line = |(at, _): &(usize, u64)| at / crate::layout::LINE;
+        let header_line = line(last);
+        let begun = others.iter().position(|word| line(word) == header_line).expect("a header");
+        assert!(others[begun..].iter().all(|word| line(word) == header_line), "in between");
+        for (at, word) in others {
+            inbox.memory.store(*at, *word, Ordering::Relaxed);
+            assert_eq!(inbox.take(), None, "taken before its tag");
+        }
+        inbox.memory.store(last.0, last.1, Ordering::Release);
+        assert_eq!(inbox.take().map(|message| message.parts[1].clone()), Some(bytes));
+    }
+}
+
+/// A sender that looks ahead knows a bank to be free before it needs it, and never one that is not.
+#[test]
+fn flags_are_looked_at_ahead() {
+    let kind = FrameKind::Fixed;
+    let geometry = Geometry { banks: 2, frames: 3, body: 8, senders: 2, kind, may_sleep: false };
     let mut inbox = Inbox::new(geometry, Mode::Mapped);
     let mut outgoing = Outgoing::new(geometry, 1, EPOCH, Mode::Mapped);
-    let header = FrameHeader::default();
-    let forged = crate::frame::tag(EPOCH, 1).to_ne_bytes().repeat(8);
-    assert!(outgoing.may_write(&inbox.flags));
-    let parts = Parts { payload: &forged, ..Parts::default() };
-    let Ok(()) = outgoing.write(&Direct(&inbox.memory), &header, &parts);
-    assert!(inbox.take().is_some());
-    assert!(outgoing.may_write(&inbox.flags));
-    let held = Held::default();
-    let parts = Parts { payload: &[1; 16], ..Parts::default() };
-    let Ok(()) = outgoing.write(&held, &header, &parts);
-    let words = held.0.into_inner();
-    let (last, others) = words.split_last().expect("words");
-    for (at, word) in others {
-        inbox.memory.store(*at, *word, Ordering::Relaxed);
-        assert_eq!(inbox.take(), None, "taken before its closing word");
+    let send = |outgoing: &mut Outgoing, memory: &SharedBytes, flags: &SharedBytes| {
+        let Ok(()) = outgoing.write(&Direct(memory), &FrameHeader::default(), &Parts::default());
+        outgoing.look_ahead(flags);
+    };
+    assert!(!outgoing.has_room() && outgoing.may_write(&inbox.flags));
+    for number in 0..6 {
+        assert!(outgoing.has_room(), "frame {number}: both banks are free");
+        send(&mut outgoing, &inbox.memory, &inbox.flags);
     }
-    inbox.memory.store(last.0, last.1, Ordering::Release);
-    assert_eq!(inbox.take().map(|message| message.parts[1].clone()), Some(vec![1; 16]));
+    assert!(!outgoing.may_write(&inbox.flags), "none is");
+    for _ in 0..3 {
+        assert!(inbox.take().is_some());
+    }
+    assert!(outgoing.may_write(&inbox.flags), "the first is");
+    for _ in 0..3 {
+        send(&mut outgoing, &inbox.memory, &inbox.flags);
+    }
+    assert!(!outgoing.may_write(&inbox.flags), "the second is not");
+    for _ in 0..3 {
+        assert!(inbox.take().is_some());
+    }
+    assert!(outgoing.may_write(&inbox.flags));
 }
 
 /// Bytes that never become a frame cost a copy at few polls.

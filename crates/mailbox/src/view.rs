@@ -8,16 +8,16 @@ use primitive::SharedBytes;
 use crate::frame::FrameHeader;
 use crate::incoming::Arrived;
 use crate::layout::HEADER_BYTES;
-use crate::senders::Senders;
+use crate::senders::{Active, Senders};
 
 /// A frame that has arrived. Its header and lengths are a copy that was checked; its bytes may be in memory
 /// that the sender can write at any time, so copy them out, once, before you look at them.
 ///
 /// Drop it as soon as you have copied its bytes: the sender may then reuse its slot.
 pub struct Frame<'a> {
-    senders: &'a mut Senders,
-    /// Of the sender.
-    number: usize,
+    active: &'a mut Active,
+    /// [`Senders::owes_wakes`](crate::senders::Senders::owes_wakes).
+    owes_wakes: &'a mut bool,
     /// Where the frame is.
     memory: &'a SharedBytes,
 }
@@ -31,25 +31,28 @@ impl<'a> Frame<'a> {
         copy: &'a SharedBytes,
         number: usize,
     ) -> Frame<'a> {
-        let is_copied = senders.active[number].incoming.arrived().is_copied;
-        Frame { senders, number, memory: if is_copied { copy } else { mailbox } }
+        let Senders { active, owes_wakes, .. } = senders;
+        let active = &mut active[number];
+        let memory = if active.incoming.arrived().is_copied { copy } else { mailbox };
+        Frame { active, owes_wakes, memory }
     }
 }
 
 impl Frame<'_> {
     #[inline(always)]
     fn arrived(&self) -> &Arrived {
-        self.senders.active[self.number].incoming.arrived()
+        self.active.incoming.arrived()
     }
 
     /// What the sender says about it.
+    #[inline]
     pub fn header(&self) -> &FrameHeader {
         &self.arrived().header
     }
 
     /// The host of the sender, as the sender claims.
     pub fn sender(&self) -> HostId {
-        self.senders.active[self.number].host
+        self.active.host
     }
 
     /// Bytes of the arguments.
@@ -111,9 +114,11 @@ impl Frame<'_> {
 }
 
 impl Drop for Frame<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.senders.advance(self.number);
+        if self.active.advance() {
+            *self.owes_wakes = true;
+        }
     }
 }
 

@@ -19,7 +19,7 @@ fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn geometry(kind: FrameKind, banks: u32) -> Geometry {
-    Geometry { banks, frames: 1, body: 8, senders: 1, kind, may_sleep: true }
+    Geometry { banks, frames: 1, body: 8 * WORDS as u32, senders: 1, kind, may_sleep: true }
 }
 
 /// The memory of a mailbox, mapped by its sender.
@@ -36,15 +36,15 @@ impl To {
 impl Target for To {
     type Error = OpError;
     fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
-        self.0.write_from(at, bytes)
+        self.0.write_loose(at, bytes)
     }
-    fn signal(&self, at: usize, word: u64) -> Result<(), OpError> {
-        self.0.signal(at, word)
-    }
-    fn signal_words<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), OpError> {
-        self.0.store_words(at, N, |index| words[index])
+    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), OpError> {
+        self.0.store_words_down(at, words)
     }
 }
+
+/// Words of a payload: two of them are in the line of the header, the third is written before.
+const WORDS: usize = 3;
 
 /// Sends a frame with this number, once its bank is empty.
 fn send(outgoing: &mut Outgoing, to: &To, flags: &SharedBytes, number: u64) {
@@ -52,9 +52,10 @@ fn send(outgoing: &mut Outgoing, to: &To, flags: &SharedBytes, number: u64) {
         spin_hint();
     }
     let header = FrameHeader { reply: number, ..FrameHeader::default() };
-    let payload = (number + 100).to_ne_bytes();
+    let payload = (number + 100).to_ne_bytes().repeat(WORDS);
     let parts = Parts { payload: &payload, ..Parts::default() };
     outgoing.write(to, &header, &parts).unwrap();
+    outgoing.look_ahead(flags);
 }
 
 /// Takes the next frame, if it has come, and sets the flag of its bank; its number.
@@ -65,8 +66,9 @@ fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &SharedBytes) -> O
         Arrival::Nothing => None,
         Arrival::Malformed => panic!("{}", incoming.malformed()),
         Arrival::Frame => {
-            let (number, word) = incoming.arrived().payload_word(memory, 0);
-            assert_eq!(word, number + 100, "torn");
+            let words = [0, WORDS - 1].map(|index| incoming.arrived().payload_word(memory, index));
+            let [(number, first), (_, last)] = words;
+            assert_eq!([first, last], [number + 100; 2], "torn");
             let (bank, emptied) = incoming.advance().expect("a bank of one frame");
             flags.store(flag_at(bank), emptied, Ordering::Release);
             Some(number)

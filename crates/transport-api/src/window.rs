@@ -155,6 +155,19 @@ impl Window {
         Ok(())
     }
 
+    /// As [`write_from`](Self::write_from), in the fastest way, but a reader may see a word with only some
+    /// of its bytes written: for bytes that a later signal covers.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn write_loose(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
+        self.check(at, bytes.len(), Rights::WRITE)?;
+        fence(Ordering::Release);
+        self.memory.write_from(at, bytes);
+        Ok(())
+    }
+
     /// Stores `word` at byte `at`; false, without a reason, if that is refused. As
     /// [`write_from`](Self::write_from) of eight bytes, in as few instructions as possible.
     #[inline(always)]
@@ -230,6 +243,34 @@ impl Window {
         Ok(())
     }
 
+    /// Stores `words` from byte `at` on, the last one first. A reader that sees the first one (with an
+    /// acquire load or fence) sees the others and every earlier write of this thread.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal), before any word is written.
+    #[inline(always)]
+    pub fn store_words_down<const N: usize>(
+        &self,
+        at: usize,
+        words: &[u64; N],
+    ) -> Result<(), OpError> {
+        self.check_words(at, N, Rights::WRITE)?;
+        let to = self.memory.words().part(at / 8, N);
+        for (index, word) in words.iter().enumerate().rev() {
+            let order = if index == 0 { Ordering::Release } else { Ordering::Relaxed };
+            to.store(index, *word, order);
+        }
+        Ok(())
+    }
+
+    /// Asks the processor for the line at byte `at`, to write it soon; for a place outside, for nothing.
+    #[inline(always)]
+    pub fn prefetch_write(&self, at: usize) {
+        if at < self.memory.len() {
+            self.memory.prefetch_write(at, at + 1);
+        }
+    }
+
     /// If the word at byte `at` is `expected`, makes it `new`, atomically; the old value.
     ///
     /// # Errors
@@ -299,7 +340,9 @@ mod tests {
     /// What an operation on eight bytes at a place ends with.
     type Operation = fn(&Window, usize) -> Result<(), OpError>;
 
-    const OPERATIONS: [(Rights, Operation); 9] = [
+    const OPERATIONS: [(Rights, Operation); 11] = [
+        (Rights::WRITE, |window, at| window.write_loose(at, &[0; 8])),
+        (Rights::WRITE, |window, at| window.store_words_down(at, &[7])),
         (Rights::WRITE, |window, at| window.store_words(at, 1, |_| 7)),
         (Rights::READ, |window, at| window.load_words(at, 1, |_, _| ())),
         (Rights::WRITE, |window, at| window.write_from(at, &[0; 8])),
@@ -365,6 +408,9 @@ mod tests {
         let mut loaded = Vec::new();
         assert_eq!(window.load_words(0, 5, |index, word| loaded.push((index, word))), Ok(()));
         assert_eq!(loaded, [(0, 0), (1, 10), (2, 11), (3, 12), (4, 0)]);
+        assert_eq!(window.store_words_down(8, &[20, 21]), Ok(()));
+        assert_eq!([8, 16, 24].map(|at| memory.load(at, Ordering::Relaxed)), [20, 21, 12]);
+        assert_eq!(window.store_words_down(4, &[1, 1]), Err(OpError::Misaligned(4)));
         assert_eq!(window.store_words(4, 2, |_| 1), Err(OpError::Misaligned(4)));
         for (at, count) in [(40, 4), (64, 1), (0, usize::MAX)] {
             let stored = window.store_words(at, count, |_| 1);

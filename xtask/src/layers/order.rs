@@ -98,7 +98,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/mailbox/src",
         &[
-            &["layout", "sleep", "wait"],
+            &["layout", "number", "sleep", "wait"],
             &["frame"],
             &["claim", "error", "incoming", "outgoing"],
             &["flags", "fuzzing"],

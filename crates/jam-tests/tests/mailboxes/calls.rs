@@ -206,7 +206,8 @@ pub(crate) fn threads_that_are_not_attached_run_jams(make: Make) {
         let mut inbox = ReactiveMailbox::new(mailbox).with(Table::new(64));
         thread::scope(|scope| {
             let sender = scope.spawn(|| {
-                let mut sender = JamSender::open(&hosts[1], "served").expect("an open mailbox");
+                let sender = JamSender::open(&hosts[1], "served", WITHIN);
+                let mut sender = sender.expect("an open mailbox");
                 (0..CALLS).for_each(|key| sender.send(&SLOT, key, &[]).expect("a call"));
                 let report = sender.close(WITHIN).expect("all calls run");
                 assert_eq!((report.handled, report.failed), (CALLS, 0));

@@ -7,7 +7,7 @@
 //! ```no_run
 //! use std::time::Duration;
 //! use jam::Sendable;
-//! use jam::mailbox::{JamSender, Mailbox, MailboxError, ReactiveMailbox, SendError, Sender};
+//! use jam::mailbox::{JamSender, Mailbox, MailboxError, ReactiveMailbox, SendError};
 //! use gossamer_segment::Segments;
 //! # pub struct Table { slots: Vec<u64> }
 //! # jam::open! { Table = "shop.Table@2"; }
@@ -24,8 +24,7 @@
 //!     J: Sendable<Args = u64, Element = u8, Reply = i64>,
 //! {
 //!     // Waits until the receiver has exported the mailbox.
-//!     let options = Sender::options(segments).timeout(Duration::from_secs(10));
-//!     let mut sender = JamSender::new(options.open("puts")?)?;
+//!     let mut sender = JamSender::open(segments, "puts", Duration::from_secs(10))?;
 //!     for key in 0..1_000_000 {
 //!         sender.send(put, key, b"ten of the best")?;
 //!     }

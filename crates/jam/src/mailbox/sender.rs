@@ -64,15 +64,19 @@ struct Plan {
 }
 
 impl JamSender {
-    /// Opens the mailbox that some host exports under `name`. It must be exported already; to wait until
-    /// it is, use [`Sender::options`] with a [`timeout`](super::SenderOptions::timeout), and
+    /// Opens the mailbox that some host exports under `name`; waits up to `timeout` for it to be exported,
+    /// and to have room for one more sender. For one host's mailbox, use [`Sender::options`] and
     /// [`new`](Self::new).
     ///
     /// # Errors
     /// As [`Sender::open`].
     #[track_caller]
-    pub fn open(segments: &Segments, name: &str) -> Result<JamSender, MailboxError> {
-        JamSender::new(Sender::open(segments, name)?)
+    pub fn open(
+        segments: &Segments,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<JamSender, MailboxError> {
+        JamSender::new(Sender::options(segments).timeout(timeout).open(name)?)
     }
 
     /// Sends through `sender`, which no other layer may use.

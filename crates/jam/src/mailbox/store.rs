@@ -3,8 +3,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use ::mailbox::Number;
 use gossamer_segment::{Access, HostId, Notify, Rights, Segment, SegmentError, Segments};
-use parking_lot::Mutex;
 
 use crate::mailbox::form::{
     ENTRY_BYTES, MAX_SEGMENT, REPORT_BYTES, SenderReport, TOKEN_AT, UNIT, encode_entry,
@@ -36,8 +36,8 @@ impl Store {
     ) -> Result<Store, SegmentError> {
         let number = Number::take();
         // Never zero, which is the token of frames without a way back.
-        let random = RandomState::new().hash_one(number.0) | 1 << 63;
-        let token = random & !u64::from(u32::MAX) | u64::from(number.0);
+        let random = RandomState::new().hash_one(number.value()) | 1 << 63;
+        let token = random & !u64::from(u32::MAX) | u64::from(number.value());
         let access = Access::none().with(receiver, Rights::READ | Rights::WRITE);
         let len = UNIT.saturating_add(bytes).min(MAX_SEGMENT).next_multiple_of(UNIT);
         let builder = segments.builder(&name_of(token)).len(len).notify(Notify::Never);
@@ -70,29 +70,5 @@ impl Store {
         let mut bytes = [0; REPORT_BYTES];
         self.segment.read(0, &mut bytes).ok()?;
         SenderReport::decode(&bytes)
-    }
-}
-
-/// A number that no other sender of this process has. A name takes memory for as long as the process
-/// lives, so numbers are used again.
-struct Number(u32);
-
-/// The numbers that were given back, and the first that was never used.
-static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
-
-impl Number {
-    fn take() -> Number {
-        let mut numbers = NUMBERS.lock();
-        if let Some(number) = numbers.0.pop() {
-            return Number(number);
-        }
-        numbers.1 += 1;
-        Number(numbers.1 - 1)
-    }
-}
-
-impl Drop for Number {
-    fn drop(&mut self) {
-        NUMBERS.lock().0.push(self.0);
     }
 }

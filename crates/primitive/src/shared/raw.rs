@@ -96,16 +96,11 @@ pub(super) unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
 unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller vouches for both runs.
     unsafe {
-        let mut at = 0;
-        while at + 8 <= len {
-            let word = from.add(at).cast::<[u8; 8]>().read_volatile();
-            to.add(at).cast::<[u8; 8]>().write_volatile(word);
-            at += 8;
-        }
-        while at < len {
-            to.add(at).write_volatile(from.add(at).read_volatile());
-            at += 1;
-        }
+        // Volatile accesses to arrays of eight bytes would be eight accesses each.
+        let words = len / WORD;
+        copy_whole_words(to, from, words);
+        let at = words * WORD;
+        copy_bytes(to.add(at), from.add(at), len - at);
     }
 }
 
@@ -288,9 +283,46 @@ unsafe fn copy_whole_words(to: *mut u8, from: *const u8, count: usize) {
         unsafe { copy_string(to, from, count) };
         return;
     }
-    for at in 0..count {
+    let mut at = 0;
+    #[cfg(target_arch = "x86_64")]
+    while at + 4 <= count {
+        // SAFETY: inside both runs.
+        unsafe { copy_four(to.add(at * WORD), from.add(at * WORD)) };
+        at += 4;
+    }
+    while at < count {
         // SAFETY: inside both runs.
         unsafe { copy_one(to.add(at * WORD), from.add(at * WORD)) };
+        at += 1;
+    }
+}
+
+/// Copies four words as [`copy_one`] does each: with half of a loop's instructions.
+///
+/// # Safety
+/// Both runs are valid for four words.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_four(to: *mut u8, from: *const u8) {
+    // SAFETY: the caller vouches for both runs; each move is one access, as in `copy_one`.
+    unsafe {
+        std::arch::asm!(
+            "mov {one}, [{from}]",
+            "mov {two}, [{from} + 8]",
+            "mov {three}, [{from} + 16]",
+            "mov {four}, [{from} + 24]",
+            "mov [{to}], {one}",
+            "mov [{to} + 8], {two}",
+            "mov [{to} + 16], {three}",
+            "mov [{to} + 24], {four}",
+            one = out(reg) _,
+            two = out(reg) _,
+            three = out(reg) _,
+            four = out(reg) _,
+            from = in(reg) from,
+            to = in(reg) to,
+            options(nostack, preserves_flags),
+        );
     }
 }
 

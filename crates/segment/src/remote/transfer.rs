@@ -1,7 +1,7 @@
 //! Reading and writing a segment that was opened: by a checked copy where its memory is mapped and the
 //! calling thread is attached, otherwise over a lane.
 
-use transport_api::{OpError, RemoteRegion, Rights};
+use transport_api::{OpError, RemoteRegion, Rights, Window};
 
 use crate::engine::{Engine, PIECE, attached, is_attached, run, with_attached};
 use crate::error::SegmentError;
@@ -87,6 +87,24 @@ impl RemoteSegment {
         words.iter().enumerate().try_for_each(|(number, word)| {
             self.signal_over_lane(at.saturating_add(8 * number), *word)
         })
+    }
+
+    /// For layers above: the mapping, where the calling thread may store into it without notifying the
+    /// owner. An operation that it refuses is to be repeated on this segment, which knows why.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn window(&self) -> Option<&Window> {
+        if self.is_silent() { self.mapped() } else { None }
+    }
+
+    /// For layers above: asks the processor for the line at byte `at`, to write it soon, where memory is
+    /// mapped.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn prefetch_write(&self, at: usize) {
+        if let Some(window) = self.region.window() {
+            window.prefetch_write(at);
+        }
     }
 
     #[cold]
