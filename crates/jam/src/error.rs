@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use jam_format::Digest;
+use jam_format::{Digest, Machine};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use trust_core::DelegateError;
@@ -185,6 +185,12 @@ pub enum Refusal {
 impl Refusal {
     pub(crate) fn digest(claimed: Digest, found: Digest) -> Self {
         Refusal::Digest { claimed: claimed.to_string(), found: found.to_string() }
+    }
+
+    /// Code for another machine than this.
+    pub(crate) fn machine(wanted: Machine) -> Self {
+        let found = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name).to_owned();
+        Refusal::Machine { wanted: wanted.to_string(), found }
     }
 }
 
