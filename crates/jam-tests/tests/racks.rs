@@ -33,6 +33,7 @@ const CASES: &[(&str, fn())] = &[
     ("mailboxes_run_jams_in_fibers", mailboxes_run_jams_in_fibers),
     ("a_mailbox_of_another_process_evicts", a_mailbox_evicts),
     ("jams_send_work_on", jams_send_work_on),
+    ("jams_outside_a_rack_send_nothing_on", jams_outside_a_rack_send_nothing_on),
     ("hostile_code_that_is_not_admitted_does_nothing", hostile_code_does_nothing),
     ("frames_that_lie_link_nothing", frames_that_lie_link_nothing),
     (CRASH, a_crash_ends_its_process),
@@ -408,6 +409,22 @@ fn jams_send_work_on() {
     }
     // Those of this thread at least.
     assert!(FAILED.load(Ordering::Relaxed) >= 2 * MODES.len());
+}
+
+fn jams_outside_a_rack_send_nothing_on() {
+    let notes = gossamer::entrust(Notes::default());
+    let theirs = notes.clone();
+    let answers = std::thread::spawn(move || {
+        let offer = offer("notes", &theirs).unwrap();
+        let answers = [("notes", "note"), ("nobody", "note"), ("notes", "no_note")]
+            .map(|(trust, function)| gossamer::jam::send_then(trust, function, b"1"));
+        drop(offer);
+        (answers, theirs)
+    });
+    let (answers, theirs) = answers.join().expect("it gets a code, and no panic");
+    assert_eq!(answers, [sent::OUTSIDE, sent::NO_TRUST, sent::NO_FUNCTION]);
+    drop(theirs);
+    assert_eq!(notes.apply(|notes| notes.0.len()), 0);
 }
 
 /// A jam of the package whose jams break rules.
