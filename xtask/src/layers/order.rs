@@ -207,6 +207,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["panicking", "signature"],
             &["types"],
+            &["references"],
             &["call", "declare", "import", "scratch"],
             &["entry", "ried"],
             &["local"],
