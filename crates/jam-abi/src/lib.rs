@@ -74,7 +74,7 @@ pub use local::{Element, Jam, LocalEntry, LocalFunction, PackageData, RiedElemen
 pub use references::Slice;
 #[cfg(not(jam_injected))]
 pub use ried::{
-    Failure, HostTable, RIED_EXPORT_SECTION, RIED_IMPORT_SECTION, RIED_STARTED,
+    Failure, HostTable, RIED_EXPORT_SECTION, RIED_IMPORT_SECTION, RIED_OLDEST, RIED_STARTED,
     RIED_SYMBOL, RIED_VERSION, RiedData, RiedExport, RiedImport,
 };
 pub use scratch::{SCRATCH, ScratchData, scratch};

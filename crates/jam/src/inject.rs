@@ -509,7 +509,7 @@ fn no_room(code: &Code) -> JamError {
 
 #[cold]
 fn refused(code: &Code, source: Refusal) -> JamError {
-    JamError::Refused { jam: code.name().to_owned(), source }
+    JamError::Refused { jam: code.name().to_owned(), source: source.explained(code.types()) }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ mod library;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use jam_abi::{HostTable, RIED_VERSION, RiedData};
+use jam_abi::{HostTable, RIED_OLDEST, RIED_VERSION, RiedData};
 use jam_format::{Digest, Library, Machine, Proof};
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
@@ -242,7 +242,7 @@ fn map(claimed: Digest, bytes: &[u8]) -> Result<&'static RiedData, RiedRefusal> 
 }
 
 fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefusal> {
-    if !(1..=RIED_VERSION).contains(&data.version) {
+    if !(RIED_OLDEST..=RIED_VERSION).contains(&data.version) {
         return Err(RiedRefusal::Version { found: data.version, expected: RIED_VERSION });
     }
     // SAFETY: of a library that is never unmapped.
@@ -251,7 +251,9 @@ fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefu
         // SAFETY: its text is of the same library.
         let name = name(unsafe { export.name() })?;
         let (injected, local) = (export.injected.addr(), export.local.addr());
-        Ok(LoadedFunction { name, signature: export.signature, injected, local })
+        // SAFETY: its text is of the same library.
+        let types = str::from_utf8(unsafe { export.types() }).unwrap_or_default();
+        Ok(LoadedFunction { name, signature: export.signature, types, injected, local })
     });
     functions.collect()
 }

@@ -189,7 +189,7 @@ fn a_changed_package_is_forged_also_by_a_known_signer() {
     let signers = authority.signers();
     for _ in 0..2 {
         // A byte of the digest of its element, and the last of the signature.
-        for at in [20 + 12, usize::MAX] {
+        for at in [40 + 12, usize::MAX] {
             let change = |proof: &mut Vec<u8>| {
                 let at = at.min(proof.len() - 1);
                 proof[at] ^= 1;
@@ -226,7 +226,7 @@ fn many_wrong_signatures_stop_the_work_for_a_while() {
     let ann = authority.member("gossamer:lab/signer/ann", |_| ());
     let signed = ann.sign(None);
     let signers = authority.signers();
-    let forge = || verify_changed(&signers, &signed, |proof| proof[20 + 12] ^= 1).unwrap_err();
+    let forge = || verify_changed(&signers, &signed, |proof| proof[40 + 12] ^= 1).unwrap_err();
     let errors: Vec<_> = (0..3 * MAX_FAILURES).map(|_| forge()).collect();
     assert!(errors.contains(&SignatureError::TooMany), "more than {MAX_FAILURES} a second");
     signers.recent.lock().since = Some(Instant::now() - Duration::from_secs(2));
@@ -248,7 +248,7 @@ fn a_package_that_comes_again_is_verified_once() {
         verify(&signers, &signed).unwrap();
         assert_eq!(of_packages(), 1);
         // The same signature of another message.
-        let change = |proof: &mut Vec<u8>| proof[20 + 12] ^= 1;
+        let change = |proof: &mut Vec<u8>| proof[40 + 12] ^= 1;
         assert!(verify_changed(&signers, &signed, change).is_err());
         assert_eq!(of_packages(), 1);
     }
