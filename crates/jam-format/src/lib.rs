@@ -49,7 +49,7 @@ pub use machine::{Features, Machine, UnknownFeature};
 pub use package::{
     NewElement, Package, PackageElement, encode_package, encode_typed_package, sign_package,
 };
-pub use package_error::{MAX_PACKAGE_BYTES, PackageError};
+pub use package_error::{MAX_PACKAGE_BYTES, MAX_TYPES_BYTES, PackageError};
 pub use signature::{Algorithm, MAX_PROOF_BYTES, MAX_PROVEN_BYTES, Proof, Signature, split_proof};
 pub use table::{ElementKind, Table, TableEntry};
-pub use types::{FunctionKind, FunctionTypes, MAX_TYPES_BYTES, NewFunction, Types, functions_in};
+pub use types::{FunctionKind, FunctionTypes, NewFunction, Types, functions_in};

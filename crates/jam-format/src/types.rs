@@ -17,8 +17,6 @@ use std::fmt;
 
 use crate::{ElementKind, PackageError, TableEntry};
 
-/// The length of the longest text of the types of a package, in bytes.
-pub const MAX_TYPES_BYTES: usize = 1 << 20;
 /// The length of the longest line, in bytes.
 const MAX_LINE_BYTES: usize = 4096;
 

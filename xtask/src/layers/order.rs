@@ -245,6 +245,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["blob", "library"],
             &["package_error"],
             &["table"],
+            &["types"],
             &["package"],
             &["signature"],
             &["fuzzing"],
