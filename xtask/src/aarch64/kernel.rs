@@ -112,7 +112,7 @@ pub(super) fn program(messages: &[u8]) -> Result<PathBuf> {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     };
-    messages.lines().filter_map(executable).last().context("cargo has built no test program")
+    messages.lines().filter_map(executable).next_back().context("cargo has built no test program")
 }
 
 #[cfg(test)]
