@@ -45,8 +45,8 @@ fn a_ried_is_built_and_shown() {
     let machine = std::env::consts::ARCH;
     for part in [
         &format!("0 ried limits for {machine}: ")[..],
-        "  export total_add_some ",
-        "  import total_add ",
+        "  export fn total_add_some(&mut Total, u64) (",
+        "  import fn total_add(&mut Total, u64) (",
         "  needs libc.so",
     ] {
         assert!(text.contains(part), "{text} lacks {part:?}");
@@ -72,7 +72,8 @@ fn a_package_is_built_and_shown() {
         "  property test.Total@1\n",
         "  arguments 8 bytes\n",
         "  payload elements 2 bytes\n",
-        "  import total_add ",
+        "  entry fn add(&mut Total, u64, &[u16]) (",
+        "  import fn total_add(&mut Total, u64) (",
     ] {
         assert!(text.contains(part), "{text} lacks {part:?}");
     }
@@ -87,7 +88,7 @@ fn a_package_is_built_and_shown() {
     fs::write(&file, "JAMP").unwrap();
     let refused = jam(&["inspect", file_name]);
     let errors = String::from_utf8_lossy(&refused.stderr);
-    assert!(errors.contains("sums.jampkg: package of 4 bytes, expected 20"), "{errors}");
+    assert!(errors.contains("sums.jampkg: package of 4 bytes, expected 40"), "{errors}");
 }
 
 /// A package `sums` with the jam `add` in a directory: its folder and its file, as text.
@@ -160,11 +161,11 @@ fn the_code_of_a_package_is_shown_on_request() {
     let text = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let (fields, code) = text.split_once(" <entry>:\n").expect("the entry");
-    assert!(fields.contains("  import total_add "), "{text}");
+    assert!(fields.contains("  import fn total_add(&mut Total, u64) ("), "{text}");
     let is_call = |line: &str| line.starts_with("  ") && line.contains("<total_add>");
     assert!(code.lines().any(is_call), "{text}");
     let plain = jam(&["inspect", &file]);
-    assert!(!String::from_utf8_lossy(&plain.stdout).contains("entry"), "{plain:?}");
+    assert!(!String::from_utf8_lossy(&plain.stdout).contains("<entry>"), "{plain:?}");
 
     let refused = inspect(Some(&temporary));
     let errors = String::from_utf8_lossy(&refused.stderr);

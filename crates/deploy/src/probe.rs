@@ -23,7 +23,7 @@ d={folder}; until [ -d $d ]; do d=$(dirname $d); done
 echo disk=$(df -Pk $d | tail -n 1 | tr -s " " | cut -d " " -f 4)
 cd {folder} 2>/dev/null || exit 0
 sum() {{ cat $1 2>/dev/null | sha256sum | cut -c 1-64; }}
-for f in bin/gossamer bin/gossamerd identity/card identity/revoked.pem gossamer.toml gossamerd.service; do echo $f=$(sum $f); done
+for f in bin/gossamer bin/gossamerd identity/card identity/revoked.pem identity/signers.pem gossamer.toml gossamerd.service; do echo $f=$(sum $f); done
 {runs}
 runs && echo started=$(cat started 2>/dev/null)
 true"#

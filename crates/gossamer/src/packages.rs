@@ -21,7 +21,7 @@ use crate::RackError;
 const QUEUE: usize = 64;
 
 /// Verifies by the signers of the rack.
-struct RackSigners(Signers);
+struct RackSigners(Arc<Signers>);
 
 impl Verifier for RackSigners {
     fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
@@ -37,12 +37,19 @@ struct Trusted {
     rack: String,
     job: JobId,
     authority: SigningAuthority,
+    /// Those whose signatures the receiver takes.
+    signers: Option<Arc<Signers>>,
 }
 
 impl Trusted {
-    /// Has the receiver take the signatures of these signers.
-    fn install(&self, receiver: &Receiver) -> Result<(), SignersError> {
-        let signers = Signers::new(&self.rack, Some(self.job), &self.authority)?;
+    /// Has the receiver take the signatures of these signers. What those before them know is verified
+    /// here, and not when a package comes.
+    fn install(&mut self, receiver: &Receiver) -> Result<(), SignersError> {
+        let signers = Arc::new(Signers::new(&self.rack, Some(self.job), &self.authority)?);
+        if let Some(before) = &self.signers {
+            signers.succeed(before);
+        }
+        self.signers = Some(signers.clone());
         receiver.set_verifier(RackSigners(signers));
         Ok(())
     }
@@ -61,7 +68,7 @@ pub(crate) struct Prepared {
 /// [`RackError`], if the authority, or the socket for packages, cannot be used.
 pub(crate) fn prepare(job: &JobDescription) -> Result<Option<Prepared>, RackError> {
     let Some(authority) = job.signing.clone() else { return Ok(None) };
-    let trusted = Trusted { rack: job.rack.clone(), job: job.job, authority };
+    let mut trusted = Trusted { rack: job.rack.clone(), job: job.job, authority, signers: None };
     let unusable = |error: SignersError| RackError::Settings(error.to_string());
     trusted.install(jam::receiver()).map_err(unusable)?;
     let socket = PackageSocket::from_environment()?;

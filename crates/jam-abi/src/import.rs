@@ -12,21 +12,27 @@ pub const IMPORT_SECTION: &str = ".jam.imports";
 pub const ENTRY_SECTION: &str = ".jam.entry";
 
 /// The length of a [`record`], in bytes.
-pub const fn record_bytes(name: &str) -> usize {
-    8 + 2 + name.len()
+pub const fn record_bytes(name: &str, types: &str) -> usize {
+    RECORD_NAME + name.len() + types.len()
 }
 
-/// What an object says about one import: signature (u64), length of the name (u16), name.
-/// Little-endian, without gaps.
+/// Where the name is in a [`record`].
+pub(crate) const RECORD_NAME: usize = 8 + 2 + 2;
+
+/// What an object says about one import: signature (u64), lengths of the name and of the text of the
+/// types (u16 each), name, types ([`function_types!`](crate::function_types)). Little-endian, without
+/// gaps.
 ///
 /// # Panics
 /// If `N` is not [`record_bytes`].
-pub const fn record<const N: usize>(signature: u64, name: &str) -> [u8; N] {
-    assert!(N == record_bytes(name) && name.len() < 1 << 16);
+pub const fn record<const N: usize>(signature: u64, name: &str, types: &str) -> [u8; N] {
+    assert!(N == record_bytes(name, types) && name.len() < 1 << 16 && types.len() < 1 << 16);
     let mut bytes = [0; N];
     let at = put(&mut bytes, 0, &signature.to_le_bytes());
     let at = put(&mut bytes, at, &(name.len() as u16).to_le_bytes());
-    put(&mut bytes, at, name.as_bytes());
+    let at = put(&mut bytes, at, &(types.len() as u16).to_le_bytes());
+    let at = put(&mut bytes, at, name.as_bytes());
+    put(&mut bytes, at, types.as_bytes());
     bytes
 }
 
@@ -64,10 +70,12 @@ macro_rules! import {
         $visibility fn $name($($parameter: $type),*) $(-> $result)? {
             const NAME: &str = stringify!($name);
             const SIGNATURE: u64 = $crate::function_signature!(($($type),*) $(-> $result)?);
+            const TYPES: &str = $crate::function_types!(($($type),*) $(-> $result)?);
             #[used]
             // SAFETY: the section is of data that nothing runs or changes; it is read as bytes.
             #[unsafe(link_section = ".jam.imports")]
-            static RECORD: [u8; $crate::record_bytes(NAME)] = $crate::record(SIGNATURE, NAME);
+            static RECORD: [u8; $crate::record_bytes(NAME, TYPES)] =
+                $crate::record(SIGNATURE, NAME, TYPES);
             // SAFETY: the receiver has compared the signature of the function that it puts here.
             #[allow(improper_ctypes)]
             unsafe extern "C" {
@@ -169,6 +177,14 @@ macro_rules! function_signature {
             is_result::<$result>(),
         )
     }};
+}
+
+/// The text of these parameters and this result, as their author wrote them, for people.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! function_types {
+    (($($type:ty),*)) => { stringify!(($($type),*)) };
+    (($($type:ty),*) -> $result:ty) => { stringify!(($($type),*) -> $result) };
 }
 
 /// What an import has returned.
@@ -280,7 +296,10 @@ mod tests {
 
     #[test]
     fn a_record_has_no_gaps() {
-        let bytes: [u8; record_bytes("ab")] = record(1, "ab");
-        assert_eq!(bytes, *b"\x01\0\0\0\0\0\0\0\x02\0ab");
+        const TYPES: &str = crate::function_types!((&mut [u8], u64) -> u64);
+        assert_eq!(TYPES, "(&mut [u8], u64) -> u64");
+        assert_eq!(crate::function_types!(()), "()");
+        let bytes: [u8; record_bytes("ab", "()")] = record(1, "ab", "()");
+        assert_eq!(bytes, *b"\x01\0\0\0\0\0\0\0\x02\0\x02\0ab()");
     }
 }

@@ -39,7 +39,7 @@
 //! # Reading order
 //!
 //! 1. `signature.rs` (hashes of types and functions), `types.rs` ([`Plain`], [`Property`], [`Abi`]),
-//!    `declare.rs` ([`plain!`], [`property!`]).
+//!    `references.rs` ([`Slice`]), `declare.rs` ([`plain!`], [`property!`]).
 //! 2. `import.rs` (imports, of both forms), `call.rs` ([`Call`], [`Context`]), `entry.rs` (what a
 //!    generated entry does).
 //! 3. `scratch.rs` (the property of a jam that is not trusted), `panicking.rs` (panics of an Injected
@@ -58,6 +58,7 @@ mod import;
 mod local;
 #[cfg(jam_injected)]
 mod panicking;
+mod references;
 #[cfg(not(jam_injected))]
 mod ried;
 mod scratch;
@@ -70,15 +71,16 @@ pub use import::LocalImport;
 pub use import::{ENTRY_SECTION, IMPORT_SECTION, record, record_bytes};
 #[cfg(not(jam_injected))]
 pub use local::{Element, Jam, LocalEntry, LocalFunction, PackageData, RiedElement};
+pub use references::Slice;
 #[cfg(not(jam_injected))]
 pub use ried::{
-    Failure, HostTable, RIED_EXPORT_SECTION, RIED_IMPORT_SECTION, RIED_STARTED, RIED_SYMBOL,
-    RIED_VERSION, RiedData, RiedExport, RiedImport,
+    Failure, HostTable, RIED_EXPORT_SECTION, RIED_IMPORT_SECTION, RIED_OLDEST, RIED_STARTED,
+    RIED_SYMBOL, RIED_VERSION, RiedData, RiedExport, RiedImport,
 };
 pub use scratch::{SCRATCH, ScratchData, scratch};
 #[doc(hidden)]
 pub use types::Opaque;
-pub use types::{Abi, AbiResult, MAX_PLAIN_ALIGN, Plain, Pointee, Property, Slice};
+pub use types::{Abi, AbiResult, MAX_PLAIN_ALIGN, Plain, Pointee, Property};
 
 /// The sources of this crate, each with its path from the folder of `lib.rs`: for builds of jams
 /// where only the compiled crate is.
@@ -90,6 +92,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("entry.rs", include_str!("entry.rs")),
     ("import.rs", include_str!("import.rs")),
     ("panicking.rs", include_str!("panicking.rs")),
+    ("references.rs", include_str!("references.rs")),
     ("scratch.rs", include_str!("scratch.rs")),
     ("signature.rs", include_str!("signature.rs")),
     ("types.rs", include_str!("types.rs")),

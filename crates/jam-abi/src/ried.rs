@@ -14,9 +14,13 @@
 use core::slice;
 use core::sync::atomic::AtomicPtr;
 
+use crate::import::RECORD_NAME;
+
 /// The version of these layouts. A field is added at the end of [`HostTable`], with the next number,
 /// and none is changed: a ried runs where the host's is not below its own.
-pub const RIED_VERSION: u32 = 1;
+pub const RIED_VERSION: u32 = 2;
+/// The version of the oldest rieds that a receiver loads: their [`RiedExport`] has this layout.
+pub const RIED_OLDEST: u32 = 2;
 
 /// The symbol of a ried's [`RiedData`].
 pub const RIED_SYMBOL: &str = "gossamer_ried";
@@ -72,6 +76,8 @@ pub struct RiedExport {
     /// For Local Functions and other rieds: an `extern "C-unwind"` function, out of which the
     /// *program's* panic comes, not the ried's.
     pub local: *const (),
+    types: *const u8,
+    types_len: usize,
 }
 
 // SAFETY: addresses of text and of functions.
@@ -98,8 +104,20 @@ impl RiedExport {
     /// # Panics
     /// If `record` is not one.
     pub const fn new(record: &'static [u8], injected: *const (), local: *const ()) -> Self {
-        let (signature, name) = parts(record);
-        Self { name: name.as_ptr(), name_len: name.len(), signature, injected, local }
+        let (signature, name, types) = parts(record);
+        let (name, name_len) = (name.as_ptr(), name.len());
+        let (types, types_len) = (types.as_ptr(), types.len());
+        Self { name, name_len, signature, injected, local, types, types_len }
+    }
+
+    /// The text of its types ([`function_types!`](crate::function_types)), which may be other than
+    /// UTF-8 if C made it.
+    ///
+    /// # Safety
+    /// It is of a library that is never unmapped.
+    pub unsafe fn types(&self) -> &'static [u8] {
+        // SAFETY: a string of the library, as the caller promises.
+        unsafe { text(self.types, self.types_len) }
     }
 
     /// Its name, which may be other than UTF-8 if C made it.
@@ -118,7 +136,7 @@ impl RiedImport {
     /// # Panics
     /// If `record` is not one.
     pub const fn new(record: &'static [u8]) -> Self {
-        let (signature, name) = parts(record);
+        let (signature, name, _) = parts(record);
         let address = AtomicPtr::new(core::ptr::null_mut());
         Self { name: name.as_ptr(), name_len: name.len(), signature, address }
     }
@@ -133,11 +151,13 @@ impl RiedImport {
     }
 }
 
-/// Signature and name of a [`record`](crate::record).
-const fn parts(record: &'static [u8]) -> (u64, &'static [u8]) {
+/// Signature, name and types of a [`record`](crate::record).
+const fn parts(record: &'static [u8]) -> (u64, &'static [u8], &'static [u8]) {
     let (signature, rest) = record.split_first_chunk().expect("a record has a signature");
-    let (_, name) = rest.split_at(2);
-    (u64::from_le_bytes(*signature), name)
+    let (name_len, _) = rest.split_first_chunk().expect("a record has the length of a name");
+    let (_, texts) = record.split_at(RECORD_NAME);
+    let (name, types) = texts.split_at(u16::from_le_bytes(*name_len) as usize);
+    (u64::from_le_bytes(*signature), name, types)
 }
 
 impl RiedData {
@@ -253,9 +273,9 @@ mod tests {
             RIED_STARTED
         }
         const NAMES: [&[u8]; 3] = [
-            &crate::record::<{ crate::record_bytes("one") }>(1, "one"),
-            &crate::record::<{ crate::record_bytes("two") }>(2, "two"),
-            &crate::record::<{ crate::record_bytes("three") }>(3, "three"),
+            &crate::record::<{ crate::record_bytes("one", "(u8)") }>(1, "one", "(u8)"),
+            &crate::record::<{ crate::record_bytes("two", "()") }>(2, "two", "()"),
+            &crate::record::<{ crate::record_bytes("three", "") }>(3, "three", ""),
         ];
         static EXPORTS: &[RiedExport] = &[
             RiedExport::new(NAMES[0], start as *const (), start as *const ()),
@@ -265,6 +285,9 @@ mod tests {
         static DATA: RiedData = RiedData::new(EXPORTS, &[&IMPORT], start);
         // SAFETY: of this program, which is never unmapped.
         let (exports, imports) = unsafe { (DATA.exports(), DATA.imports()) };
+        // SAFETY: texts and tables of this program, which is never unmapped.
+        let types = exports.iter().map(|export| unsafe { export.types() });
+        assert!(types.eq([&b"(u8)"[..], b"()"]));
         // SAFETY: texts and tables of this program, which is never unmapped.
         let exports = exports.iter().map(|export| (unsafe { export.name() }, export.signature));
         assert!(exports.eq([(&b"one"[..], 1), (b"two", 2)]));

@@ -8,7 +8,8 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use jam_format::{
-    ElementKind, Features, Machine, NewElement, Package, Parsed, UnknownFeature, encode_package,
+    ElementKind, Features, FunctionKind, Machine, NewElement, NewFunction, Package, Parsed,
+    UnknownFeature, encode_typed_package,
 };
 
 use crate::c_ried::is_c_ried;
@@ -51,7 +52,13 @@ pub struct BuiltJam {
     /// The absolute path of its source.
     pub path: PathBuf,
     shape: Shape,
+    /// Those of its entry, as text.
+    types: String,
+    imports: Vec<Imported>,
 }
+
+/// A blob, with the types of its entry and its imports.
+type Linked = (Vec<u8>, Shape, Vec<Imported>);
 
 /// A package that has been built.
 #[derive(Clone, Debug)]
@@ -209,7 +216,7 @@ impl Builder {
             bytes: library,
         });
         let elements: Vec<_> = of_jams.chain(of_rieds).collect();
-        let bytes = encode_package(&name, &elements);
+        let bytes = encode_typed_package(&name, &elements, &functions_of(&jams, &rieds));
         let bytes = bytes.map_err(|source| Error::Package { name: name.clone(), source })?;
         Ok(BuiltPackage { name, bytes, jams, rieds })
     }
@@ -256,12 +263,13 @@ impl Builder {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let file = File { path, name: &name, shown };
         let is_c = path.extension().is_some_and(|extension| extension == "c");
-        let (blob, shape) = if is_c { self.c(file)? } else { self.rust(file, abi)? };
+        let (blob, shape, imports) = if is_c { self.c(file)? } else { self.rust(file, abi)? };
         let (name, machine) = (name.into_owned(), self.compilers.machine);
-        Ok(BuiltJam { name, machine, blob, path: path.to_owned(), shape })
+        let (path, types) = (path.to_owned(), shape.types());
+        Ok(BuiltJam { name, machine, blob, path, shape, types, imports })
     }
 
-    fn rust(&self, file: File<'_>, abi: &mut Option<PathBuf>) -> Result<(Vec<u8>, Shape), Error> {
+    fn rust(&self, file: File<'_>, abi: &mut Option<PathBuf>) -> Result<Linked, Error> {
         let text = fs::read_to_string(file.path).map_err(Error::io("read", file.path))?;
         let source = Source::read(&text, file.name, file.shown)?;
         let library = match abi {
@@ -273,15 +281,15 @@ impl Builder {
         let objects = Objects::parse(file.shown, &bytes, &prefix)?;
         let (entry, imports) = records::of_rust(&objects)?;
         let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
-        Ok((blob, source.shape))
+        Ok((blob, source.shape, imports))
     }
 
-    fn c(&self, file: File<'_>) -> Result<(Vec<u8>, Shape), Error> {
+    fn c(&self, file: File<'_>) -> Result<Linked, Error> {
         let bytes = self.compilers.c(file, &[])?;
         let objects = Objects::parse(file.shown, &bytes, "")?;
         let (entry, imports, shape) = records::of_c(&objects)?;
         let blob = self.link(&objects, file, &entry, &imports, &|_| None)?;
-        Ok((blob, shape))
+        Ok((blob, shape, imports))
     }
 
     fn link(
@@ -297,6 +305,27 @@ impl Builder {
             Request { name: file.name, machine, features: self.features, entry, imports, line_of };
         link::link(objects, &request)
     }
+}
+
+/// The functions of a package, whose types it has as text.
+fn functions_of<'a>(jams: &'a [BuiltJam], rieds: &'a [BuiltRied]) -> Vec<NewFunction<'a>> {
+    let mut functions = Vec::new();
+    for BuiltJam { name: element, types, imports, .. } in jams {
+        let kind = FunctionKind::Entry;
+        functions.push(NewFunction { element, kind, name: element, types });
+        let imports = imports.iter().map(|import| (&import.name, &import.types));
+        let kind = FunctionKind::Import;
+        functions.extend(imports.map(|(name, types)| NewFunction { element, kind, name, types }));
+    }
+    for BuiltRied { name: element, interface, .. } in rieds {
+        for (kind, of) in
+            [(FunctionKind::Export, &interface.exports), (FunctionKind::Import, &interface.imports)]
+        {
+            let of = of.iter().map(|function| (&function.name, &function.types));
+            functions.extend(of.map(|(name, types)| NewFunction { element, kind, name, types }));
+        }
+    }
+    functions
 }
 
 /// Checks that jams and rieds have the same types on every machine, as callers know one of each name.

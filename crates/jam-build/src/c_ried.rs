@@ -83,16 +83,17 @@ impl Compilers {
 fn table_of(exports: &[Imported]) -> String {
     let mut text = "#include <stddef.h>\n#include <stdint.h>\n\
         struct function { const uint8_t *name; size_t len; uint64_t signature; void (*injected)(void), \
-        (*local)(void); };\n\
+        (*local)(void); const uint8_t *types; size_t types_len; };\n\
         struct ried { uint32_t version, reserved; const struct function *exports; size_t exports_len; \
         const void *imports; size_t imports_len; void *(*start)(const void *); };\n\
         static void *start(const void *host) { return 0; }\n"
         .to_owned();
     let mut rows = String::new();
-    for (number, Imported { name, signature }) in exports.iter().enumerate() {
+    for (number, Imported { name, signature, types }) in exports.iter().enumerate() {
         let mut record = signature.to_le_bytes().to_vec();
         record.extend((name.len() as u16).to_le_bytes());
-        record.extend(name.bytes());
+        record.extend((types.len() as u16).to_le_bytes());
+        record.extend(name.bytes().chain(types.bytes()));
         let (bytes, len) = (record.iter().map(u8::to_string).collect::<Vec<_>>(), name.len());
         let bytes = bytes.join(",");
         writeln!(
@@ -102,8 +103,13 @@ fn table_of(exports: &[Imported]) -> String {
              static const uint8_t record_{number}[] = {{{bytes}}};"
         )
         .expect("writing to text");
-        write!(rows, "{{record_{number} + 10, {len}, {signature}u, {name}, {name}}},")
-            .expect("writing to text");
+        let (types, types_len) = (12 + len, types.len());
+        write!(
+            rows,
+            "{{record_{number} + 12, {len}, {signature}u, {name}, {name}, record_{number} + {types}, \
+             {types_len}}},"
+        )
+        .expect("writing to text");
     }
     let count = exports.len();
     text + &format!(

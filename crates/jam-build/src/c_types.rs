@@ -79,6 +79,25 @@ impl Types {
         Some(signature::of(constructor, signature::of_name(pointee)))
     }
 
+    /// The Rust type that `c` is as a parameter or result, as text; `None` if Rust has no such type.
+    pub(crate) fn text(&self, c: &str) -> Option<String> {
+        let c = normal(c);
+        match &c[..] {
+            "void" => return Some("()".to_owned()),
+            "jam_bytes" => return Some("&[u8]".to_owned()),
+            "jam_bytes_mut" => return Some("&mut [u8]".to_owned()),
+            "jam_text" => return Some("&str".to_owned()),
+            _ => {}
+        }
+        let Some((is_const, pointee)) = pointer(&c) else { return number(&c).map(str::to_owned) };
+        let (reference, raw) = if is_const { ("&", "*const") } else { ("&mut ", "*mut") };
+        if self.properties.contains_key(&pointee) {
+            return Some(format!("{reference}{pointee}"));
+        }
+        let pointee = if BYTES.contains(&&pointee[..]) { "u8" } else { number(&pointee)? };
+        Some(format!("{raw} {pointee}"))
+    }
+
     /// The hash of arguments or of an element, of which only the size is known unless it is a number.
     pub(crate) fn value(&self, c: &str, bytes: u32) -> u64 {
         match number(&normal(c)) {
@@ -127,25 +146,26 @@ mod tests {
     fn types_of_c_are_those_of_rust() {
         let mut types = Types::default();
         types.add_property("table", "t@1");
-        let pairs = [
-            ("int64_t", i64::SIGNATURE),
-            ("  unsigned   int ", u32::SIGNATURE),
-            ("const uint8_t *", <*const u8>::SIGNATURE),
-            ("uint8_t const*", <*const u8>::SIGNATURE),
-            ("void *", <*mut u8>::SIGNATURE),
-            ("const char*", <*const u8>::SIGNATURE),
-            ("table *", <&mut Table>::SIGNATURE),
-            ("const struct table *", <&Table>::SIGNATURE),
-            ("jam_bytes", <&[u8]>::SIGNATURE),
-            ("jam_bytes_mut", <&mut [u8]>::SIGNATURE),
-            ("jam_text", <&str>::SIGNATURE),
-            ("void", <()>::SIGNATURE),
+        let types_of_c = [
+            ("int64_t", i64::SIGNATURE, "i64"),
+            ("  unsigned   int ", u32::SIGNATURE, "u32"),
+            ("const uint8_t *", <*const u8>::SIGNATURE, "*const u8"),
+            ("uint8_t const*", <*const u8>::SIGNATURE, "*const u8"),
+            ("void *", <*mut u8>::SIGNATURE, "*mut u8"),
+            ("const char*", <*const u8>::SIGNATURE, "*const u8"),
+            ("table *", <&mut Table>::SIGNATURE, "&mut table"),
+            ("const struct table *", <&Table>::SIGNATURE, "&table"),
+            ("jam_bytes", <&[u8]>::SIGNATURE, "&[u8]"),
+            ("jam_bytes_mut", <&mut [u8]>::SIGNATURE, "&mut [u8]"),
+            ("jam_text", <&str>::SIGNATURE, "&str"),
+            ("void", <()>::SIGNATURE, "()"),
         ];
-        for (c, signature) in pairs {
+        for (c, signature, text) in types_of_c {
             assert_eq!(types.hash(c), Some(signature), "{c}");
+            assert_eq!(types.text(c).as_deref(), Some(text), "{c}");
         }
         for c in ["long", "other *", "table", "int **"] {
-            assert_eq!(types.hash(c), None, "{c}");
+            assert_eq!((types.hash(c), types.text(c)), (None, None), "{c}");
         }
         assert_eq!(types.property("const table *"), Some("t@1"));
         assert_eq!(types.property("void"), None);

@@ -15,11 +15,13 @@ pub struct RiedFunction {
     pub name: String,
     /// The hash of its types.
     pub signature: u64,
+    /// Its types as text, such as `(&mut Table, u64) -> u64`.
+    pub types: String,
 }
 
 impl From<Imported> for RiedFunction {
     fn from(record: Imported) -> Self {
-        Self { name: record.name, signature: record.signature }
+        Self { name: record.name, signature: record.signature, types: record.types }
     }
 }
 
@@ -98,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_ried_may_need_what_every_process_has() {
-        let function = RiedFunction { name: "f".into(), signature: 1 };
+        let function = RiedFunction { name: "f".into(), signature: 1, types: "()".into() };
         let interface = |library: &str| Interface {
             exports: vec![function.clone()],
             imports: Vec::new(),

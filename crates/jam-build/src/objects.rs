@@ -90,8 +90,8 @@ impl<'d> Objects<'d> {
         Error::Object { file: self.file.clone(), source }
     }
 
-    /// What a relocation of an object refers to. Names in `outside` are the receiver's, whoever
-    /// defines them.
+    /// What a relocation of an object refers to. Names in `outside` are the receiver's, even if an
+    /// object defines them.
     pub(crate) fn target(
         &self,
         object: usize,

@@ -13,6 +13,8 @@ use crate::source::Shape;
 pub(crate) struct Imported {
     pub(crate) name: String,
     pub(crate) signature: u64,
+    /// Its parameters and result, as text.
+    pub(crate) types: String,
 }
 
 /// What a jam takes and returns.
@@ -58,9 +60,15 @@ fn entry(mut bytes: &[u8]) -> Option<Entry> {
 
 fn import(bytes: &mut &[u8]) -> Option<Imported> {
     let signature = u64::from_le_bytes(take(bytes)?);
-    let name_len = u16::from_le_bytes(take(bytes)?);
-    let name = bytes.split_off(..usize::from(name_len))?;
-    Some(Imported { name: str::from_utf8(name).ok()?.to_owned(), signature })
+    let lens = [u16::from_le_bytes(take(bytes)?), u16::from_le_bytes(take(bytes)?)];
+    let mut text = |len: u16| str::from_utf8(bytes.split_off(..usize::from(len))?).ok();
+    let [name, types] = [text(lens[0])?, text(lens[1])?];
+    // As rustc shows it, which may break long lines.
+    let types = types.split_whitespace().collect::<Vec<_>>().join(" ");
+    if [name, &types].iter().any(|text| text.contains(char::is_control)) {
+        return None;
+    }
+    Some(Imported { name: name.to_owned(), signature, types })
 }
 
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
@@ -117,9 +125,16 @@ fn c_function(
     let hash = |found: &str| types.hash(found).ok_or_else(|| unknown_type(objects, name, found));
     let parameters = parameters.trim_start_matches('(').trim_end_matches(')').trim();
     let parameters = parameters.split(',').filter(|p| !matches!(p.trim(), "" | "void"));
-    let parameters = parameters.map(hash).collect::<Result<Vec<_>, _>>()?;
-    let signature = signature::of_function(&parameters, hash(result)?);
-    Ok(Imported { name: name.to_owned(), signature })
+    let parameters: Vec<_> = parameters.collect();
+    let text = |c: &str| types.text(c).unwrap_or_else(|| c.trim().to_owned());
+    let texts = parameters.iter().map(|c| text(c)).collect::<Vec<_>>().join(", ");
+    let of_result = match result.trim() {
+        "void" => String::new(),
+        result => format!(" -> {}", text(result)),
+    };
+    let hashes = parameters.into_iter().map(hash).collect::<Result<Vec<_>, _>>()?;
+    let signature = signature::of_function(&hashes, hash(result)?);
+    Ok(Imported { name: name.to_owned(), signature, types: format!("({texts}){of_result}") })
 }
 
 fn unknown_type(objects: &Objects<'_>, of: &str, found: &str) -> Error {
@@ -191,16 +206,21 @@ mod tests {
     #[test]
     fn records_are_read_as_they_are_written() {
         const NAME: &str = "store";
-        let one: [u8; jam_abi::record_bytes(NAME)] = jam_abi::record(7, NAME);
+        const TYPES: &str = "(u64,\n    &[u8])";
+        let one: [u8; jam_abi::record_bytes(NAME, TYPES)] = jam_abi::record(7, NAME, TYPES);
         let two = [one, one].concat();
         let mut rest = &two[..];
-        let expected = Imported { name: NAME.to_owned(), signature: 7 };
+        let expected =
+            Imported { name: NAME.to_owned(), signature: 7, types: "(u64, &[u8])".to_owned() };
         assert_eq!(import(&mut rest).as_ref(), Some(&expected));
         assert_eq!(import(&mut rest).as_ref(), Some(&expected));
         assert!(rest.is_empty());
         for len in 0..one.len() {
             assert_eq!(import(&mut &one[..len]), None);
         }
+        const ESCAPE: &str = "(\u{1b}[2J)";
+        let hostile: [u8; jam_abi::record_bytes(NAME, ESCAPE)] = jam_abi::record(7, NAME, ESCAPE);
+        assert_eq!(import(&mut &hostile[..]), None);
         type Types = jam_abi::entry::Types<(), u32, u8, i64>;
         let record: [u8; Types::RECORD_BYTES] = Types::record();
         let found = entry(&record).unwrap();

@@ -175,6 +175,19 @@ fn shape(entry: &syn::ItemFn, declared: &Declared, file: &str) -> Result<Shape, 
 }
 
 impl Shape {
+    /// Parameters and result as text, such as `(&mut Table, PutArgs, &[u8]) -> i64`.
+    pub(crate) fn types(&self) -> String {
+        let property = self
+            .property
+            .as_ref()
+            .map(|(name, is_mutable)| format!("&{}{name}", if *is_mutable { "mut " } else { "" }));
+        let element = self.element.as_ref().map(|element| format!("&[{element}]"));
+        let parameters: Vec<_> =
+            [property, self.args.clone(), element].into_iter().flatten().collect();
+        let result = self.result.as_ref().map_or(String::new(), |result| format!(" -> {result}"));
+        format!("({}){result}", parameters.join(", "))
+    }
+
     /// Adds a parameter, and says which part it is.
     fn add(&mut self, parameter: &Type, declared: &Declared, file: &str) -> Result<Part, Error> {
         let Type::Reference(reference) = parameter else {

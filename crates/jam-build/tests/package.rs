@@ -92,7 +92,20 @@ fn a_program_includes_its_package() {
     assert!(script.status.success(), "{printed}{}", String::from_utf8_lossy(&script.stderr));
     assert!(printed.contains("cargo::rerun-if-changed=tests/jams\n"), "{printed}");
     let bytes = fs::read(out.join("jams.jampkg")).expect("a package");
-    assert_eq!(Package::parse(&bytes).expect("a package").elements().len(), 4);
+    let package = Package::parse(&bytes).expect("a package");
+    assert_eq!(package.elements().len(), 4);
+    let types: Vec<_> = package.types().functions().map(|f| (f.id, f.to_string())).collect();
+    for expected in [
+        (0, "fn indirect_put(&mut Table, PutArgs, &[u8]) -> i64"),
+        (1, "fn results_push(&mut Results, i64) -> u64"),
+        // In C: as the same types of Rust.
+        (3, "fn weighted_sum(&mut results, u64, &[i32]) -> i64"),
+        (3, "fn text_equal(&str, *const u8, usize) -> bool"),
+        (3, "fn weight_of(u64) -> i64"),
+    ] {
+        let (id, text) = expected;
+        assert!(types.contains(&(id, text.to_owned())), "{types:?} lacks {expected:?}");
+    }
     let abi = concat!(env!("CARGO_MANIFEST_DIR"), "/../jam-abi/src/lib.rs");
     let any_cfg = ["--check-cfg", "cfg(jam_injected)", "--check-cfg", "cfg(test)"];
     rustc(out, &[&any_cfg[..], &["--crate-name", "jam", "--crate-type", "rlib", abi]].concat());

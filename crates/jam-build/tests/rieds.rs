@@ -85,6 +85,13 @@ fn a_ried_is_packed_with_the_jams_around_it() {
     let (jam, of_ried) = (ElementKind::Jam, ElementKind::Ried);
     assert!(elements.eq([(0, "after", jam), (1, "prices", of_ried), (2, "zero", jam)]));
     assert_eq!(parsed.elements()[1].bytes, ried.library);
+    let types: Vec<_> = parsed.types().of_element(1).functions().map(|f| f.to_string()).collect();
+    let expected = [
+        "fn nothing()",
+        "fn price(&mut Shop, u64, u64) -> u64",
+        "fn base_price(&mut Shop, u64) -> u64",
+    ];
+    assert_eq!(types, expected);
     assert!(!ried.library.windows(7).any(|part| part == b".symtab"), "it is stripped");
     let module = package.module(Path::new("jams.jampkg"));
     let rieds = "rieds: &[&prices::PRICES]";
@@ -138,6 +145,8 @@ fn a_ried_may_be_in_c() {
     let seven = jam_abi::function_signature!((&Table, &[u8]) -> i64);
     let exports = ried.interface.exports.iter().map(|f| (&f.name[..], f.signature));
     assert!(exports.eq([("seven", seven), ("twice", twice)]), "{:?}", ried.interface);
+    let types: Vec<_> = ried.interface.exports.iter().map(|f| &f.types[..]).collect();
+    assert_eq!(types, ["(&table, &[u8]) -> i64", "(u64) -> u64"]);
 
     let error = |from: &str, to: &str| {
         let (changed, mut files) = (main.replace(from, to), files);

@@ -100,10 +100,13 @@ fn resolve(blob: &Parsed<'_>) -> Result<Vec<u64>, Refusal> {
                 symbol: import.name.to_owned(),
                 wanted: import.signature,
                 found: C_SIGNATURE,
+                wanted_types: String::new(),
+                found_types: String::new(),
             }),
             None => Err(Refusal::MissingSymbol {
                 symbol: import.name.to_owned(),
                 signature: import.signature,
+                types: String::new(),
             }),
         }
     };

@@ -74,6 +74,8 @@ mod filter;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod image;
+#[cfg(all(test, not(address_sanitizer)))]
+mod isolated;
 mod layout;
 #[allow(unsafe_code)]
 mod memory;
@@ -81,6 +83,9 @@ mod memory;
 mod process;
 #[allow(unsafe_code)]
 mod stub;
+#[cfg(all(test, not(address_sanitizer)))]
+#[allow(unsafe_code)]
+mod test_jams;
 // AddressSanitizer has the program's addresses.
 #[cfg(all(test, not(address_sanitizer)))]
 #[allow(unsafe_code)]

@@ -4,8 +4,8 @@
 //! run them on their committed corpora, `fuzz/corpus/jam_blob`, `jam_library` and `jam_package`.
 
 use crate::{
-    Blob, DATA_DISTANCE, Library, MAX_PROOF_BYTES, NewElement, Package, Parsed, Proof, SLOT_BYTES,
-    encode_package, sign_package, split_proof,
+    Blob, DATA_DISTANCE, FunctionTypes, Library, MAX_PROOF_BYTES, NewElement, NewFunction, Package,
+    Parsed, Proof, SLOT_BYTES, encode_typed_package, functions_in, sign_package, split_proof,
 };
 
 /// Bytes are a blob, all of whose parts are in range and which has one encoding, or an error that
@@ -71,7 +71,20 @@ pub fn jam_package(data: &[u8]) {
         name: element.name,
         bytes: element.bytes,
     });
-    let encoded = encode_package(package.name(), &elements.collect::<Vec<_>>());
+    let name_of = |id| {
+        let element = package.elements().iter().find(|element| element.id == id);
+        element.expect("a function is of an element").name
+    };
+    let functions = package.types().functions().map(|function| {
+        let FunctionTypes { id, kind, name, types } = function;
+        let of_element = package.types().of_element(id);
+        assert!(of_element.functions().any(|found| found == function), "a function is not found");
+        assert!(functions_in(of_element.text()).eq(of_element.functions()));
+        NewFunction { element: name_of(id), kind, name, types }
+    });
+    let functions: Vec<_> = functions.collect();
+    let elements: Vec<_> = elements.collect();
+    let encoded = encode_typed_package(package.name(), &elements, &functions);
     let unsigned = sign_package(&package, &[]);
     assert_eq!(encoded, unsigned, "a package has two encodings");
     assert_eq!(sign_package(&package, package.signature_block()).as_deref(), Ok(data));
@@ -131,7 +144,10 @@ mod tests {
     use fuzz_corpus::Corpus;
 
     use super::*;
-    use crate::{Algorithm, ElementKind, Features, Import, Machine, Relocation, Signature};
+    use crate::{
+        Algorithm, ElementKind, Features, FunctionKind, Import, Machine, Relocation, Signature,
+        encode_package,
+    };
 
     #[test]
     fn the_corpus_does_no_harm() {
@@ -200,6 +216,20 @@ mod tests {
         let several = encode_package("several", &elements).expect("a package");
         put("several", &several);
         let package = Package::parse(&several).expect("a package");
+        let function = |element, kind, name, types| NewFunction { element, kind, name, types };
+        let functions = [
+            function(
+                "indirect_put",
+                FunctionKind::Entry,
+                "indirect_put",
+                "(&mut Table, u64) -> i64",
+            ),
+            function("indirect_put", FunctionKind::Import, "table_slot", "(&mut Table, u64)"),
+            function("tables", FunctionKind::Export, "table_slot", "()"),
+        ];
+        let typed = encode_typed_package("typed", &elements, &functions).expect("a package");
+        put("types", &typed);
+        put("types-truncated", &typed[..typed.len() - 3]);
         put("signed", &sign_package(&package, b"signature").expect("a package"));
         put("truncated", &several[..several.len() - 1]);
         let signature = Signature {

@@ -22,8 +22,8 @@
 //! 1. `machine.rs` (processors and their features), `digest.rs`.
 //! 2. `blob/`: the layout, then `parse.rs`, then `write.rs`.
 //! 3. `library.rs`: shared libraries, as rieds are.
-//! 4. `table.rs`: what a package consists of; `package.rs`: files with several elements;
-//!    `signature.rs`: who answers for them.
+//! 4. `table.rs`: what a package consists of; `types.rs`: the types of its functions as text;
+//!    `package.rs`: files with several elements; `signature.rs`: who answers for them.
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +37,7 @@ mod package;
 mod package_error;
 mod signature;
 mod table;
+mod types;
 
 pub use blob::{
     ARENA_UNIT, Blob, BlobError, DATA_DISTANCE, ELEMENT_LIMIT, HEADER_BYTES, Import, MAX_ALIGN,
@@ -45,7 +46,10 @@ pub use blob::{
 pub use digest::Digest;
 pub use library::{Library, LibraryError};
 pub use machine::{Features, Machine, UnknownFeature};
-pub use package::{NewElement, Package, PackageElement, encode_package, sign_package};
-pub use package_error::{MAX_PACKAGE_BYTES, PackageError};
+pub use package::{
+    NewElement, Package, PackageElement, encode_package, encode_typed_package, sign_package,
+};
+pub use package_error::{MAX_PACKAGE_BYTES, MAX_TYPES_BYTES, PackageError};
 pub use signature::{Algorithm, MAX_PROOF_BYTES, MAX_PROVEN_BYTES, Proof, Signature, split_proof};
 pub use table::{ElementKind, Table, TableEntry};
+pub use types::{FunctionKind, FunctionTypes, NewFunction, Types, functions_in};

@@ -1,13 +1,15 @@
 //! A package: the elements of one folder of sources, as a file. All numbers are little-endian.
 //!
 //! ```text
-//!  0 magic "JAMP"     4 version u16   6 elements u16
+//!  0 magic "JAMP"     4 version u16 (2)   6 elements u16
 //!  8 content length u32 (from the start of the file)   12 signature block length u32 (0: none)
 //! 16 length of the package's name u8  17 zeros, 3
-//! 20 elements: { kind u8, machine u8, id u16, offset u32, length u32, digest 16 } each
+//! 20 length of the types u32   24 digest of the types 16
+//! 40 elements: { kind u8, machine u8, id u16, offset u32, length u32, digest 16 } each
 //!    lengths of the elements' names: u8 each
 //!    names: the package's, the elements'
 //!    for each element: zeros up to a multiple of 16, its bytes
+//!    if there are types: zeros up to a multiple of 16, the text of the types (`types.rs`)
 //!    the signature block (`signature.rs`), which signs all before the elements' bytes
 //! ```
 //!
@@ -17,6 +19,7 @@
 use crate::table::{
     BLOCK_LENGTH, Cut, ELEMENT_BYTES, HEADER_BYTES, MAGIC, PAD, Table, TableEntry, VERSION,
 };
+use crate::types::{self, NewFunction, Types};
 use crate::{Digest, ElementKind, MAX_PACKAGE_BYTES, Machine, PackageError, Parsed};
 
 /// An element of a package, for one machine.
@@ -55,6 +58,7 @@ pub struct Package<'a> {
     bytes: &'a [u8],
     table: Table<'a>,
     elements: Vec<PackageElement<'a>>,
+    types: Types<'a>,
 }
 
 impl<'a> Package<'a> {
@@ -81,7 +85,15 @@ impl<'a> Package<'a> {
             check(index, entry, bytes)?;
             elements.push(PackageElement { kind, machine, id, name, digest, bytes });
         }
-        Ok(Self { bytes, table, elements })
+        if table.types > 0 {
+            cut.pad()?;
+        }
+        let text = cut.take(table.types)?;
+        if Digest::of(text) != table.types_digest {
+            return Err(PackageError::Types { line: 1, expected: "the digest of its text" });
+        }
+        let types = Types::parse(text, table.entries())?;
+        Ok(Self { bytes, table, elements, types })
     }
 
     /// Its name.
@@ -103,6 +115,11 @@ impl<'a> Package<'a> {
     pub fn element(&self, id: u16, machine: Machine) -> Option<&PackageElement<'a>> {
         let at = self.elements.binary_search_by_key(&(id, machine), |e| (e.id, e.machine)).ok()?;
         Some(&self.elements[at])
+    }
+
+    /// The types of its functions, as text for people; there may be none. A signature covers them.
+    pub const fn types(&self) -> Types<'a> {
+        self.types
     }
 
     /// All of it but the signature block.
@@ -137,6 +154,19 @@ fn check(index: usize, entry: &TableEntry<'_>, bytes: &[u8]) -> Result<(), Packa
 /// # Errors
 /// [`PackageError`], if [`Package::parse`] would reject them.
 pub fn encode_package(name: &str, elements: &[NewElement<'_>]) -> Result<Vec<u8>, PackageError> {
+    encode_typed_package(name, elements, &[])
+}
+
+/// As [`encode_package`], with the types of functions of these elements; of two lines of one function
+/// it takes one.
+///
+/// # Errors
+/// [`PackageError`], if [`Package::parse`] would reject them.
+pub fn encode_typed_package(
+    name: &str,
+    elements: &[NewElement<'_>],
+    functions: &[NewFunction<'_>],
+) -> Result<Vec<u8>, PackageError> {
     let mut elements = elements.to_vec();
     elements.sort_by_key(|element| (element.name, element.machine));
     let len = |name: &str| {
@@ -154,9 +184,11 @@ pub fn encode_package(name: &str, elements: &[NewElement<'_>]) -> Result<Vec<u8>
     let mut at = HEADER_BYTES + elements.len() * (ELEMENT_BYTES + 1) + names.len();
     let (mut records, mut contents) = (Vec::new(), Vec::new());
     let (mut id, mut before) = (0_u16, None);
+    let mut ids = Vec::new();
     for element in &elements {
         id += u16::from(before.is_some_and(|before| before != element.name));
         before = Some(element.name);
+        ids.push((element.name, id));
         let start = at.next_multiple_of(PAD);
         contents.resize(contents.len() + start - at, 0);
         contents.extend_from_slice(element.bytes);
@@ -170,12 +202,24 @@ pub fn encode_package(name: &str, elements: &[NewElement<'_>]) -> Result<Vec<u8>
         records.extend_from_slice(&(element.bytes.len() as u32).to_le_bytes());
         records.extend_from_slice(Digest::of(element.bytes).as_bytes());
     }
+    let id_of = |name: &str| ids.iter().find(|(known, _)| *known == name).map(|(_, id)| *id);
+    let types = types::encode(functions, id_of)?;
+    if !types.is_empty() {
+        contents.resize(contents.len() + at.next_multiple_of(PAD) - at, 0);
+        at = at.next_multiple_of(PAD) + types.len();
+        contents.extend_from_slice(types.as_bytes());
+    }
+    if at > MAX_PACKAGE_BYTES {
+        return Err(PackageError::TooLong { len: at });
+    }
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&count.to_le_bytes());
     bytes.extend_from_slice(&(at as u32).to_le_bytes());
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&[len(name)?, 0, 0, 0]);
+    bytes.extend_from_slice(&(types.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(Digest::of(types.as_bytes()).as_bytes());
     bytes.extend([records, lens, names, contents].concat());
     Package::parse(&bytes)?;
     Ok(bytes)

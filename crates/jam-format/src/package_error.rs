@@ -6,8 +6,10 @@ use crate::BlobError;
 
 /// The length of the longest package, in bytes.
 pub const MAX_PACKAGE_BYTES: usize = 64 << 20;
+/// The length of the longest text of the types of a package, in bytes.
+pub const MAX_TYPES_BYTES: usize = 1 << 20;
 /// The version of the format.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// Why bytes are not a package.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -61,6 +63,14 @@ pub enum PackageError {
     Byte {
         /// Its offset.
         at: usize,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// The text of its types is malformed.
+    #[error("line {line} of the types of a package: expected {expected}")]
+    Types {
+        /// Which line, from 1.
+        line: usize,
         /// What was expected.
         expected: &'static str,
     },

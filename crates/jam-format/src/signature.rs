@@ -12,7 +12,7 @@
 //! This crate only says what the bytes are; whether the signature is good, and whose it is, says the
 //! crate `gossamer-job`.
 
-use crate::{Digest, MAX_BLOB_BYTES, Package, PackageError, Parsed, Table};
+use crate::{Digest, MAX_BLOB_BYTES, Machine, Package, PackageError, Parsed, Table};
 
 /// The length of the longest [`Proof`] that a receiver looks at, in bytes: of about a thousand
 /// elements. Packages with more cannot be signed.
@@ -147,7 +147,13 @@ impl<'a> Proof<'a> {
 
     /// Whether the element with this digest is one of the package.
     pub fn covers(&self, digest: &Digest) -> bool {
-        self.table.entries().iter().any(|entry| entry.digest == *digest)
+        self.machines_of(digest).next().is_some()
+    }
+
+    /// The machines that the element with this digest is for; none if the package does not have it.
+    pub fn machines_of(&self, digest: &Digest) -> impl Iterator<Item = Machine> {
+        let entries = self.table.entries().iter().filter(|entry| entry.digest == *digest);
+        entries.map(|entry| entry.machine)
     }
 }
 

@@ -5,10 +5,10 @@
 //! ([`Proof`](crate::Proof)).
 
 pub(crate) use crate::package_error::VERSION;
-use crate::{Digest, MAX_PACKAGE_BYTES, Machine, PackageError};
+use crate::{Digest, MAX_PACKAGE_BYTES, MAX_TYPES_BYTES, Machine, PackageError};
 
 pub(crate) const MAGIC: [u8; 4] = *b"JAMP";
-pub(crate) const HEADER_BYTES: usize = 20;
+pub(crate) const HEADER_BYTES: usize = 40;
 pub(crate) const ELEMENT_BYTES: usize = 28;
 pub(crate) const PAD: usize = 16;
 /// The bytes of the header with the length of the signature block, which no signature covers.
@@ -52,6 +52,9 @@ pub struct Table<'a> {
     /// The length of the package up to its signature block, and that of the block.
     pub(crate) content: usize,
     pub(crate) block: usize,
+    /// The length of the text of types, which ends the content, and its digest.
+    pub(crate) types: usize,
+    pub(crate) types_digest: Digest,
 }
 
 impl<'a> Table<'a> {
@@ -75,7 +78,12 @@ impl<'a> Table<'a> {
         if content + block > MAX_PACKAGE_BYTES {
             return Err(PackageError::TooLong { len: content + block });
         }
-        check_zero(&header[17..], 17)?;
+        check_zero(&header[17..20], 17)?;
+        let (types, types_digest) =
+            (u32_at(header, 20) as usize, Digest::from_bytes(array(header, 24)));
+        if types > MAX_TYPES_BYTES {
+            return Err(PackageError::Types { line: 1, expected: "at most 1 MiB of text" });
+        }
         let count = usize::from(u16::from_le_bytes(array(header, 6)));
         let mut cut = Cut { bytes: &bytes[..bytes.len().min(content)], at: HEADER_BYTES };
         let records = cut.take(count * ELEMENT_BYTES)?.as_chunks::<ELEMENT_BYTES>().0;
@@ -87,7 +95,9 @@ impl<'a> Table<'a> {
         }
         let bytes = &bytes[..cut.at];
         let mut end = cut.at;
-        let mut table = Self { bytes, name, entries: Vec::with_capacity(count), content, block };
+        let entries_here = Vec::with_capacity(count);
+        let mut table =
+            Self { bytes, name, entries: entries_here, content, block, types, types_digest };
         for (index, (record, name)) in entries.into_iter().enumerate() {
             let entry = entry(index, record, name)?;
             let wrong = |expected| Err(PackageError::Element { index, expected });
@@ -101,6 +111,9 @@ impl<'a> Table<'a> {
             }
             end = entry.offset + entry.len;
             table.entries.push(entry);
+        }
+        if types > 0 {
+            end = end.next_multiple_of(PAD) + types;
         }
         if end != content {
             return Err(PackageError::Length { len: content, expected: end });

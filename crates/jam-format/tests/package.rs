@@ -1,9 +1,11 @@
 //! Packages as bytes and back: every change of a byte of the content is noticed.
 
 use gossamer_jam_format::{
-    Algorithm, Blob, Digest, ElementKind, Machine, NewElement, Package, PackageError, Proof,
-    Signature, encode_package, sign_package, split_proof,
+    Algorithm, Blob, Digest, ElementKind, FunctionKind, Machine, NewElement, NewFunction, Package,
+    PackageError, Proof, Signature, encode_package, encode_typed_package, functions_in,
+    sign_package, split_proof,
 };
+use proptest::prelude::*;
 
 fn blob(machine: Machine, name: &str) -> Vec<u8> {
     Blob { name, text: &[0xc3; 8], ..Blob::new(machine) }.encode().unwrap()
@@ -27,7 +29,83 @@ fn sample() -> Vec<u8> {
         element(ElementKind::Ried, Machine::X86_64, "hash", b"ELF"),
         element(ElementKind::Jam, Machine::X86_64, "put", &put),
     ];
-    encode_package("bench", &elements).unwrap()
+    encode_typed_package("bench", &elements, &FUNCTIONS).unwrap()
+}
+
+const FUNCTIONS: [NewFunction<'static>; 4] = [
+    function("put", FunctionKind::Import, "table_slot", "(&mut Table, u64) -> u64"),
+    function("put", FunctionKind::Entry, "put", "(&mut Table, Größe, &[u8]) -> i64"),
+    function("hash", FunctionKind::Export, "hash_of", "(&str) -> u64"),
+    function("put", FunctionKind::Import, "table_slot", "(&mut Table, u64) -> u64"),
+];
+
+const fn function(
+    element: &'static str,
+    kind: FunctionKind,
+    name: &'static str,
+    types: &'static str,
+) -> NewFunction<'static> {
+    NewFunction { element, kind, name, types }
+}
+
+#[test]
+fn types_return_as_they_were() {
+    let bytes = sample();
+    let package = Package::parse(&bytes).unwrap();
+    let all: Vec<_> = package.types().functions().map(|f| (f.id, f.to_string())).collect();
+    let expected = [
+        (0, "fn hash_of(&str) -> u64"),
+        (1, "fn put(&mut Table, Größe, &[u8]) -> i64"),
+        (1, "fn table_slot(&mut Table, u64) -> u64"),
+    ];
+    assert_eq!(all, expected.map(|(id, text)| (id, text.to_owned())));
+    let put = package.types().of_element(1);
+    assert_eq!(put.functions().count(), 2);
+    assert!(functions_in(put.text()).eq(put.functions()));
+    let slot = put.find(FunctionKind::Import, "table_slot").unwrap();
+    assert_eq!(slot.types, "(&mut Table, u64) -> u64");
+    assert_eq!(put.find(FunctionKind::Export, "table_slot"), None);
+    assert_eq!(package.types().of_element(2).text(), "");
+    let untyped = encode_package("bench", &[]).unwrap();
+    assert_eq!(Package::parse(&untyped).unwrap().types().text(), "");
+}
+
+#[test]
+fn types_have_rules() {
+    let put = blob(Machine::X86_64, "put");
+    let elements = [element(ElementKind::Jam, Machine::X86_64, "put", &put)];
+    let refused = |function| {
+        let refused = encode_typed_package("p", &elements, &[function]).unwrap_err();
+        assert!(matches!(refused, PackageError::Types { line: 1, .. }), "{refused}");
+    };
+    let long = format!("({})", "u8,".repeat(2000));
+    refused(NewFunction { types: &long, ..function("put", FunctionKind::Import, "f", "") });
+    refused(function("sum", FunctionKind::Import, "f", "()"));
+    refused(function("put", FunctionKind::Entry, "sum", "()"));
+    refused(function("put", FunctionKind::Export, "f", "()"));
+    refused(function("put", FunctionKind::Import, "f g", "()"));
+    refused(function("put", FunctionKind::Import, "", "()"));
+    refused(function("put", FunctionKind::Import, "f", "u64"));
+    refused(function("put", FunctionKind::Import, "f", "()\n0 import z ()"));
+    refused(function("put", FunctionKind::Import, "f", "(\u{1b}[2J)"));
+}
+
+proptest! {
+    #[test]
+    fn any_types_return_as_they_were(
+        lines in proptest::collection::btree_map("[!-~]{1,20}", "\\([^\\p{Cc}]{0,40}", 0..20)
+    ) {
+        let sum = blob(Machine::X86_64, "sum");
+        let elements = [element(ElementKind::Jam, Machine::X86_64, "sum", &sum)];
+        let kind = FunctionKind::Import;
+        let functions = lines.iter().map(|(name, types)| NewFunction { element: "sum", kind, name, types });
+        let functions: Vec<_> = functions.collect();
+        let bytes = encode_typed_package("p", &elements, &functions).unwrap();
+        let package = Package::parse(&bytes).unwrap();
+        let found: Vec<_> = package.types().functions().map(|f| (f.name, f.types)).collect();
+        let expected: Vec<_> = lines.iter().map(|(name, types)| (&name[..], &types[..])).collect();
+        prop_assert_eq!(found, expected);
+    }
 }
 
 #[test]
@@ -82,7 +160,7 @@ fn each_rule_has_its_error() {
         encode_package(name, elements).expect_err("it breaks a rule").to_string()
     };
     let jam = |name, bytes| element(ElementKind::Jam, Machine::X86_64, name, bytes);
-    let name = "byte 20 of a package, expected a name of 1 to 255 printable ASCII characters";
+    let name = "byte 40 of a package, expected a name of 1 to 255 printable ASCII characters";
     assert_eq!(refused("", &[]), name);
     assert_eq!(refused(&"n".repeat(256), &[]), name);
     assert_eq!(
@@ -95,12 +173,12 @@ fn each_rule_has_its_error() {
     );
     assert_eq!(refused("p", &[jam("sum", &sum[1..])]), "element 0 of a package is not a jam");
     let mut bytes = sample();
-    let last = bytes.len() - 1;
-    bytes[last] ^= 1;
+    let sum = bytes.windows(sum.len()).position(|window| window == sum).unwrap();
+    bytes[sum] ^= 1;
     let error = Package::parse(&bytes).unwrap_err();
     assert_eq!(error, PackageError::Element { index: 3, expected: "the digest of its bytes" });
-    bytes[4] = 2;
-    let version = "package of version 2, expected 1";
+    bytes[4] = 1;
+    let version = "package of version 1, expected 2";
     assert_eq!(Package::parse(&bytes).unwrap_err().to_string(), version);
     bytes[0] = b'K';
     let magic = "not a package: it begins with [4b, 41, 4d, 50], expected \"JAMP\"";

@@ -1,4 +1,4 @@
-//! Leaves registers and flags in a state that would disturb, or tell, whoever runs next.
+//! Leaves registers and flags in a state that would disturb the code that runs next, or tell it something.
 
 /// Returns with vectors full of a pattern, and rounding, direction, alignment checks and segments
 /// changed; also the bases of segments, if `writes_bases` is 1.

@@ -136,7 +136,8 @@ fn memory_of_others_is_neither_read_nor_written() {
                     assert_eq!(jam, "wild_write");
                     assert_eq!(fault.signal, Some(libc::SIGSEGV));
                     assert_eq!(fault.address, Some(address));
-                    assert!(fault.offset.is_some_and(|offset| offset < 64), "{fault}");
+                    // Among its few instructions, which differ by machine.
+                    assert!(fault.offset.is_some_and(|offset| offset < 128), "{fault}");
                 }
                 other => panic!("{address:x}: {other:?}"),
             }

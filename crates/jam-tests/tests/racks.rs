@@ -2,8 +2,10 @@
 //! again for each case, with a deadline; it has a `main` of its own, because a started host must not
 //! run the tests.
 
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+mod common;
+
+use std::process::ExitCode;
+use std::time::Duration;
 
 use gossamer::jam::mailbox::{FrameError, JamSender, Mailbox, ReactiveMailbox};
 use gossamer::jam::{
@@ -19,10 +21,7 @@ use gossamer_jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{HOSTILE, Notes, Other, Table, UNSEEN, table_slot};
 
-const CASE: &str = "GOSSAMER_TEST_CASE";
-const DEADLINE: Duration = Duration::from_secs(120);
-
-const CASES: &[(&str, fn())] = &[
+const CASES: &[common::Case] = &[
     ("every_mode_has_the_same_result", every_mode_has_the_same_result),
     ("calls_are_served_in_order", calls_are_served_in_order),
     ("a_panic_is_an_error_and_all_goes_on", a_panic_is_an_error_and_all_goes_on),
@@ -33,6 +32,7 @@ const CASES: &[(&str, fn())] = &[
     ("mailboxes_run_jams_in_fibers", mailboxes_run_jams_in_fibers),
     ("a_mailbox_of_another_process_evicts", a_mailbox_evicts),
     ("jams_send_work_on", jams_send_work_on),
+    ("jams_outside_a_rack_send_nothing_on", jams_outside_a_rack_send_nothing_on),
     ("hostile_code_that_is_not_admitted_does_nothing", hostile_code_does_nothing),
     ("frames_that_lie_link_nothing", frames_that_lie_link_nothing),
     (CRASH, a_crash_ends_its_process),
@@ -86,7 +86,7 @@ fn calls_are_served_in_order() {
         let seen = Rc::new(RefCell::new(Vec::new()));
         for key in 0..200 {
             let seen = seen.clone();
-            // Places are given in the order of arrival, whoever asks.
+            // Places are given in the order of arrival, for any caller.
             if key % 2 == 1 {
                 table.apply_with_then(table_slot, key, move |at: u64| {
                     seen.borrow_mut().push(at as i64);
@@ -255,12 +255,25 @@ fn hostile_jams_are_refused() {
             }
             other => panic!("{other:?}"),
         }
-        let wrong = NoArgs::from_blob(&unseen("wrong_types")).unwrap();
-        match table.inject(&wrong, (), &[]) {
-            Err(JamError::Refused { source: Refusal::WrongSignature { symbol, .. }, .. }) => {
-                assert_eq!(symbol, "table_slot");
+        // A package has the text of the types; a blob has not.
+        let package = gossamer::jam::Package::parse(UNSEEN).unwrap();
+        for (wrong, jam) in [
+            (package.find("wrong_types").unwrap(), "`fn table_slot("),
+            (NoArgs::from_blob(&unseen("wrong_types")).unwrap(), "\"table_slot\" with signature "),
+        ] {
+            let wrong: NoArgs = wrong;
+            match table.inject(&wrong, (), &[]) {
+                Err(JamError::Refused { source, .. }) => {
+                    let message = source.to_string();
+                    let expected = [
+                        "the jam expects ",
+                        jam,
+                        ", the receiver exports `fn table_slot(&mut Table, u64) -> u64` (",
+                    ];
+                    assert!(expected.iter().all(|part| message.contains(part)), "{message}");
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
         }
         assert_eq!(table.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8, "it goes on");
     }
@@ -409,6 +422,22 @@ fn jams_send_work_on() {
     assert!(FAILED.load(Ordering::Relaxed) >= 2 * MODES.len());
 }
 
+fn jams_outside_a_rack_send_nothing_on() {
+    let notes = gossamer::entrust(Notes::default());
+    let theirs = notes.clone();
+    let answers = std::thread::spawn(move || {
+        let offer = offer("notes", &theirs).unwrap();
+        let answers = [("notes", "note"), ("nobody", "note"), ("notes", "no_note")]
+            .map(|(trust, function)| gossamer::jam::send_then(trust, function, b"1"));
+        drop(offer);
+        (answers, theirs)
+    });
+    let (answers, theirs) = answers.join().expect("it gets a code, and no panic");
+    assert_eq!(answers, [sent::OUTSIDE, sent::NO_TRUST, sent::NO_FUNCTION]);
+    drop(theirs);
+    assert_eq!(notes.apply(|notes| notes.0.len()), 0);
+}
+
 /// A jam of the package whose jams break rules.
 fn hostile(name: &str) -> Vec<u8> {
     gossamer::jam::Package::parse(HOSTILE).unwrap().blob(name).unwrap().to_vec()
@@ -498,61 +527,17 @@ fn a_crash_ends_its_process() {
     assert!(third.inject(&SCALED_SUM, 2, &[4]).is_err());
 }
 
-fn rack(case: &str) -> Rack {
-    if case.ends_with(CRASH) {
-        return Rack::new().hosts(3).threads(1).on_peer_loss(OnPeerLoss::Return);
-    }
-    if case.starts_with("processes_") {
-        Rack::new().hosts(2).threads(2).check_leaks(true)
-    } else {
-        Rack::new().threads(3).check_leaks(true)
+/// The crash needs a process to end, and two more that go on.
+fn rack(case: &str) -> Option<Rack> {
+    match case.strip_suffix(CRASH) {
+        Some("processes_") => {
+            Some(Rack::new().hosts(3).threads(1).on_peer_loss(OnPeerLoss::Return))
+        }
+        Some(_) => None,
+        None => common::rack(case),
     }
 }
 
 fn main() -> ExitCode {
-    if let Ok(name) = std::env::var(CASE) {
-        let (_, case) = name.split_once('_').expect("a prefix");
-        let (_, case) = CASES.iter().find(|(listed, _)| *listed == case).expect("a case");
-        rack(&name).run(*case).unwrap();
-        return ExitCode::SUCCESS;
-    }
-    let wanted: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let names =
-        CASES.iter().flat_map(|(name, _)| ["threads_", "processes_"].map(|p| format!("{p}{name}")));
-    let names = names.filter(|name| !(name.starts_with("threads_") && name.ends_with(CRASH)));
-    let names = names.filter(|name| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));
-    let (mut passed, mut failed) = (0, 0);
-    for name in names {
-        if std::env::args().any(|word| word == "--list") {
-            println!("{name}: test");
-            continue;
-        }
-        let is_well = run(&name);
-        println!("test {name} ... {}", if is_well { "ok" } else { "FAILED" });
-        *(if is_well { &mut passed } else { &mut failed }) += 1;
-    }
-    println!(
-        "\ntest result: {}. {passed} passed; {failed} failed",
-        if failed == 0 { "ok" } else { "FAILED" }
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Runs a case in processes of its own, whose output goes to this one's.
-fn run(name: &str) -> bool {
-    let exe = std::env::current_exe().expect("this program");
-    let mut child =
-        Command::new(exe).env(CASE, name).stdin(Stdio::null()).spawn().expect("a process");
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return status.success();
-        }
-        if started.elapsed() > DEADLINE {
-            println!("{name} hung");
-            let _ = child.kill();
-            return child.wait().is_ok_and(|_| false);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    common::run_all_on(CASES, rack)
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use jam_abi::entry::{Part, PropertyPart};
-use jam_format::{Digest, ElementKind, Machine, Proof};
+use jam_format::{Digest, ElementKind, FunctionKind, Machine, Proof, functions_in};
 use parking_lot::RwLock;
 
 use crate::error::{JamError, Refusal};
@@ -31,6 +31,8 @@ pub struct ArrivedPackage {
     proof: Box<[u8]>,
     /// Its jams and rieds for this machine.
     elements: Vec<(ElementKind, Box<str>, Digest, Range<usize>)>,
+    /// The types of its functions, as text.
+    types: Box<str>,
 }
 
 impl ArrivedPackage {
@@ -65,6 +67,7 @@ impl ArrivedPackage {
             digest: package.digest(),
             signer,
             elements,
+            types: package.types().text().into(),
             bytes: bytes.into(),
             proof: proof.into(),
         })
@@ -117,7 +120,15 @@ impl ArrivedPackage {
     ) -> Result<LoadedJam<P, A, E, R>, JamError> {
         let jam = self.of_kind(ElementKind::Jam).find(|(known, _)| *known == name);
         let (_, blob) = jam.ok_or_else(|| no_such_jam(name, &self.name))?;
-        LoadedJam::from_signed(blob, &self.proof, true)
+        LoadedJam::from_signed(blob, &self.proof, true, &self.types_of(name))
+    }
+
+    /// The text of the types of a jam's functions.
+    fn types_of(&self, jam: &str) -> String {
+        let mut entries = functions_in(&self.types).filter(|f| f.kind == FunctionKind::Entry);
+        let Some(entry) = entries.find(|entry| entry.name == jam) else { return String::new() };
+        let id = format!("{} ", entry.id);
+        self.types.split_inclusive('\n').filter(|line| line.starts_with(&id)).collect()
     }
 
     pub(crate) fn blob(&self, digest: &Digest) -> Option<&[u8]> {

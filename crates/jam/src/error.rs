@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use jam_format::Digest;
+use jam_format::{Digest, FunctionKind, Machine, functions_in};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use trust_core::DelegateError;
@@ -117,17 +117,23 @@ pub enum Refusal {
     },
     /// It calls something that the receiver does not have.
     #[error(
-        "no function {symbol:?} with signature {signature:016x} here: export it with `jam::export!`, or load a ried that has it"
+        "no function {} here: export it with `jam::export!`, or load a ried that has it",
+        function(symbol, types, *signature)
     )]
     MissingSymbol {
         /// The name.
         symbol: String,
         /// The signature that the jam was built with.
         signature: u64,
+        /// Its types as text, such as `(&mut Table, u64) -> u64`; empty if the sender does not know
+        /// them.
+        types: String,
     },
     /// It calls something that the receiver has with other types.
     #[error(
-        "function {symbol:?} has signature {found:016x} here, the jam wants {wanted:016x}: build both with the same types"
+        "the jam expects {}, the receiver exports {}: build both with the same types",
+        function(symbol, wanted_types, *wanted),
+        function(symbol, found_types, *found)
     )]
     WrongSignature {
         /// The name.
@@ -136,6 +142,10 @@ pub enum Refusal {
         wanted: u64,
         /// That of the newest function of this name.
         found: u64,
+        /// The types of the first as text; empty if the sender does not know them.
+        wanted_types: String,
+        /// Those of the second; empty if the receiver does not know them.
+        found_types: String,
     },
     /// It takes other arguments, payload or result than its sender says.
     #[error("its entry has signature {found:016x}, its sender wants {wanted:016x}")]
@@ -182,9 +192,39 @@ pub enum Refusal {
     NotLocal,
 }
 
+/// A function by its name, types and signature, for people.
+fn function(name: &str, types: &str, signature: u64) -> String {
+    match types {
+        "" => format!("{name:?} with signature {signature:016x}"),
+        types => format!("`fn {name}{types}` ({signature:016x})"),
+    }
+}
+
 impl Refusal {
+    /// With the types that the jam wants, of which its sender has this text.
+    pub(crate) fn explained(mut self, text: &str) -> Self {
+        let types_of = |symbol: &str| {
+            let mut imports = functions_in(text).filter(|f| f.kind == FunctionKind::Import);
+            imports.find(|import| import.name == symbol).map(|import| import.types.to_owned())
+        };
+        match &mut self {
+            Refusal::MissingSymbol { symbol, types, .. }
+            | Refusal::WrongSignature { symbol, wanted_types: types, .. } => {
+                *types = types_of(symbol).unwrap_or_default();
+            }
+            _ => {}
+        }
+        self
+    }
+
     pub(crate) fn digest(claimed: Digest, found: Digest) -> Self {
         Refusal::Digest { claimed: claimed.to_string(), found: found.to_string() }
+    }
+
+    /// Code for another machine than this.
+    pub(crate) fn machine(wanted: Machine) -> Self {
+        let found = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name).to_owned();
+        Refusal::Machine { wanted: wanted.to_string(), found }
     }
 }
 
@@ -196,14 +236,31 @@ mod tests {
 
     #[test]
     fn errors_have_levels() {
-        let source = Refusal::WrongSignature { symbol: "slot".into(), wanted: 1, found: 0xab };
-        let error = JamError::Refused { jam: "put".into(), source };
+        let source = Refusal::WrongSignature {
+            symbol: "slot".into(),
+            wanted: 1,
+            found: 0xab,
+            wanted_types: String::new(),
+            found_types: "(&Table) -> u64".into(),
+        };
+        let error = JamError::Refused { jam: "put".into(), source: source.clone() };
         assert_eq!(error.to_string(), "jam put was refused by its receiver");
         assert_eq!(
             error.source().unwrap().to_string(),
-            "function \"slot\" has signature 00000000000000ab here, the jam wants 0000000000000001: \
-             build both with the same types"
+            "the jam expects \"slot\" with signature 0000000000000001, the receiver exports \
+             `fn slot(&Table) -> u64` (00000000000000ab): build both with the same types"
         );
+        let text = "3 entry slot ()\n3 import rows (u8)\n3 import slot (&mut Table) -> u64\n";
+        assert_eq!(
+            source.explained(text).to_string(),
+            "the jam expects `fn slot(&mut Table) -> u64` (0000000000000001), the receiver exports \
+             `fn slot(&Table) -> u64` (00000000000000ab): build both with the same types"
+        );
+        let missing =
+            Refusal::MissingSymbol { symbol: "rows".into(), signature: 7, types: String::new() };
+        assert!(missing.to_string().starts_with("no function \"rows\" with signature 0"));
+        let missing = missing.explained(text).to_string();
+        assert!(missing.starts_with("no function `fn rows(u8)` (0000000000000007) here"));
     }
 
     #[test]

@@ -90,8 +90,7 @@ impl<'a> Verified<'a> {
 pub fn check_machine(blob: &jam_format::Parsed<'_>) -> Result<(), Refusal> {
     let machine = blob.machine();
     if Machine::CURRENT != Some(machine) {
-        let found = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name);
-        return Err(Refusal::Machine { wanted: machine.to_string(), found: found.to_owned() });
+        return Err(Refusal::machine(machine));
     }
     let missing = blob.features().missing_from(features::of_host());
     if !missing.is_empty() {

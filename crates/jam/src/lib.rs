@@ -123,7 +123,8 @@ pub use jam_abi::{
 #[doc(hidden)]
 pub use jam_abi::{
     Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData,
-    RiedElement, Slice, abi_by_value, code, entry, function_signature, imported_result,
+    RiedElement, Slice, abi_by_value, code, entry, function_signature, function_types,
+    imported_result,
 };
 #[doc(no_inline)]
 pub use jam_format::{Digest, Proof};

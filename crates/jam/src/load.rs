@@ -13,7 +13,7 @@ use crate::package::element_bytes;
 use crate::plain_bytes::Payload;
 use crate::receiver::receiver;
 use crate::ried::error::{RiedError, RiedRefusal};
-use crate::ried::{ArrivedRied, NotLoaded};
+use crate::ried::{ArrivedRied, LoadedBy, NotLoaded};
 use crate::sender::Code;
 
 /// The library of a ried: a ried of the program's packages, such as `jams::bisect::BISECT`, or the
@@ -46,6 +46,7 @@ pub struct RemoteRied {
     name: String,
     trustee: Trustee,
     layer: u64,
+    digest: [u8; 16],
 }
 
 /// Loads a ried into the process of this thread, and waits until it has started. From then on, its
@@ -85,7 +86,7 @@ pub fn load_ried(
         let shipped = (own, digest, proof, bytes.take());
         let answer = trustee.try_visit(|_: &Node, shipped: Shipped| serve(&shipped), shipped);
         match answer.map_err(|source| undelivered(&name, source))? {
-            Ok(layer) => return Ok(RemoteRied { name, trustee, layer }),
+            Ok(layer) => return Ok(RemoteRied { name, trustee, layer, digest }),
             Err(None) if !has_bytes => bytes = Some(Payload::of_bytes(code.bytes())),
             Err(refusal) => {
                 let reason = || "its receiver wants the bytes that it got".to_owned();
@@ -104,7 +105,8 @@ type Shipped = (u32, [u8; 16], Payload, Option<Payload>);
 fn serve((sender, digest, proof, bytes): &Shipped) -> Result<u64, Option<RiedRefusal>> {
     let (claimed, sender) = (Digest::from_bytes(*digest), *sender);
     let (bytes, proof) = (bytes.as_ref().map(Payload::bytes), proof.bytes());
-    let loaded = receiver().load_arrived(ArrivedRied { claimed, bytes, proof, sender });
+    let loaded =
+        receiver().load_arrived(ArrivedRied { claimed, bytes, proof, sender, by: LoadedBy::Peer });
     loaded.map_err(|error| match error {
         NotLoaded::NeedBytes => None,
         NotLoaded::Refused(refusal) => Some(refusal),
@@ -125,15 +127,26 @@ impl RemoteRied {
     /// overrode. The library stays mapped. Returns false if they were removed before, by this or by a
     /// policy.
     ///
+    /// Any host can do this that may load the ried: the request names the ried, and the policy of its
+    /// receiver must admit it.
+    ///
     /// # Errors
-    /// The request failed as any delegated one can.
+    /// The receiver does not admit the ried (and so has unloaded it), or the request failed as any
+    /// delegated one can.
     ///
     /// # Panics
     /// As [`load_ried`].
     #[track_caller]
     pub fn unload(&self) -> Result<bool, RiedError> {
-        let unload = |_: &Node, layer: u64| receiver().unload_ried(layer);
-        let answer = self.trustee.try_visit(unload, self.layer);
-        answer.map_err(|source| undelivered(&self.name, source))
+        let unload = |_: &Node, (layer, digest): (u64, [u8; 16])| {
+            receiver().unload_for_peer(layer, &Digest::from_bytes(digest))
+        };
+        let answer = self.trustee.try_visit(unload, (self.layer, self.digest));
+        match answer.map_err(|source| undelivered(&self.name, source))? {
+            Ok(found) => Ok(found),
+            Err(refusal) => {
+                Err(RiedError::Refused { ried: self.name.clone(), source: refusal.into() })
+            }
+        }
     }
 }

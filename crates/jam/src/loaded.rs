@@ -62,8 +62,10 @@ impl<'a> Package<'a> {
         &self,
         name: &str,
     ) -> Result<LoadedJam<P, A, E, R>, JamError> {
-        let blob = self.blob(name).ok_or_else(|| no_such_jam(name, self.0.name()))?;
-        LoadedJam::from_signed(blob, &self.0.proof().unwrap_or_default(), false)
+        let jam = self.of_kind(ElementKind::Jam).find(|jam| jam.name == name);
+        let jam = jam.ok_or_else(|| no_such_jam(name, self.0.name()))?;
+        let types = self.0.types().of_element(jam.id);
+        LoadedJam::from_signed(jam.bytes, &self.0.proof().unwrap_or_default(), false, types.text())
     }
 
     /// The digests of its jams and rieds, to [admit](crate::Receiver::admit) them.

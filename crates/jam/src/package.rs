@@ -3,9 +3,11 @@
 use jam_abi::{Element, PackageData};
 use jam_format::{Machine, Package, PackageElement};
 
-/// The blob of an element for this machine, if its package has one.
-pub(crate) fn element_code(element: &Element) -> Option<&'static [u8]> {
-    element_bytes(element.package, element.id)
+/// The blob of an element for this machine, if its package has one, and the types of its functions.
+pub(crate) fn element_code(element: &Element) -> Option<(&'static [u8], &'static str)> {
+    let package = Package::parse(element.package.bytes).ok()?;
+    let code = package.element(element.id, Machine::CURRENT?)?.bytes;
+    Some((code, package.types().of_element(element.id).text()))
 }
 
 /// The bytes of an element of this package for this machine, if it has some.

@@ -122,9 +122,12 @@ impl Gate<'_> {
             checked => return checked,
         };
         let proof = Proof::parse(proof).map_err(|error| not_admitted(error.to_string()))?;
-        // Before any signature is looked at: a proof of other jams costs nothing.
-        if !proof.covers(digest) {
-            return Err(refusal);
+        // Before any signature is looked at: a proof of other jams costs nothing, nor does one of code
+        // for other machines, which it would not admit here.
+        let mut machines = proof.machines_of(digest).peekable();
+        let Some(&first) = machines.peek() else { return Err(refusal) };
+        if !machines.any(|machine| Machine::CURRENT == Some(machine)) {
+            return Err(Refusal::machine(first));
         }
         self.admit_proven(&proof)?;
         self.check(digest)

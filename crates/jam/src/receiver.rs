@@ -18,7 +18,7 @@ use crate::local::Locals;
 use crate::log::LogSlot;
 use crate::policy::{Gate, Gatekeeper, Origin, Policy, Verifier};
 use crate::ried::error::RiedRefusal;
-use crate::ried::{ArrivedRied, NotLoaded, Rieds};
+use crate::ried::{ArrivedRied, LoadedBy, NotLoaded, Rieds};
 use crate::symbols::Symbols;
 use crate::symbols::export::check_property_types;
 
@@ -135,8 +135,8 @@ impl Receiver {
         self.give_up();
     }
 
-    /// Gives up what must be admitted again. Jams first: a ried that is being loaded, by code of its own
-    /// that may take long, keeps its lock until it has started.
+    /// Gives up what must be admitted again. A ried that is being loaded meanwhile is judged when it has
+    /// started.
     fn give_up(&self) {
         self.cache.clear();
         self.rieds.recheck(&self.gatekeeper, &self.symbols);
@@ -180,8 +180,8 @@ impl Receiver {
     /// # Errors
     /// Why the ried was not loaded.
     pub fn load_ried(&self, library: &[u8]) -> Result<u64, RiedRefusal> {
-        let (claimed, bytes) = (Digest::of(library), Some(library));
-        match self.load_arrived(ArrivedRied { claimed, bytes, proof: &[], sender: u32::MAX }) {
+        let (claimed, bytes, by) = (Digest::of(library), Some(library), LoadedBy::Program);
+        match self.load_arrived(ArrivedRied { claimed, bytes, proof: &[], sender: u32::MAX, by }) {
             Ok(layer) => Ok(layer),
             Err(NotLoaded::Refused(refusal)) => Err(refusal),
             Err(NotLoaded::NeedBytes) => unreachable!("it has the bytes"),
@@ -196,6 +196,11 @@ impl Receiver {
     /// library stays mapped. Returns false if no ried has this number.
     pub fn unload_ried(&self, number: u64) -> bool {
         self.rieds.unload(number, &self.symbols)
+    }
+
+    /// As [`unload_ried`](Self::unload_ried), for a host of the rack that names the ried.
+    pub(crate) fn unload_for_peer(&self, number: u64, claimed: &Digest) -> Result<bool, Refusal> {
+        self.rieds.unload_for_peer(number, claimed, &self.gatekeeper, &self.symbols)
     }
 
     /// Writes a line to the log, if there is one.

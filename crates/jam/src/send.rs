@@ -33,6 +33,8 @@ pub mod sent {
     pub const NO_TRUST: u32 = 1;
     /// The program exports no function of this name for a property of this type and bytes.
     pub const NO_FUNCTION: u32 = 2;
+    /// The thread that runs the jam, such as one that serves a mailbox, is not one of the trust's rack.
+    pub const OUTSIDE: u32 = 3;
 }
 
 /// Sends a call to an offered trust: of a function, and with bytes.
@@ -87,11 +89,16 @@ pub fn offer<T: Open>(name: &str, trust: &Trust<T>) -> Result<Offer, NameOffered
         if receiver().symbols().resolve_one(function, signature_of::<T>()).is_err() {
             return sent::NO_FUNCTION;
         }
+        if !trust.is_in_reach() {
+            return sent::OUTSIDE;
+        }
+        // By now: when a call fails because the rack has ended, the thread has left it.
+        let host = trust_core::local_trustee().trustee().thread().host.0;
         let (call, name) = ((function.to_owned(), Payload::of_bytes(bytes)), function.to_owned());
         trust.try_apply_with_then(call_export::<T>, call, move |result| match result {
             Ok(Ok(())) => {}
-            Ok(Err(refusal)) => log(&name, &refusal),
-            Err(error) => log(&name, &error),
+            Ok(Err(refusal)) => log(host, &name, &refusal),
+            Err(error) => log(host, &name, &error),
         });
         sent::ON_ITS_WAY
     });
@@ -140,11 +147,10 @@ fn call_export<T: Open>(property: &mut T, call: (String, Payload)) -> Result<(),
     Ok(())
 }
 
-/// Logs at the receiver that a call without a waiting caller has failed.
+/// Logs at the receiver, which is this host, that a call without a waiting caller has failed.
 #[cold]
-fn log(function: &str, error: &dyn Error) {
-    let host = trust_core::local_trustee().trustee().thread().host;
-    receiver().log(host.0, &format!("send_then of {function:?} failed: {error}"));
+fn log(host: u32, function: &str, error: &dyn Error) {
+    receiver().log(host, &format!("send_then of {function:?} failed: {error}"));
 }
 
 crate::export! {

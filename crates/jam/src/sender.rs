@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_abi::{Element, Jam};
-use jam_format::{Digest, Machine};
+use jam_format::{Digest, FunctionKind, Machine, functions_in};
 use parking_lot::Mutex;
 
 use crate::error::JamError;
@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     wire: Box<[u8]>,
     blob_bytes: usize,
     is_everywhere: bool,
+    /// The types of its functions, as its package has them; empty if it came without one.
+    types: Box<str>,
 }
 
 impl From<&'static Inner> for Code {
@@ -70,7 +72,7 @@ impl Inner {
     fn signed(name: &str, bytes: &[u8], proof: &[u8]) -> Self {
         let (digest, wire) = (Digest::of(bytes), [bytes, proof].concat().into());
         let (name, blob_bytes) = (name.into(), bytes.len());
-        Inner { name, digest, wire, blob_bytes, is_everywhere: false }
+        Inner { name, digest, wire, blob_bytes, is_everywhere: false, types: Box::default() }
     }
 }
 
@@ -86,13 +88,29 @@ impl Code {
         Self::loaded(name, bytes, &[], false)
     }
 
+    /// With the text of the types of its functions.
+    pub(crate) fn with_types(mut self, types: &str) -> Self {
+        if let Held::Counted(inner) = &mut self.0
+            && let Some(inner) = Arc::get_mut(inner)
+        {
+            inner.types = types.into();
+        }
+        self
+    }
+
+    /// The text of the types of its functions, for errors; may be empty.
+    pub(crate) fn types(&self) -> &str {
+        &self.inner().types
+    }
+
     /// The code of a ried: a shared library, to [load](crate::load_ried) it.
     pub fn of_library(name: &str, library: &[u8]) -> Self {
         Self::new(name, library)
     }
 
-    fn of_package(name: &str, bytes: &[u8]) -> Self {
-        Self(Held::Static(Box::leak(Box::new(Inner::new(name, bytes)))))
+    fn of_package(name: &str, bytes: &[u8], types: &str) -> Self {
+        let inner = Inner { types: types.into(), ..Inner::new(name, bytes) };
+        Self(Held::Static(Box::leak(Box::new(inner))))
     }
 
     pub(crate) fn held(&self) -> &Held {
@@ -240,8 +258,8 @@ fn code_of(element: &'static Element) -> Result<&'static Code, JamError> {
     if let Some(code) = codes.get(&address) {
         return Ok(code);
     }
-    let code = element_code(element).ok_or_else(|| no_code(element.name))?;
-    let code: &'static Code = Box::leak(Box::new(Code::of_package(element.name, code)));
+    let (code, types) = element_code(element).ok_or_else(|| no_code(element.name))?;
+    let code: &'static Code = Box::leak(Box::new(Code::of_package(element.name, code, types)));
     codes.insert(address, code);
     Ok(code)
 }
@@ -265,7 +283,7 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
     /// # Errors
     /// The bytes are no blob, it is for another machine, or it has other types.
     pub fn from_blob(bytes: &[u8]) -> Result<Self, JamError> {
-        Self::from_signed(bytes, &[], false)
+        Self::from_signed(bytes, &[], false, "")
     }
 
     /// The jam in a blob, with the bytes of a proof behind it, if there are any.
@@ -273,6 +291,7 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
         bytes: &[u8],
         proof: &[u8],
         is_everywhere: bool,
+        types: &str,
     ) -> Result<Self, JamError> {
         let unusable = |jam: &str, reason| JamError::Unusable { jam: jam.to_owned(), reason };
         let blob = jam_format::Parsed::parse(bytes).map_err(|e| unusable("?", e.to_string()))?;
@@ -281,14 +300,17 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
         }
         let (wanted, found) = (Types::<P, A, E, R>::SIGNATURE, blob.entry_signature());
         if wanted != found {
+            let mut entries = functions_in(types).filter(|f| f.kind == FunctionKind::Entry);
+            let entry =
+                entries.next().map_or(String::new(), |entry| format!(" is `{entry}`, which"));
             let reason = format!(
-                "its entry has signature {found:016x}, expected {wanted:016x}: its property, \
+                "its entry{entry} has signature {found:016x}, expected {wanted:016x}: its property, \
                  arguments, payload or result have other types; compare them with `gossamer jam \
                  inspect`"
             );
             return Err(unusable(blob.name(), reason));
         }
-        let code = Code::loaded(blob.name(), bytes, proof, is_everywhere);
+        let code = Code::loaded(blob.name(), bytes, proof, is_everywhere).with_types(types);
         Ok(Self { code, types: PhantomData })
     }
 }

@@ -176,7 +176,11 @@ mod tests {
             secret: Secret::new([9; 32]),
             loss_bound_ms: 1000,
             pin: false,
-            signing: Some(SigningAuthority { ca: vec![1, 2], revoked: vec![3] }),
+            signing: Some(SigningAuthority {
+                ca: vec![1, 2],
+                revoked: vec![3],
+                signers: vec![vec![4]],
+            }),
         }
     }
 

@@ -38,7 +38,9 @@ pub use crate::packages::{
     FromProcess, LARGEST_FROM_PROCESS, PACKAGES_FD, PackageHeader, PackageSocket, package_message,
 };
 pub use crate::secret::{Secret, SecretError, SecretPem};
-pub use crate::signers::{SignatureError, Signer, Signers, SignersError, SigningAuthority};
+pub use crate::signers::{
+    MAX_KNOWN_SIGNERS, SignatureError, Signer, Signers, SignersError, SigningAuthority,
+};
 pub use crate::statistics::{
     LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL, STATISTICS_FD, ThreadStatistics,
     statistics_socket,

@@ -173,7 +173,7 @@ mod tests {
     fn a_package_arrives_and_is_answered() {
         let (mut daemon, process) = UnixStream::pair().unwrap();
         let mut process = PackageSocket::from(process);
-        let authority = SigningAuthority { ca: vec![1, 255], revoked: Vec::new() };
+        let authority = SigningAuthority { ca: vec![1, 255], ..SigningAuthority::default() };
         let header = PackageHeader { number: 3, bytes: 5, authority };
         daemon.write_all(&package_message(&header)).unwrap();
         daemon.write_all(b"bytes").unwrap();

@@ -2,15 +2,21 @@
 //!
 //! Members of the rack with the role `signer` may. A daemon hands each process the certificate of the
 //! rack's authority and its list of revoked certificates ([`SigningAuthority`]); so the process itself
-//! verifies what arrives, whoever sent it. Certificates, revocation and signatures are verified by
+//! verifies what arrives, over whatever path. Certificates, revocation and signatures are verified by
 //! `rustls-webpki`, as for TLS.
 //!
-//! A signer's certificate is verified once and remembered for a while, so that the signature of a
-//! package is most of what verifying it costs. What cannot be verified is never remembered; the number
-//! of failures in a second is limited instead, so that a peer which sends forged signatures takes a
-//! few milliseconds of each second.
+//! Verifying one signature of an elliptic curve takes nearly all of the time, and a package that
+//! arrives needs three: the authority's of the signer's certificate, the authority's of the list of
+//! revoked certificates, and the signer's of the package. The first two are verified once for each
+//! [`Signers`], that is, for each list, and for certificates of [`SigningAuthority::signers`] before
+//! anything arrives; the third is remembered for when the package comes again. All else (validity at
+//! this time, key usage) is checked at every use.
+//!
+//! What cannot be verified is never remembered; the number of failures in a second is limited instead,
+//! so that a peer which sends forged signatures takes a few milliseconds of each second.
 
-use std::sync::Arc;
+mod remembered;
+
 use std::time::{Duration, Instant};
 
 use jam_format::{Algorithm, Proof, Signature};
@@ -24,18 +30,18 @@ use webpki::{
 };
 
 use crate::id::JobId;
+use crate::signers::remembered::Remembered;
 
 /// The extended key usage of a signer's certificate: code signing (RFC 5280, section 4.2.1.12).
 const CODE_SIGNING: [u8; 8] = [0x2b, 6, 1, 5, 5, 7, 3, 3];
-/// Certificates that are remembered.
-const MAX_KNOWN: usize = 16;
-/// How long a certificate is remembered: it may expire meanwhile.
-const REMEMBERED: Duration = Duration::from_secs(600);
+/// Certificates of signers that are remembered, and that are verified ahead of time, at most. One that
+/// is forgotten is verified again when a package comes with it.
+pub const MAX_KNOWN_SIGNERS: usize = 64;
 /// Failures in a second after which nothing more is verified in that second.
 const MAX_FAILURES: u32 = 32;
 
 /// The authority of a rack, as a process needs it to verify its signers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SigningAuthority {
     /// The certificate of the authority, in DER.
     #[serde(with = "hexadecimal")]
@@ -43,6 +49,10 @@ pub struct SigningAuthority {
     /// The authority's list of revoked certificates, in DER; empty if there is none.
     #[serde(with = "hexadecimal", default)]
     pub revoked: Vec<u8>,
+    /// Certificates of signers, in DER, to be verified before a package comes with them. They are
+    /// claims: one that is not of a signer of the rack is ignored.
+    #[serde(with = "hexadecimal::list", default, skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<Vec<u8>>,
 }
 
 /// A member of the rack who has signed a package.
@@ -115,17 +125,11 @@ pub enum SignatureError {
     TooMany,
 }
 
-/// A certificate that has been verified.
-struct Known {
-    certificate: Vec<u8>,
-    signer: Signer,
-    until: Instant,
-}
-
 /// What has been verified lately.
 #[derive(Default)]
 struct Recent {
-    known: Vec<Arc<Known>>,
+    /// Certificates of signers that the list does not revoke, the last used one last.
+    known: Vec<Box<[u8]>>,
     /// When the current second began, and the failures in it.
     since: Option<Instant>,
     failures: u32,
@@ -137,6 +141,10 @@ pub struct Signers {
     job: Option<JobId>,
     anchor: TrustAnchor<'static>,
     revoked: Option<CertRevocationList<'static>>,
+    /// The authority's signatures: of certificates and of the list.
+    by_authority: [Remembered; 2],
+    /// Those of packages.
+    by_signers: [Remembered; 2],
     recent: Mutex<Recent>,
 }
 
@@ -160,7 +168,28 @@ impl Signers {
                 .map_err(|error| SignersError::Revoked(error.to_string()))
         });
         let (rack, revoked) = (rack.to_owned(), revoked.transpose()?);
-        Ok(Self { rack, job, anchor, revoked, recent: Mutex::default() })
+        let [by_authority, by_signers] =
+            [(); 2].map(|()| [ECDSA_P256_SHA256, ED25519].map(Remembered::new));
+        let recent = Mutex::default();
+        let signers = Self { rack, job, anchor, revoked, by_authority, by_signers, recent };
+        signers.verify_ahead(authority.signers.iter().map(Vec::as_slice));
+        Ok(signers)
+    }
+
+    /// Verifies certificates before packages come with them, so that those take less time. Ignores
+    /// what is not the certificate of a signer, or is revoked.
+    pub fn verify_ahead<'c>(&self, certificates: impl IntoIterator<Item = &'c [u8]>) {
+        for certificate in certificates.into_iter().take(MAX_KNOWN_SIGNERS) {
+            if self.verify_certificate(UnixTime::now(), certificate).is_ok() {
+                self.recent.lock().keep(certificate);
+            }
+        }
+    }
+
+    /// Verifies ahead of time what `before`, of an earlier list, knows.
+    pub fn succeed(&self, before: &Signers) {
+        let known = before.recent.lock().known.clone();
+        self.verify_ahead(known.iter().map(|certificate| &**certificate));
     }
 
     /// Verifies what travels with one jam of a package.
@@ -180,52 +209,40 @@ impl Signers {
         signature: &Signature<'_>,
         message: &[u8],
     ) -> Result<Signer, SignatureError> {
+        self.verify_at(UnixTime::now(), signature, message)
+    }
+
+    fn verify_at(
+        &self,
+        now: UnixTime,
+        signature: &Signature<'_>,
+        message: &[u8],
+    ) -> Result<Signer, SignatureError> {
         if let (Some(job), Some(signed_for)) = (self.job, signature.job.map(JobId))
             && job != signed_for
         {
             return Err(SignatureError::OtherJob { signed_for, job });
         }
-        let now = Instant::now();
-        let known = {
-            let mut recent = self.recent.lock();
-            if !recent.may_fail(now) {
-                return Err(SignatureError::TooMany);
-            }
-            recent.known.retain(|known| known.until > now);
-            let is_it = |known: &&Arc<Known>| known.certificate == signature.certificate;
-            recent.known.iter().find(is_it).cloned()
-        };
-        let verified = match known {
-            Some(known) => check_signature(signature, message, known.signer.clone()),
-            None => self.verify_first(signature, message, now),
-        };
-        if verified.is_err() {
-            self.recent.lock().failures += 1;
+        if !self.recent.lock().may_fail(Instant::now()) {
+            return Err(SignatureError::TooMany);
+        }
+        let certificate = signature.certificate;
+        let signer = self.verify_certificate(now, certificate);
+        let verified = signer.and_then(|signer| self.check_signature(signature, message, signer));
+        let mut recent = self.recent.lock();
+        match &verified {
+            Ok(_) => recent.keep(certificate),
+            Err(_) => recent.failures += 1,
         }
         verified
     }
 
-    /// As [`verify_message`](Self::verify_message), with a certificate that is not known yet.
-    fn verify_first(
-        &self,
-        signature: &Signature<'_>,
-        message: &[u8],
-        now: Instant,
-    ) -> Result<Signer, SignatureError> {
-        let signer = self.verify_certificate(signature.certificate)?;
-        let signer = check_signature(signature, message, signer)?;
-        let (certificate, until) = (signature.certificate.to_vec(), now + REMEMBERED);
-        let known = Arc::new(Known { certificate, signer: signer.clone(), until });
-        let mut recent = self.recent.lock();
-        if recent.known.len() >= MAX_KNOWN {
-            recent.known.remove(0);
-        }
-        recent.known.push(known);
-        Ok(signer)
-    }
-
     /// Verifies that the rack's authority says that the holder of a certificate is a signer.
-    fn verify_certificate(&self, certificate: &[u8]) -> Result<Signer, SignatureError> {
+    fn verify_certificate(
+        &self,
+        now: UnixTime,
+        certificate: &[u8],
+    ) -> Result<Signer, SignatureError> {
         let stranger = || SignatureError::Stranger { rack: self.rack.clone() };
         let certificate = CertificateDer::from(certificate);
         let entity = EndEntityCert::try_from(&certificate).map_err(|_| stranger())?;
@@ -241,13 +258,17 @@ impl Signers {
         if role != "signer" {
             return Err(SignatureError::Role { name: name.to_owned(), role: role.to_owned() });
         }
-        let lists: Vec<_> = self.revoked.iter().collect();
+        // The list does not change, so a certificate that it did not revoke it does not revoke: it may
+        // have megabytes.
+        let is_known = self.recent.lock().knows(&certificate);
+        let lists: Vec<_> = self.revoked.iter().filter(|_| !is_known).collect();
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| options.build());
+        let [p256, ed25519] = &self.by_authority;
         let path = entity.verify_for_usage(
-            &[ECDSA_P256_SHA256, ED25519],
+            &[p256, ed25519],
             std::slice::from_ref(&self.anchor),
             &[],
-            UnixTime::now(),
+            now,
             KeyUsage::required(&CODE_SIGNING),
             revocation,
             None,
@@ -263,33 +284,52 @@ impl Signers {
         let certificate = entity.serial().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Signer { name, certificate })
     }
+
+    fn check_signature(
+        &self,
+        signature: &Signature<'_>,
+        message: &[u8],
+        signer: Signer,
+    ) -> Result<Signer, SignatureError> {
+        let [p256, ed25519] = &self.by_signers;
+        let algorithm = match signature.algorithm {
+            Algorithm::EcdsaP256 => p256,
+            Algorithm::Ed25519 => ed25519,
+        };
+        let certificate = CertificateDer::from(signature.certificate);
+        let verified = EndEntityCert::try_from(&certificate)
+            .and_then(|entity| entity.verify_signature(algorithm, message, signature.signature));
+        match verified {
+            Ok(()) => Ok(signer),
+            Err(_) => Err(SignatureError::Forged { name: signer.name }),
+        }
+    }
 }
 
 impl Recent {
+    fn knows(&self, certificate: &[u8]) -> bool {
+        self.known.iter().any(|known| **known == *certificate)
+    }
+
+    /// Remembers the certificate of a signer that is verified and not revoked.
+    fn keep(&mut self, certificate: &[u8]) {
+        match self.known.iter().position(|known| **known == *certificate) {
+            Some(index) => self.known[index..].rotate_left(1),
+            None => {
+                if self.known.len() >= MAX_KNOWN_SIGNERS {
+                    self.known.remove(0);
+                }
+                self.known.push(certificate.into());
+            }
+        }
+    }
+
     /// Whether one more failure is allowed in this second.
     fn may_fail(&mut self, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
             (self.since, self.failures) = (Some(now), 0);
         }
         self.failures < MAX_FAILURES
-    }
-}
-
-fn check_signature(
-    signature: &Signature<'_>,
-    message: &[u8],
-    signer: Signer,
-) -> Result<Signer, SignatureError> {
-    let algorithm = match signature.algorithm {
-        Algorithm::EcdsaP256 => ECDSA_P256_SHA256,
-        Algorithm::Ed25519 => ED25519,
-    };
-    let certificate = CertificateDer::from(signature.certificate);
-    let verified = EndEntityCert::try_from(&certificate)
-        .and_then(|entity| entity.verify_signature(algorithm, message, signature.signature));
-    match verified {
-        Ok(()) => Ok(signer),
-        Err(_) => Err(SignatureError::Forged { name: signer.name }),
     }
 }
 
@@ -300,20 +340,42 @@ mod hexadecimal {
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-        let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
-        let text: String =
-            bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
-        to.serialize_str(&text)
+        to.serialize_str(&text(bytes))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        let text = Cow::<str>::deserialize(from)?;
+        bytes(&Cow::<str>::deserialize(from)?).ok_or_else(|| D::Error::custom(EXPECTED))
+    }
+
+    /// A list of such texts.
+    pub(super) mod list {
+        use super::*;
+
+        pub(crate) fn serialize<S: Serializer>(all: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+            to.collect_seq(all.iter().map(|bytes| text(bytes)))
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Vec<Vec<u8>>, D::Error> {
+            let texts = Vec::<Cow<'de, str>>::deserialize(from)?;
+            let all = texts.iter().map(|text| bytes(text)).collect::<Option<_>>();
+            all.ok_or_else(|| D::Error::custom(EXPECTED))
+        }
+    }
+
+    const EXPECTED: &str = "expected an even number of hexadecimal digits";
+
+    fn text(bytes: &[u8]) -> String {
+        let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+        bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    }
+
+    fn bytes(text: &str) -> Option<Vec<u8>> {
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
         let digit = |digit: u8| char::from(digit).to_digit(16);
         let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? << 4 | digit(*low)?) as u8);
-        let bytes = pairs.iter().map(byte).collect::<Option<Vec<u8>>>();
-        let wrong = || D::Error::custom("expected an even number of hexadecimal digits");
-        bytes.filter(|_| rest.is_empty()).ok_or_else(wrong)
+        pairs.iter().map(byte).collect::<Option<Vec<u8>>>().filter(|_| rest.is_empty())
     }
 }
 

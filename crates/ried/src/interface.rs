@@ -99,9 +99,13 @@ macro_rules! interface {
                     const SIGNATURE: u64 = $crate::function_signature!(
                         ($($import_type),*) $(-> $import_result)?
                     );
+                    const TYPES: &str = $crate::function_types!(
+                        ($($import_type),*) $(-> $import_result)?
+                    );
                     // SAFETY: the section is of data that nothing runs or changes.
                     #[unsafe(link_section = ".ried.imports")]
-                    static RECORD: [u8; $crate::record_bytes(NAME)] = $crate::record(SIGNATURE, NAME);
+                    static RECORD: [u8; $crate::record_bytes(NAME, TYPES)] =
+                        $crate::record(SIGNATURE, NAME, TYPES);
                     $crate::RiedImport::new(&RECORD)
                 };
             )*)?
@@ -168,9 +172,11 @@ macro_rules! interface {
 
                 const NAME: &str = stringify!($name);
                 const SIGNATURE: u64 = $crate::function_signature!(($($type),*) $(-> $result)?);
+                const TYPES: &str = $crate::function_types!(($($type),*) $(-> $result)?);
                 // SAFETY: the section is of data that nothing runs or changes.
                 #[unsafe(link_section = ".ried.exports")]
-                static RECORD: [u8; $crate::record_bytes(NAME)] = $crate::record(SIGNATURE, NAME);
+                static RECORD: [u8; $crate::record_bytes(NAME, TYPES)] =
+                    $crate::record(SIGNATURE, NAME, TYPES);
                 $crate::RiedExport::new(&RECORD, injected as *const (), local as *const ())
             }),*)?];
 
@@ -299,6 +305,9 @@ mod tests {
         // SAFETY: of this program, and of this type, as the signatures say.
         let names: Vec<_> = exports.iter().map(|export| unsafe { export.name() }).collect();
         assert_eq!(names, [&b"more_than_half"[..], b"chars", b"nothing"]);
+        // SAFETY: of this program, and of this type, as the signatures say.
+        let types: Vec<_> = exports.iter().map(|export| unsafe { export.types() }).collect();
+        assert_eq!(types, [&b"(u64) -> u64"[..], b"(&str) -> u64", b"()"]);
         let [import] = imports else { panic!("one import") };
         // SAFETY: of this program, which is never unmapped.
         assert_eq!(unsafe { import.name() }, b"half");

@@ -63,7 +63,7 @@ pub use jam_abi::{Abi, AbiResult, Plain, Pointee, Property, plain, property, sig
 #[doc(hidden)]
 pub use jam_abi::{
     Failure, HostTable, MAX_PLAIN_ALIGN, Opaque, RIED_VERSION, RiedData, RiedExport, RiedImport,
-    abi_by_value, function_signature, record, record_bytes,
+    abi_by_value, function_signature, function_types, record, record_bytes,
 };
 #[doc(hidden)]
 pub use start::start;

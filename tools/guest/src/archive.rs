@@ -10,25 +10,34 @@ const FILE: u32 = 0o100_755;
 const LAST: &str = "TRAILER!!!";
 
 /// An archive that is being written.
-#[derive(Default)]
-pub(crate) struct Archive {
+#[derive(Debug, Default)]
+pub struct Archive {
     bytes: Vec<u8>,
     entries: u32,
 }
 
 impl Archive {
     /// Adds a folder; those that it is in must be there.
-    pub(crate) fn folder(&mut self, name: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// A name or file is too large.
+    pub fn folder(&mut self, name: &str) -> Result<()> {
         self.entry(name, FOLDER, &[])
     }
 
     /// Adds a file, which may be executed.
-    pub(crate) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
+    ///
+    /// # Errors
+    /// A name or file is too large.
+    pub fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
         self.entry(name, FILE, content)
     }
 
     /// The whole archive.
-    pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// A name or file is too large.
+    pub fn finish(mut self) -> Result<Vec<u8>> {
         self.entry(LAST, 0, &[])?;
         Ok(self.bytes)
     }

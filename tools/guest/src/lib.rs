@@ -5,19 +5,19 @@
 //! Nothing is installed on this machine: what is missing is downloaded from Debian and unpacked in
 //! a cache.
 //!
-//! Reading order: [`apt`], `packages` and [`kernel`] (what is downloaded and made of it), `archive`
+//! Reading order: [`apt`], `packages` and [`kernel`] (what is downloaded and made of it), [`archive`]
 //! and [`task`] (what a guest starts with; its two scripts are `init.sh` and `guest.sh`), `qemu` (the
 //! machine), `run` (from start to end), `watch` (what guests print and report meanwhile).
 
 #![forbid(unsafe_code)]
 
-mod archive;
 mod packages;
 mod qemu;
 mod run;
 mod watch;
 
 pub mod apt;
+pub mod archive;
 pub mod kernel;
 pub mod task;
 

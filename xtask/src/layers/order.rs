@@ -207,6 +207,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["panicking", "signature"],
             &["types"],
+            &["references"],
             &["call", "declare", "import", "scratch"],
             &["entry", "ried"],
             &["local"],
@@ -244,6 +245,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["blob", "library"],
             &["package_error"],
             &["table"],
+            &["types"],
             &["package"],
             &["signature"],
             &["fuzzing"],

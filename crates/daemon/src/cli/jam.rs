@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use gossamer_job::JobId;
 use jam_build::{Builder, Interface};
-use jam_format::{Algorithm, ElementKind, Machine, Package, PackageError, Parsed};
+use jam_format::{
+    Algorithm, ElementKind, FunctionKind, Machine, Package, PackageError, Parsed, Types,
+};
 use rustls::pki_types::CertificateDer;
 
 use crate::causes::with_causes;
@@ -148,7 +150,7 @@ fn inspect(bytes: &[u8], disassembled: Option<&Path>) -> Result<String, String> 
             ElementKind::Jam => {
                 let blob =
                     Parsed::parse(element.bytes).expect("a package that is checked has blobs");
-                lines_of(&blob).into_iter().for_each(&mut line);
+                lines_of(&blob, package.types().of_element(id)).into_iter().for_each(&mut line);
                 if let Some(file) = disassembled {
                     let listing = jam_build::disassemble(&blob, file);
                     let listing = listing.map_err(|error| with_causes(&error).to_string())?;
@@ -168,16 +170,28 @@ fn lines_of_ried(name: &str, library: &[u8]) -> Vec<String> {
         Ok(interface) => interface,
         Err(error) => return vec![format!("  not loadable: {}", with_causes(&error))],
     };
-    let exports = exports.iter().map(|f| format!("  export {} {:016x}", f.name, f.signature));
-    let imports = imports.iter().map(|f| format!("  import {} {:016x}", f.name, f.signature));
+    let exports = exports.iter().map(|f| function("export", &f.name, &f.types, f.signature));
+    let imports = imports.iter().map(|f| function("import", &f.name, &f.types, f.signature));
     let libraries = libraries.iter().map(|library| format!("  needs {library}"));
     exports.chain(imports).chain(libraries).collect()
 }
 
-fn lines_of(blob: &Parsed<'_>) -> Vec<String> {
+/// A function, by its types if they are known, and by their hash, which receivers compare.
+fn function(kind: &str, name: &str, types: &str, signature: u64) -> String {
+    match types {
+        "" => format!("  {kind} {name} ({signature:016x})"),
+        types => format!("  {kind} fn {name}{types} ({signature:016x})"),
+    }
+}
+
+fn lines_of(blob: &Parsed<'_>, types: Types<'_>) -> Vec<String> {
+    let line = |kind: FunctionKind, word: &str, name: &str, signature| {
+        let types = types.find(kind, name).map_or("", |function| function.types);
+        function(word, name, types, signature)
+    };
     let mut lines = vec![
         format!("  text {} bytes, data {}", blob.text().len(), blob.data().len()),
-        format!("  signature {:016x}", blob.entry_signature()),
+        line(FunctionKind::Entry, "entry", blob.name(), blob.entry_signature()),
     ];
     lines.extend(blob.property().map(|name| format!("  property {name}")));
     let parts = [
@@ -192,6 +206,6 @@ fn lines_of(blob: &Parsed<'_>) -> Vec<String> {
         lines.push(format!("  processor features {}", features.join(", ")));
     }
     let imports = blob.imports();
-    lines.extend(imports.map(|i| format!("  import {} {:016x}", i.name, i.signature)));
+    lines.extend(imports.map(|i| line(FunctionKind::Import, "import", i.name, i.signature)));
     lines
 }

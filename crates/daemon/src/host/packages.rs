@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn authority(list: u8) -> SigningAuthority {
-        SigningAuthority { ca: vec![1], revoked: vec![list] }
+        SigningAuthority { ca: vec![1], revoked: vec![list], signers: Vec::new() }
     }
 
     /// What a process is told that was started with `told`, when two packages wait for it and the

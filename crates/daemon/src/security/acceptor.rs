@@ -20,6 +20,7 @@ use crate::causes::with_causes;
 use crate::files;
 use crate::quarantine::Quarantine;
 use crate::security::identity::Identity;
+use crate::security::known_signers::{self, SIGNERS};
 use crate::security::member::IdentityError;
 use crate::security::revocation::{self, List, ListError, REVOKED};
 use crate::security::tls::{self, TlsError};
@@ -88,8 +89,8 @@ pub(crate) struct Acceptor {
     acceptor: TlsAcceptor,
     /// What processes verify signatures by, with the same list.
     signing: Arc<SigningAuthority>,
-    /// The version of the list at the last check.
-    seen: Option<Stamp>,
+    /// The versions of the list, and of the file of signers, at the last check.
+    seen: [Option<Stamp>; 2],
 }
 
 impl Acceptor {
@@ -116,7 +117,7 @@ impl Acceptor {
             tracing::warn!(path = %newest_file.display(), %error, "cannot quarantine the file");
         }
         let newest = newest_seen(&newest_file, &identity.ca);
-        let signing = Arc::new(signing_authority(&identity));
+        let signing = Arc::new(signing_authority(&identity, &directory));
         let mut acceptor = Self {
             identity,
             directory,
@@ -125,7 +126,7 @@ impl Acceptor {
             newest,
             acceptor,
             signing,
-            seen: None,
+            seen: [None; 2],
         };
         match (offered, acceptor.newest.clone()) {
             // Also if it is the same list, whose copy is then intact.
@@ -150,9 +151,12 @@ impl Acceptor {
     /// The TLS acceptor for the next connection. Loads a new list if there is one; keeps the last loaded
     /// list if the new one is invalid or older.
     pub(crate) fn current(&mut self) -> TlsAcceptor {
-        let now = stamp(&self.directory);
-        if now != self.seen {
-            self.seen = now;
+        let now = [REVOKED, SIGNERS].map(|name| stamp(&self.directory.join(name)));
+        let before = std::mem::replace(&mut self.seen, now);
+        if now[1] != before[1] {
+            self.renew_signing();
+        }
+        if now[0] != before[0] {
             match self.read() {
                 Ok(()) => tracing::info!("loaded a new list of revoked certificates"),
                 Err(error) => {
@@ -164,7 +168,7 @@ impl Acceptor {
         self.acceptor.clone()
     }
 
-    /// The rack's authority, with the list that was in force at the last call of
+    /// The rack's authority, with the certificates of its signers and the list that was in force at the last call of
     /// [`current`](Self::current).
     pub(crate) fn signing(&self) -> Arc<SigningAuthority> {
         self.signing.clone()
@@ -192,7 +196,7 @@ impl Acceptor {
         match tls::server(&self.identity) {
             Ok(config) => {
                 self.acceptor = TlsAcceptor::from(config);
-                self.signing = Arc::new(signing_authority(&self.identity));
+                self.renew_signing();
             }
             Err(error) => {
                 self.identity.revoked = last;
@@ -209,6 +213,14 @@ impl Acceptor {
         Ok(())
     }
 
+    /// Makes `signing` new if what it is made of has changed.
+    fn renew_signing(&mut self) {
+        let signing = signing_authority(&self.identity, &self.directory);
+        if signing != *self.signing {
+            self.signing = Arc::new(signing);
+        }
+    }
+
     /// Stores `list` for the next daemon.
     fn store_newest(&self, list: &List) -> io::Result<()> {
         self.quarantine.put_if(&self.newest_file, |kind| !kind.is_file())?;
@@ -216,9 +228,14 @@ impl Acceptor {
     }
 }
 
-fn signing_authority(identity: &Identity) -> SigningAuthority {
-    let revoked = identity.revoked.as_ref().map(|list| list.to_vec());
-    SigningAuthority { ca: identity.ca.to_vec(), revoked: revoked.unwrap_or_default() }
+fn signing_authority(identity: &Identity, directory: &Path) -> SigningAuthority {
+    let revoked = identity.revoked.as_ref().map(|list| list.to_vec()).unwrap_or_default();
+    let signers = known_signers::read(directory).unwrap_or_else(|error| {
+        // Processes verify them when they sign.
+        tracing::warn!(%error, "cannot read {SIGNERS}");
+        Vec::new()
+    });
+    SigningAuthority { ca: identity.ca.to_vec(), revoked, signers }
 }
 
 /// The newest list, stored at `path`, if the authority `ca` has signed it.
@@ -254,8 +271,8 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, NotUsed> {
     Ok(content)
 }
 
-fn stamp(directory: &Path) -> Option<Stamp> {
-    let file = fs::metadata(directory.join(REVOKED)).ok()?;
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = fs::metadata(path).ok()?;
     Some(Stamp { inode: file.ino(), bytes: file.len(), modified: file.modified().ok() })
 }
 
@@ -325,6 +342,27 @@ mod tests {
         assert_eq!(acceptor.identity.revoked.as_ref(), Some(newest.der()));
         fs::remove_file(rack.place.path().join("a").join(REVOKED)).unwrap();
         assert_eq!(rack.start().unwrap().identity.revoked.as_ref(), Some(newest.der()));
+    }
+
+    #[test]
+    fn certificates_of_signers_are_handed_on_as_they_change() {
+        let rack = Rack::new();
+        let mut acceptor = rack.start().unwrap();
+        acceptor.current();
+        let first = acceptor.signing();
+        assert!(first.signers.is_empty());
+        acceptor.current();
+        assert!(Arc::ptr_eq(&first, &acceptor.signing()), "no process is told of no change");
+        let authority = Authority::open(rack.place.path()).unwrap();
+        authority.make_member(&"ann".parse().unwrap(), Role::Signer).unwrap();
+        let (ca, own) = (rack.place.path().join("ca"), rack.place.path().join("a"));
+        fs::copy(ca.join(SIGNERS), own.join(SIGNERS)).unwrap();
+        acceptor.current();
+        assert_eq!(acceptor.signing().signers, known_signers::read(&ca).unwrap());
+        assert_eq!(acceptor.signing().signers.len(), 1);
+        fs::remove_file(own.join(SIGNERS)).unwrap();
+        acceptor.current();
+        assert!(acceptor.signing().signers.is_empty());
     }
 
     #[test]

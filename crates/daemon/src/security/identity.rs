@@ -5,6 +5,7 @@
 //! | `certificate.pem` | the certificate: name, role and rack, signed by the rack's authority |
 //! | `key.pem` | its private key, made where it is used and never carried anywhere (mode 0600) |
 //! | `ca.pem` | the certificate of the rack's authority |
+//! | `signers.pem` | the certificates of the rack's signers; of hosts, not required |
 //! | `revoked.pem` | the list of revoked certificates, if the authority has revoked any |
 //! | `hosts.toml` | the addresses of the rack's daemons, for members that call them |
 

@@ -4,6 +4,7 @@
 pub(crate) mod acceptor;
 pub mod authority;
 pub mod identity;
+pub(crate) mod known_signers;
 pub mod member;
 pub(crate) mod revocation;
 pub mod signing;

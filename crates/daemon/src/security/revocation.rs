@@ -80,6 +80,17 @@ impl Certificates {
         Ok(number.to_be_bytes().to_vec().into())
     }
 
+    /// Whether this certificate was signed here, is not revoked, and has not expired.
+    pub(crate) fn has_valid(&self, certificate: &CertificateDer<'_>) -> bool {
+        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+        let (number, now) = (certificate.raw_serial(), seconds(SystemTime::now()));
+        self.certificates.iter().any(|signed| {
+            let serial = u128::from_str_radix(&signed.serial, 16);
+            let is_it = serial.is_ok_and(|serial| serial.to_be_bytes() == *number);
+            is_it && signed.revoked.is_none() && signed.until > now
+        })
+    }
+
     /// Revokes all certificates of `name`. Returns the role of each.
     pub(crate) fn revoke(&mut self, name: &Name) -> Vec<Role> {
         let now = seconds(SystemTime::now());

@@ -89,7 +89,7 @@ mod tests {
         let package = encode_package("none", &[]).unwrap();
         let signed = sign(&ann, &package, None).unwrap();
         let again = sign(&ann, &signed, Some(JobId(7))).unwrap();
-        let ca = SigningAuthority { ca: admin.ca.to_vec(), revoked: Vec::new() };
+        let ca = SigningAuthority { ca: admin.ca.to_vec(), ..SigningAuthority::default() };
         let signers = Signers::new("lab", Some(JobId(7)), &ca).unwrap();
         for signed in [signed, again] {
             let proof = Package::parse(&signed).unwrap().proof().unwrap();

@@ -46,10 +46,15 @@ impl Deployment<'_> {
             update(format!("{name}: joining the rack"));
             self.join(host)?;
         }
-        let revoked = self.state.join("ca/revoked.pem");
-        if revoked.exists() && self.digest(&revoked)? != facts.get("identity/revoked.pem") {
-            update(format!("{name}: sending the list of revoked certificates"));
-            self.on_with(host, &scripts::put(host, "identity/revoked.pem", "644"), &revoked)?;
+        for (file, what) in [
+            ("revoked.pem", "the list of revoked certificates"),
+            ("signers.pem", "the certificates of the signers"),
+        ] {
+            let (ours, target) = (self.state.join("ca").join(file), format!("identity/{file}"));
+            if ours.exists() && self.digest(&ours)? != facts.get(&target) {
+                update(format!("{name}: sending {what}"));
+                self.on_with(host, &scripts::put(host, &target, "644"), &ours)?;
+            }
         }
         for (ending, target, text) in [
             ("toml", "gossamer.toml", scripts::settings(host)),

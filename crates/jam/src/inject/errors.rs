@@ -26,7 +26,7 @@ pub(super) fn no_room(code: &Code) -> JamError {
 
 #[cold]
 pub(super) fn refused(code: &Code, source: Refusal) -> JamError {
-    JamError::Refused { jam: code.name().to_owned(), source }
+    JamError::Refused { jam: code.name().to_owned(), source: source.explained(code.types()) }
 }
 
 #[cold]

@@ -28,11 +28,15 @@ fn signed_by(signature: &[u8]) -> ([Digest; 2], Vec<u8>) {
     let (sum, put) = (blob("sum"), blob("put"));
     let element = |name, bytes| NewElement { kind: ElementKind::Jam, machine, name, bytes };
     let package = encode_package("p", &[element("sum", &sum), element("put", &put)]).unwrap();
+    ([Digest::of(&sum), Digest::of(&put)], proof_of(&package, signature))
+}
+
+/// The proof of a package that is signed with these bytes.
+fn proof_of(package: &[u8], signature: &[u8]) -> Vec<u8> {
     let (algorithm, certificate) = (Algorithm::Ed25519, &b"certificate"[..]);
     let block = Signature { algorithm, job: None, certificate, signature }.encode().unwrap();
-    let package = sign_package(&Package::parse(&package).unwrap(), &block).unwrap();
-    let proof = Package::parse(&package).unwrap().proof().unwrap();
-    ([Digest::of(&sum), Digest::of(&put)], proof)
+    let package = sign_package(&Package::parse(package).unwrap(), &block).unwrap();
+    Package::parse(&package).unwrap().proof().unwrap()
 }
 
 fn reason(refused: Result<Origin, Refusal>) -> String {
@@ -93,6 +97,34 @@ fn a_proof_of_another_jam_or_a_forged_one_admits_nothing() {
     let (_, forged) = signed_by(b"bob");
     assert_eq!(reason(gatekeeper.gate(None).check_with(&sum, &forged)), "it is forged");
     assert!(gatekeeper.gate(None).check(&sum).is_err());
+}
+
+#[test]
+fn a_proof_of_code_for_another_machine_is_not_verified() {
+    let gatekeeper = Gatekeeper::default();
+    let ann = Arc::new(Ann::default());
+    gatekeeper.set_verifier(ann.clone());
+    let current = Machine::CURRENT.expect("a machine that jams run on");
+    let other = if current == Machine::X86_64 { Machine::Aarch64 } else { Machine::X86_64 };
+    let [own, foreign] = [current, other].map(|machine| {
+        Blob { name: "sum", text: &[0xc3; 4], ..Blob::new(machine) }.encode().unwrap()
+    });
+    let (kind, name) = (ElementKind::Jam, "sum");
+    let elements = [(current, &own), (other, &foreign)].map(|(machine, bytes)| NewElement {
+        kind,
+        machine,
+        name,
+        bytes,
+    });
+    let proof = proof_of(&encode_package("p", &elements).unwrap(), b"ann");
+    let check = |bytes| gatekeeper.gate(None).check_with(&Digest::of(bytes), &proof);
+    for _ in 0..2 {
+        assert_eq!(check(&foreign), Err(Refusal::machine(other)));
+    }
+    assert_eq!(ann.0.load(Ordering::Relaxed), 0);
+    assert_eq!(check(&own), Ok(Origin::Signer("ann".into())));
+    assert_eq!(check(&foreign), Err(Refusal::machine(other)));
+    assert_eq!(ann.0.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -273,10 +273,26 @@ fn hostile_bytes_are_refused() {
         assert!(receiver.receive(&changed, digest).is_err(), "byte {at}");
     }
     let missing = receive(receiver, &imports("not_exported", 5)).unwrap_err();
-    assert_eq!(missing, Refusal::MissingSymbol { symbol: "not_exported".into(), signature: 5 });
+    assert_eq!(
+        missing,
+        Refusal::MissingSymbol {
+            symbol: "not_exported".into(),
+            signature: 5,
+            types: String::new()
+        }
+    );
     let wrong = receive(receiver, &imports("receiver_test_add", 5)).unwrap_err();
     let (symbol, found) = ("receiver_test_add".to_owned(), add_signature());
-    assert_eq!(wrong, Refusal::WrongSignature { symbol, wanted: 5, found });
+    assert_eq!(
+        wrong,
+        Refusal::WrongSignature {
+            symbol,
+            wanted: 5,
+            found,
+            wanted_types: String::new(),
+            found_types: "(&mut u64, u64) -> u64".to_owned(),
+        }
+    );
     let arm = Blob { machine: Machine::Aarch64, text: &[0; 4], ..blob(&[]) }.encode().unwrap();
     let (wanted, found) = ("aarch64".to_owned(), "x86_64".to_owned());
     assert_eq!(receive(receiver, &arm), Err(Refusal::Machine { wanted, found }));
@@ -301,6 +317,7 @@ fn symbols_that_change_change_what_linked_jams_call() {
     assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(5));
     let function = LoadedFunction {
         name: "receiver_test_add".to_owned(),
+        types: "",
         signature: add_signature(),
         injected: doubles as *const () as usize,
         local: doubles as *const () as usize,

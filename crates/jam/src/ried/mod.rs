@@ -20,7 +20,7 @@ mod library;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use jam_abi::{HostTable, RIED_VERSION, RiedData};
+use jam_abi::{HostTable, RIED_OLDEST, RIED_VERSION, RiedData};
 use jam_format::{Digest, Library, Machine, Proof};
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
@@ -37,9 +37,23 @@ const MAX_LAYERS: usize = 1024;
 const STACK_BYTES: usize = 2 << 20;
 
 /// The rieds of a process.
+///
+/// Nothing holds `mapped` while code of a ried runs: what a ried calls when it starts may change the
+/// policy, or unload rieds.
 #[derive(Default)]
 pub(crate) struct Rieds {
+    /// Held by what loads a ried, until that has started. It is taken before `mapped`.
+    loading: Mutex<()>,
     mapped: Mutex<Vec<Mapped>>,
+}
+
+/// Who has loaded a ried, and may hence unload it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadedBy {
+    /// This process itself.
+    Program,
+    /// A host of the rack.
+    Peer,
 }
 
 /// A library in memory.
@@ -51,7 +65,7 @@ struct Mapped {
     /// Its functions, once it has started.
     functions: Option<Vec<LoadedFunction>>,
     /// The layers of symbols that have them.
-    layers: Vec<u64>,
+    layers: Vec<(u64, LoadedBy)>,
     /// The last proof that was found good: a signer answers for it. Empty if there was none.
     proof: Box<[u8]>,
 }
@@ -93,6 +107,7 @@ pub(crate) struct ArrivedRied<'a> {
     pub(crate) proof: &'a [u8],
     /// The host that sent it, as it says.
     pub(crate) sender: u32,
+    pub(crate) by: LoadedBy,
 }
 
 impl Rieds {
@@ -104,59 +119,92 @@ impl Rieds {
         symbols: &Symbols,
         log: &Arc<LogSlot>,
     ) -> Result<u64, NotLoaded> {
-        let ArrivedRied { claimed, bytes, proof, sender } = arrived;
+        let ArrivedRied { claimed, bytes, proof, sender, by } = arrived;
         check_not_starting()?;
-        let mut all = self.mapped.lock();
-        // With the lock that `recheck` takes, too: a ried that another policy admitted does not stay.
+        let _loading = self.loading.lock();
         let gate = gatekeeper.gate(None);
         gate.check_with(&claimed, proof)?;
-        if all.iter().map(|mapped| mapped.layers.len()).sum::<usize>() >= MAX_LAYERS {
+        if self.mapped.lock().iter().map(|mapped| mapped.layers.len()).sum::<usize>() >= MAX_LAYERS
+        {
             let reason =
                 format!("{MAX_LAYERS} loads of rieds are in force, the limit: unload some");
             return Err(RiedRefusal::Library { reason }.into());
         }
-        let index = match all.iter().position(|mapped| mapped.digest == claimed) {
-            Some(index) => index,
+        let known =
+            self.find(&claimed, |mapped| (mapped.data, mapped.table, mapped.functions.is_some()));
+        let (data, table, has_started) = match known {
+            Some(known) => known,
             None => {
                 let data = map(claimed, bytes.ok_or(NotLoaded::NeedBytes)?)?;
                 let table = host::table(Arc::clone(log), sender);
                 let (functions, layers, proof) = (None, Vec::new(), Box::default());
-                all.push(Mapped { digest: claimed, data, table, functions, layers, proof });
-                all.len() - 1
+                let mapped = Mapped { digest: claimed, data, table, functions, layers, proof };
+                self.mapped.lock().push(mapped);
+                (data, table, false)
             }
         };
-        let mapped = &mut all[index];
-        mapped.keep_proof(proof, gate);
-        let functions = match &mapped.functions {
-            Some(functions) => functions,
-            None => {
-                let functions = functions_of(mapped.data)?;
-                fill(mapped.data, symbols)?;
-                start(mapped.data, mapped.table)?;
-                mapped.functions.insert(functions)
-            }
-        };
-        // SAFETY: each address is of a function of its signature, in both forms, as the library says;
-        // who answers for its code says that it is so. It is never unmapped.
-        let layer = unsafe { symbols.add_layer(functions) };
-        mapped.layers.push(layer);
-        Ok(layer)
+        if !has_started {
+            let functions = functions_of(data)?;
+            fill(data, symbols)?;
+            start(data, table)?;
+            self.find(&claimed, |mapped| mapped.functions = Some(functions));
+        }
+        let added = self.find(&claimed, |mapped| {
+            // With the lock that `recheck` takes: a ried that another policy admitted does not stay. It
+            // may have changed while the ried started.
+            gate.check_with(&claimed, proof)?;
+            mapped.keep_proof(proof, gate);
+            let functions = mapped.functions.as_deref().unwrap_or_default();
+            // SAFETY: each address is of a function of its signature, in both forms, as the library
+            // says; who answers for its code says that it is so. It is never unmapped.
+            let layer = unsafe { symbols.add_layer(functions) };
+            mapped.layers.push((layer, by));
+            Ok::<_, Refusal>(layer)
+        });
+        Ok(added.expect("nothing takes a mapped library away")?)
+    }
+
+    /// What `what` makes of the mapped library with this digest.
+    fn find<R>(&self, digest: &Digest, what: impl FnOnce(&mut Mapped) -> R) -> Option<R> {
+        self.mapped.lock().iter_mut().find(|mapped| mapped.digest == *digest).map(what)
     }
 
     /// Keeps what loads a ried waiting, as one does that starts, until this is dropped.
     #[cfg(test)]
     pub(crate) fn starting(&self) -> impl Drop {
-        self.mapped.lock()
+        self.loading.lock()
     }
 
-    /// Takes a layer of a ried away; whether there is one of that number.
+    /// Takes a layer away; whether there is one of that number.
     pub(crate) fn unload(&self, layer: u64, symbols: &Symbols) -> bool {
-        if check_not_starting().is_err() {
-            return false;
-        }
+        self.unload_if(layer, symbols, |_, _| true)
+    }
+
+    /// As [`unload`](Self::unload), for a host of the rack, which may do so if it may load the ried, and
+    /// if the layer is one of those that hosts of the rack have loaded.
+    pub(crate) fn unload_for_peer(
+        &self,
+        layer: u64,
+        claimed: &Digest,
+        gatekeeper: &Gatekeeper,
+        symbols: &Symbols,
+    ) -> Result<bool, Refusal> {
+        // A proof that has loaded it has admitted its digest.
+        gatekeeper.gate(None).check(claimed)?;
+        let may = |digest: &Digest, by: LoadedBy| digest == claimed && by == LoadedBy::Peer;
+        Ok(self.unload_if(layer, symbols, may))
+    }
+
+    fn unload_if(
+        &self,
+        layer: u64,
+        symbols: &Symbols,
+        may: impl Fn(&Digest, LoadedBy) -> bool,
+    ) -> bool {
         let mut all = self.mapped.lock();
         let is_there = |mapped: &mut Mapped| {
-            let index = mapped.layers.iter().position(|of| *of == layer);
+            let is_it = |(of, by): &(u64, LoadedBy)| *of == layer && may(&mapped.digest, *by);
+            let index = mapped.layers.iter().position(is_it);
             index.map(|index| mapped.layers.remove(index)).is_some()
         };
         let found = all.iter_mut().any(is_there);
@@ -170,7 +218,7 @@ impl Rieds {
     pub(crate) fn recheck(&self, gatekeeper: &Gatekeeper, symbols: &Symbols) {
         for mapped in self.mapped.lock().iter_mut().filter(|mapped| !mapped.layers.is_empty()) {
             if gatekeeper.gate(None).check_with(&mapped.digest, &mapped.proof).is_err() {
-                mapped.layers.drain(..).for_each(|layer| symbols.remove_layer(layer));
+                mapped.layers.drain(..).for_each(|(layer, _)| symbols.remove_layer(layer));
             }
         }
     }
@@ -194,7 +242,7 @@ fn map(claimed: Digest, bytes: &[u8]) -> Result<&'static RiedData, RiedRefusal> 
 }
 
 fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefusal> {
-    if !(1..=RIED_VERSION).contains(&data.version) {
+    if !(RIED_OLDEST..=RIED_VERSION).contains(&data.version) {
         return Err(RiedRefusal::Version { found: data.version, expected: RIED_VERSION });
     }
     // SAFETY: of a library that is never unmapped.
@@ -203,7 +251,9 @@ fn functions_of(data: &'static RiedData) -> Result<Vec<LoadedFunction>, RiedRefu
         // SAFETY: its text is of the same library.
         let name = name(unsafe { export.name() })?;
         let (injected, local) = (export.injected.addr(), export.local.addr());
-        Ok(LoadedFunction { name, signature: export.signature, injected, local })
+        // SAFETY: its text is of the same library.
+        let types = str::from_utf8(unsafe { export.types() }).unwrap_or_default();
+        Ok(LoadedFunction { name, signature: export.signature, types, injected, local })
     });
     functions.collect()
 }
@@ -241,7 +291,7 @@ thread_local! {
     static IS_STARTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A library that loads another one while it starts would wait for itself.
+/// A library that loads another one while it starts would wait for itself: loads are one at a time.
 fn check_not_starting() -> Result<(), RiedRefusal> {
     if !IS_STARTING.get() {
         return Ok(());

@@ -4,6 +4,10 @@ use jam_format::{
     Algorithm, ElementKind, NewElement, Package, Signature, encode_package, sign_package,
 };
 
+use std::sync::OnceLock;
+
+use primitive::sync::AtomicU64;
+
 use super::*;
 use crate::policy::{Origin, Policy, Verifier};
 
@@ -23,7 +27,7 @@ impl Process {
     }
 
     fn load(&self, claimed: Digest, bytes: Option<&[u8]>) -> Result<u64, NotLoaded> {
-        let arrived = ArrivedRied { claimed, bytes, proof: &[], sender: 0 };
+        let arrived = ArrivedRied { claimed, bytes, proof: &[], sender: 0, by: LoadedBy::Program };
         self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log)
     }
 
@@ -100,7 +104,7 @@ fn proof(signature: &[u8]) -> Vec<u8> {
 fn a_ried_stays_loaded_while_its_signer_is_one() {
     let (process, claimed) = with_a_ried(Policy::Signed);
     let load = |proof: &[u8]| {
-        let arrived = ArrivedRied { claimed, bytes: None, proof, sender: 0 };
+        let arrived = ArrivedRied { claimed, bytes: None, proof, sender: 0, by: LoadedBy::Peer };
         process.rieds.load(arrived, &process.gatekeeper, &process.symbols, &process.log)
     };
     let layers_after = |verifier| {
@@ -141,14 +145,67 @@ fn a_library_that_starts_loads_none() {
     let mut refused = String::new();
     on_a_thread(|| {
         // The one that is being loaded has the lock.
-        let _lock = process.rieds.mapped.lock();
+        let _lock = process.rieds.loading.lock();
         refused = process.refusal(b"no library").to_string();
-        assert!(!process.rieds.unload(2, &process.symbols));
     })
     .unwrap();
     assert!(refused.contains("a ried that starts loads none"), "{refused}");
     let panicked = on_a_thread(|| panic!("in its start")).unwrap_err();
     assert!(panicked.to_string().ends_with("in its start"), "{panicked}");
+}
+
+#[test]
+fn a_ried_that_starts_may_change_the_policy_and_is_judged_by_it() {
+    static PROCESS: OnceLock<Process> = OnceLock::new();
+    static BEFORE: AtomicU64 = AtomicU64::new(0);
+    /// As an export of the program that the ried calls.
+    extern "C" fn start(_: *const HostTable) -> *mut jam_abi::Failure {
+        let process = PROCESS.get().unwrap();
+        assert!(process.rieds.unload(BEFORE.load(Ordering::Relaxed), &process.symbols));
+        process.gatekeeper.set(Policy::Signed);
+        process.rieds.recheck(&process.gatekeeper, &process.symbols);
+        jam_abi::RIED_STARTED
+    }
+    static DATA: RiedData = RiedData::new(&[], &[], start);
+    let (process, before) = with_a_ried(Policy::AnyPeer);
+    let digest = Digest::of(b"another ried");
+    let (data, table) = (&DATA, host::table(Arc::default(), 0));
+    let (functions, layers, proof) = (None, Vec::new(), Box::default());
+    process.rieds.mapped.lock().push(Mapped { digest, data, table, functions, layers, proof });
+    BEFORE.store(process.load(before, None).unwrap(), Ordering::Relaxed);
+    let process = PROCESS.get_or_init(|| process);
+    let refused = process.load(digest, None).unwrap_err();
+    let is_refused = |refused: &NotLoaded| {
+        matches!(refused, NotLoaded::Refused(RiedRefusal::Code(Refusal::Policy { .. })))
+    };
+    assert!(is_refused(&refused), "{refused:?}");
+    assert!(process.rieds.mapped.lock().iter().all(|mapped| mapped.layers.is_empty()));
+    process.gatekeeper.admit([digest], &Origin::Admitted);
+    process.load(digest, None).expect("it has started, and is admitted");
+}
+
+#[test]
+fn hosts_unload_what_they_may_load() {
+    let (process, digest) = with_a_ried(Policy::AnyPeer);
+    let unload = |layer, claimed: &Digest| {
+        let Process { rieds, gatekeeper, symbols, .. } = &process;
+        rieds.unload_for_peer(layer, claimed, gatekeeper, symbols)
+    };
+    let own = process.load(digest, None).unwrap();
+    let arrived =
+        ArrivedRied { claimed: digest, bytes: None, proof: &[], sender: 0, by: LoadedBy::Peer };
+    let load = || {
+        process.rieds.load(arrived, &process.gatekeeper, &process.symbols, &process.log).unwrap()
+    };
+    let theirs = load();
+    assert_eq!(unload(own, &digest), Ok(false), "the program has loaded it");
+    assert_eq!(unload(theirs, &Digest::of(b"another")), Ok(false), "its number is not enough");
+    process.gatekeeper.set(Policy::Signed);
+    assert!(matches!(unload(theirs, &digest), Err(Refusal::Policy { .. })));
+    process.gatekeeper.set(Policy::AnyPeer);
+    assert_eq!(unload(theirs, &digest), Ok(true));
+    assert_eq!(unload(theirs, &digest), Ok(false), "only once");
+    assert!(process.rieds.unload(own, &process.symbols));
 }
 
 #[test]

@@ -29,6 +29,7 @@ use crate::error::Panicked;
 pub struct Export {
     name: &'static str,
     signature: u64,
+    types: &'static str,
     injected: *const (),
     local: *const (),
 }
@@ -37,7 +38,7 @@ pub struct Export {
 unsafe impl Sync for Export {}
 
 impl Export {
-    /// The function of this name and signature.
+    /// The function of this name and signature; `types` is their text.
     ///
     /// # Safety
     /// `injected` is an `extern "C"` function of that signature that does not unwind, and `local` an
@@ -45,10 +46,11 @@ impl Export {
     pub const unsafe fn new(
         name: &'static str,
         signature: u64,
+        types: &'static str,
         injected: *const (),
         local: *const (),
     ) -> Self {
-        Self { name, signature, injected, local }
+        Self { name, signature, types, injected, local }
     }
 
     /// Its name.
@@ -59,6 +61,11 @@ impl Export {
     /// The hash of its types.
     pub fn signature(&self) -> u64 {
         self.signature
+    }
+
+    /// Its types as text, such as `(&mut Table, u64) -> u64`.
+    pub fn types(&self) -> &'static str {
+        self.types
     }
 
     pub(super) fn addresses(&self) -> (usize, usize) {
@@ -270,6 +277,7 @@ macro_rules! export {
                 $crate::Export::new(
                     stringify!($name),
                     $crate::function_signature!(($($type),*) $(-> $result)?),
+                    $crate::function_types!(($($type),*) $(-> $result)?),
                     injected as *const (),
                     local as *const (),
                 )

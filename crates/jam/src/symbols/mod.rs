@@ -34,6 +34,8 @@ pub struct LoadedFunction {
     pub name: String,
     /// The hash of its types.
     pub signature: u64,
+    /// Its types as text, such as `(&mut Table, u64) -> u64`, for errors; may be empty.
+    pub types: &'static str,
     /// The address of its form for injected code, which does not unwind: it ends its caller with
     /// [`guard`](crate::guard).
     pub injected: usize,
@@ -52,6 +54,7 @@ pub struct Symbols {
 struct Symbol {
     layer: u64,
     signature: u64,
+    types: &'static str,
     injected: usize,
     local: usize,
 }
@@ -62,14 +65,15 @@ impl Symbols {
         let mut names: HashMap<Box<str>, Vec<Symbol>> = HashMap::new();
         for export in exports() {
             let (injected, local) = export.addresses();
-            let symbol =
-                Symbol { layer: PROGRAM_LAYER, signature: export.signature(), injected, local };
+            let (layer, signature, types) = (PROGRAM_LAYER, export.signature(), export.types());
+            let symbol = Symbol { layer, signature, types, injected, local };
             names.entry(export.name().into()).or_default().push(symbol);
         }
         for (name, address) in c::table() {
             let symbol = Symbol {
                 layer: C_LAYER,
                 signature: C_SIGNATURE,
+                types: "",
                 injected: address,
                 local: address,
             };
@@ -95,10 +99,10 @@ impl Symbols {
     pub unsafe fn add_layer(&self, functions: &[LoadedFunction]) -> u64 {
         let mut names = self.names.write();
         let layer = self.generation.load(Ordering::Relaxed) + 1;
-        for LoadedFunction { name, signature, injected, local } in functions {
-            let symbol =
-                Symbol { layer, signature: *signature, injected: *injected, local: *local };
-            names.entry(name.as_str().into()).or_default().insert(0, symbol);
+        for function in functions {
+            let LoadedFunction { signature, types, injected, local, .. } = *function;
+            let symbol = Symbol { layer, signature, types, injected, local };
+            names.entry(function.name.as_str().into()).or_default().insert(0, symbol);
         }
         self.generation.store(layer, Ordering::Release);
         layer
@@ -169,8 +173,10 @@ fn find(
             symbol: name.to_owned(),
             wanted: signature,
             found: other.signature,
+            wanted_types: String::new(),
+            found_types: other.types.to_owned(),
         },
-        None => Refusal::MissingSymbol { symbol: name.to_owned(), signature },
+        None => Refusal::MissingSymbol { symbol: name.to_owned(), signature, types: String::new() },
     })
 }
 
@@ -179,7 +185,8 @@ mod tests {
     use super::*;
 
     fn loaded(name: &str, signature: u64, address: usize) -> LoadedFunction {
-        LoadedFunction { name: name.to_owned(), signature, injected: address, local: address + 1 }
+        let (name, types) = (name.to_owned(), "(u64)");
+        LoadedFunction { name, signature, types, injected: address, local: address + 1 }
     }
 
     fn resolve(symbols: &Symbols, name: &str, signature: u64) -> Result<usize, Refusal> {
@@ -192,7 +199,8 @@ mod tests {
     #[allow(unsafe_code)]
     fn the_newest_layer_with_the_signature_counts() {
         let symbols = Symbols::of_program();
-        let missing = Refusal::MissingSymbol { symbol: "f".into(), signature: 1 };
+        let missing =
+            Refusal::MissingSymbol { symbol: "f".into(), signature: 1, types: String::new() };
         assert_eq!(resolve(&symbols, "f", 1), Err(missing.clone()));
         let before = symbols.generation();
         // SAFETY: nothing calls these addresses.
@@ -206,7 +214,13 @@ mod tests {
         let generation = symbols.resolve_local([("f", 2)].into_iter(), |address| local = address);
         assert_eq!((generation, local), (Ok(new), 201), "the form that unwinds");
         assert_eq!(resolve(&symbols, "memcpy", 0), Ok(7));
-        let wrong = Refusal::WrongSignature { symbol: "f".into(), wanted: 3, found: 2 };
+        let wrong = Refusal::WrongSignature {
+            symbol: "f".into(),
+            wanted: 3,
+            found: 2,
+            wanted_types: String::new(),
+            found_types: "(u64)".into(),
+        };
         assert_eq!(resolve(&symbols, "f", 3), Err(wrong));
         symbols.remove_layer(old);
         assert!(symbols.generation() > new);

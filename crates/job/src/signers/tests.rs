@@ -1,6 +1,6 @@
 //! Which signatures are taken, and that wrong ones cost a bounded amount of work.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jam_format::{Blob, ElementKind, Machine, NewElement, Package, encode_package, sign_package};
 use rcgen::{
@@ -31,7 +31,7 @@ fn authority() -> Authority {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let ca = params.self_signed(&key).unwrap().der().to_vec();
-    let authority = SigningAuthority { ca, revoked: Vec::new() };
+    let authority = SigningAuthority { ca, ..SigningAuthority::default() };
     Authority { issuer: Issuer::new(params, key), authority }
 }
 
@@ -189,7 +189,7 @@ fn a_changed_package_is_forged_also_by_a_known_signer() {
     let signers = authority.signers();
     for _ in 0..2 {
         // A byte of the digest of its element, and the last of the signature.
-        for at in [20 + 12, usize::MAX] {
+        for at in [40 + 12, usize::MAX] {
             let change = |proof: &mut Vec<u8>| {
                 let at = at.min(proof.len() - 1);
                 proof[at] ^= 1;
@@ -226,17 +226,115 @@ fn many_wrong_signatures_stop_the_work_for_a_while() {
     let ann = authority.member("gossamer:lab/signer/ann", |_| ());
     let signed = ann.sign(None);
     let signers = authority.signers();
-    let forge = || verify_changed(&signers, &signed, |proof| proof[20 + 12] ^= 1).unwrap_err();
+    let forge = || verify_changed(&signers, &signed, |proof| proof[40 + 12] ^= 1).unwrap_err();
     let errors: Vec<_> = (0..3 * MAX_FAILURES).map(|_| forge()).collect();
     assert!(errors.contains(&SignatureError::TooMany), "more than {MAX_FAILURES} a second");
     signers.recent.lock().since = Some(Instant::now() - Duration::from_secs(2));
     assert!(verify(&signers, &signed).is_ok(), "they are over");
 }
 
+/// The signatures of the authority that were verified.
+fn by_authority(signers: &Signers) -> usize {
+    signers.by_authority.iter().map(Remembered::count).sum()
+}
+
+#[test]
+fn a_package_that_comes_again_is_verified_once() {
+    let authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    let (signers, signed) = (authority.signers(), ann.sign(None));
+    let of_packages = || signers.by_signers.iter().map(Remembered::count).sum::<usize>();
+    for _ in 0..2 {
+        verify(&signers, &signed).unwrap();
+        assert_eq!(of_packages(), 1);
+        // The same signature of another message.
+        let change = |proof: &mut Vec<u8>| proof[40 + 12] ^= 1;
+        assert!(verify_changed(&signers, &signed, change).is_err());
+        assert_eq!(of_packages(), 1);
+    }
+    verify(&signers, &ann.sign(Some(7))).unwrap();
+    assert_eq!(of_packages(), 2);
+}
+
+#[test]
+fn the_authority_s_signatures_are_verified_once_and_ahead_of_time() {
+    let mut authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    authority.revoke(9);
+    let signers = authority.signers();
+    assert_eq!(by_authority(&signers), 0);
+    for _ in 0..2 {
+        verify(&signers, &ann.sign(None)).unwrap();
+        assert_eq!(by_authority(&signers), 2, "of the certificate and of the list");
+    }
+    // With the certificate beside the list, and what is none of a signer.
+    let bob = authority.member("gossamer:lab/admin/bob", |_| ());
+    let foreign = super::tests::authority().member("gossamer:lab/signer/eve", |_| ());
+    authority.authority.signers =
+        vec![foreign.certificate, b"garbage".to_vec(), bob.certificate, ann.certificate.clone()];
+    let signers = authority.signers();
+    let known = || signers.recent.lock().known.clone();
+    assert_eq!((by_authority(&signers), known()), (2, vec![ann.certificate.clone().into()]));
+    verify(&signers, &ann.sign(None)).unwrap();
+    assert_eq!((by_authority(&signers), known()), (2, vec![ann.certificate.clone().into()]));
+}
+
+#[test]
+fn a_remembered_certificate_expires() {
+    let mut authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    authority.authority.signers = vec![ann.certificate.clone()];
+    let (signers, signed) = (authority.signers(), ann.sign(None));
+    let proof = Package::parse(&signed).unwrap().proof().unwrap();
+    let proof = Proof::parse(&proof).unwrap();
+    let verify_in = |time: Duration| {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let at = UnixTime::since_unix_epoch(since_1970 + time);
+        signers.verify_at(at, proof.signature(), &proof.signed_message())
+    };
+    assert!(verify_in(Duration::ZERO).is_ok());
+    assert!(verify_in(HOUR / 2).is_ok());
+    let error = verify_in(2 * HOUR).unwrap_err();
+    assert!(matches!(error, SignatureError::Certificate { .. }), "{error}");
+}
+
+#[test]
+fn what_is_known_is_verified_by_the_next_list() {
+    let mut authority = authority();
+    let ann = authority.member("gossamer:lab/signer/ann", |_| ());
+    let bob = authority.member("gossamer:lab/signer/bob", |params| {
+        params.serial_number = Some(SerialNumber::from(vec![8]));
+    });
+    let before = authority.signers();
+    for member in [&ann, &bob] {
+        verify(&before, &member.sign(None)).unwrap();
+    }
+    authority.revoke(7);
+    // Also if the daemon still hands out the certificate of the one who was revoked.
+    authority.authority.signers = vec![ann.certificate.clone()];
+    let after = authority.signers();
+    after.succeed(&before);
+    assert_eq!(after.recent.lock().known, [bob.certificate.clone().into()]);
+    let error = verify(&after, &ann.sign(None)).unwrap_err();
+    assert_eq!(error, SignatureError::Revoked { name: "ann".into() });
+    assert!(verify(&after, &bob.sign(None)).is_ok());
+}
+
+#[test]
+fn those_used_last_are_remembered() {
+    let mut recent = Recent::default();
+    (0..MAX_KNOWN_SIGNERS as u8).for_each(|number| recent.keep(&[number]));
+    recent.keep(&[0]);
+    recent.keep(&[255]);
+    assert_eq!(recent.known.len(), MAX_KNOWN_SIGNERS);
+    assert!(recent.knows(&[0]) && recent.knows(&[255]) && !recent.knows(&[1]));
+}
+
 #[test]
 fn the_authority_survives_json() {
     let mut authority = authority();
     authority.revoke(7);
+    authority.authority.signers = vec![vec![1, 255], vec![]];
     let json = serde_json::to_string(&authority.authority).unwrap();
     let read: SigningAuthority = serde_json::from_str(&json).unwrap();
     assert_eq!(read, authority.authority);
@@ -248,30 +346,38 @@ fn the_authority_survives_json() {
 #[test]
 #[ignore = "prints figures: cargo test --release -p gossamer-job --lib figures -- --ignored --nocapture"]
 fn figures() {
-    let authority = authority();
+    let mut authority = authority();
+    authority.revoke(9);
     for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
         let key = KeyPair::generate_for(kind).unwrap();
         let ann = authority.member_with(key, "gossamer:lab/signer/ann", |_| ());
         let proof = Package::parse(&ann.sign(None)).unwrap().proof().unwrap();
-        let time = |what: &dyn Fn()| {
-            let rounds: Vec<_> = (0..11)
-                .map(|_| {
-                    let start = Instant::now();
-                    (0..100).for_each(|_| what());
-                    start.elapsed() / 100
-                })
-                .collect();
-            let mut rounds = rounds;
-            rounds.sort();
-            rounds[rounds.len() / 2]
-        };
-        let signers = authority.signers();
-        let known = time(&|| drop(signers.verify(&Proof::parse(&proof).unwrap()).unwrap()));
-        let first = time(&|| {
-            let signers = authority.signers();
-            drop(signers.verify(&Proof::parse(&proof).unwrap()).unwrap());
-        });
-        let algorithm = ann.algorithm;
-        println!("{algorithm:?}: {known:?} by a known signer, {first:?} by the first of a process");
+        for signers in [Vec::new(), vec![ann.certificate.clone()]] {
+            authority.authority.signers = signers;
+            let is_ahead = !authority.authority.signers.is_empty();
+            for is_first in [false, true] {
+                let signers: Vec<_> = (0..11 * 100).map(|_| authority.signers()).collect();
+                let mut signers = signers.iter();
+                let known = authority.signers();
+                let verify = |signers: &Signers| {
+                    drop(signers.verify(&Proof::parse(&proof).unwrap()).unwrap());
+                };
+                let mut rounds: Vec<_> = (0..11)
+                    .map(|_| {
+                        let start = Instant::now();
+                        for _ in 0..100 {
+                            let next = signers.next().unwrap();
+                            verify(if is_first { next } else { &known });
+                            // As if it were another package.
+                            known.by_signers.iter().for_each(Remembered::forget);
+                        }
+                        start.elapsed() / 100
+                    })
+                    .collect();
+                rounds.sort();
+                let (algorithm, time) = (ann.algorithm, rounds[rounds.len() / 2]);
+                println!("{algorithm:?}: first {is_first}, ahead {is_ahead}: {time:?}");
+            }
+        }
     }
 }

@@ -180,6 +180,13 @@ impl<T: 'static> Trust<T> {
         on_node(|node| self.is_at(node)).unwrap_or(false)
     }
 
+    /// For layers above: whether the current thread may send requests to the property; elsewhere they
+    /// panic. It may not outside its rack.
+    #[doc(hidden)]
+    pub fn is_in_reach(&self) -> bool {
+        on_node(|node| self.is_used_by(node) || self.is_at(node)).unwrap_or(false)
+    }
+
     #[inline(always)]
     pub(crate) fn is_at(&self, node: &Node) -> bool {
         node.id == self.home

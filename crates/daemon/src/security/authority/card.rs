@@ -13,6 +13,7 @@ use crate::security::authority::error::{
     AuthorityError, get, in_file, make_directory, put, put_toml,
 };
 use crate::security::identity::{self, Hosts};
+use crate::security::known_signers::SIGNERS;
 use crate::security::member::{Member, Role};
 use crate::security::revocation::{self, REVOKED};
 use crate::security::tls;
@@ -28,6 +29,9 @@ pub struct Card {
     /// The authority's signed list of revoked certificates, in PEM, if any are revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<String>,
+    /// The certificates of the rack's signers, in PEM, if it has any; for hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signers: Option<String>,
     /// Where the rack's daemons listen.
     #[serde(flatten)]
     pub hosts: Hosts,
@@ -71,6 +75,9 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
         && !revocation::has_newer(directory, list, &card.ca)
     {
         put(&directory.join(REVOKED), list.as_bytes(), 0o644)?;
+    }
+    if let (Role::Host, Some(signers)) = (member.role, &card.signers) {
+        put(&directory.join(SIGNERS), signers.as_bytes(), 0o644)?;
     }
     if matches!(member.role, Role::Admin | Role::Viewer) {
         put_toml(&directory.join(identity::HOSTS), &card.hosts)?;

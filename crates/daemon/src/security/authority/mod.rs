@@ -29,6 +29,7 @@ pub use crate::security::authority::card::{Card, accept, request};
 pub use crate::security::authority::error::AuthorityError;
 use crate::security::authority::error::{get, in_file, make_directory, put, put_toml};
 use crate::security::identity::{self, Hosts, Identity, PORT};
+use crate::security::known_signers::{self, SIGNERS};
 use crate::security::member::{Member, Name, Role};
 use crate::security::revocation::{self, CERTIFICATES, Certificates, REVOKED};
 
@@ -142,9 +143,36 @@ impl Authority {
         // Noted before it exists, so that no certificate is unknown.
         put_toml(&self.place(CERTIFICATES), &certificates)?;
         let certificate = params.signed_by(&request.public_key, &self.issuer)?.pem();
-        let list = self.place(REVOKED);
-        let revoked = list.exists().then(|| get(&list)).transpose()?;
-        Ok(Card { certificate, ca: self.certificate.clone(), revoked, hosts: self.hosts()? })
+        if role == Role::Signer {
+            self.keep_signers(&certificates, Some(&certificate))?;
+        }
+        let text = |name: &str| {
+            let file = self.place(name);
+            file.exists().then(|| get(&file)).transpose()
+        };
+        let revoked = text(REVOKED)?;
+        let signers = if role == Role::Host { text(SIGNERS)? } else { None };
+        Ok(Card {
+            certificate,
+            ca: self.certificate.clone(),
+            revoked,
+            signers,
+            hosts: self.hosts()?,
+        })
+    }
+
+    /// Keeps the certificates of signers that are valid, and a new one, in PEM.
+    fn keep_signers(
+        &self,
+        certificates: &Certificates,
+        new: Option<&str>,
+    ) -> Result<(), AuthorityError> {
+        let file = self.place(SIGNERS);
+        let before = if file.exists() { get(&file)? } else { String::new() };
+        let kept = known_signers::in_pem(&before);
+        let kept = kept.filter(|(_, certificate)| certificates.has_valid(certificate));
+        let kept = kept.map(|(pem, _)| pem).chain(new);
+        put(&file, kept.collect::<String>().as_bytes(), 0o644)
     }
 
     /// Revokes every certificate of `name` that has not expired, and removes its daemon from the list of
@@ -165,6 +193,9 @@ impl Authority {
         put_toml(&self.place(CERTIFICATES), &certificates)?;
         for file in [self.place(REVOKED), self.directory.join("admin").join(REVOKED)] {
             put(&file, list.as_bytes(), 0o644)?;
+        }
+        if revoked.contains(&Role::Signer) {
+            self.keep_signers(&certificates, None)?;
         }
         if revoked.contains(&Role::Host) {
             let mut hosts = self.hosts()?;

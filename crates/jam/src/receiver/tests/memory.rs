@@ -45,6 +45,7 @@ fn a_jam_is_linked_anew_in_an_arena_that_has_room_for_one() {
     let address = doubles as *const () as usize;
     let function = LoadedFunction {
         name: "receiver_test_add".to_owned(),
+        types: "",
         signature: add_signature(),
         injected: address,
         local: address,

@@ -12,6 +12,7 @@ fn double(receiver: &Receiver) -> u64 {
     let address = doubles as *const () as usize;
     let function = LoadedFunction {
         name: "receiver_test_add".to_owned(),
+        types: "",
         signature: add_signature(),
         injected: address,
         local: address,

@@ -6,11 +6,14 @@
 //! Nothing is installed: a cross compiler, QEMU, and a Rust toolchain if rustup has no standard
 //! library for the target, are Debian's packages, unpacked into a folder of the build output.
 //!
-//! Jams are built for the target by this machine, and run there.
+//! Jams are built for the target by this machine, and run there. What QEMU does not emulate for single
+//! programs, the isolation of executors, is tested on a whole machine (`kernel.rs`).
 //!
 //! Many tests start their own program again. So the programs run inside a user namespace, in which
 //! `binfmt_misc` makes the kernel run programs of the target with that QEMU; nothing outside it
 //! changes.
+
+mod kernel;
 
 use std::env;
 use std::fs::{self, File, Permissions};
@@ -20,6 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use gossamer_guest::apt::{self, Apt, run};
 
+use crate::aarch64::kernel::Machine;
 use crate::checks::counted;
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -32,7 +36,8 @@ const PROGRAMS: [(&str, &str); 4] =
 
 /// Debian's packages: the cross compiler, which links and builds the parts that are C, and QEMU.
 /// They come with what they depend on, unless this machine has that.
-const PACKAGES: [&str; 3] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user-static"];
+const PACKAGES: [&str; 4] =
+    ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-system-arm", "qemu-user-static"];
 /// A Rust toolchain, needed where rustup has no standard library for the target.
 const TOOLCHAIN: [&str; 2] = ["rustc-web", "libstd-rust-web-dev"];
 /// Its standard library for the target, without what that depends on.
@@ -63,6 +68,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("a_closure_that_gets_no_stack_is_an_error_of_its_caller", "QEMU maps any size, at a price"),
     ("a_rack_that_gets_too_few_threads_does_not_start", "QEMU ignores a limit on memory"),
     ("no_mapping_is_writable_and_executable", "QEMU shows its own list of mappings"),
+    ("an_isolated_process_runs_jams_and_survives_them", "it runs on a whole machine, before"),
     ("a_command_that_is_no_host_is_named", "QEMU does not report that a program cannot be started"),
 ];
 
@@ -94,6 +100,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
         eprintln!("aarch64: skipping {test}: {why}");
     }
     let cargo = PathBuf::from(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    executors(workspace, &tools, &cargo)?;
     jams(workspace, &tools, &cargo)?;
     for (suite, name) in SUITES {
         let step = tools
@@ -120,10 +127,30 @@ fn jams(workspace: &Workspace, tools: &Tools, cargo: &Path) -> Result<()> {
     counted(tools.equip(step, workspace), "jams, run on aarch64")
 }
 
+/// Builds the tests of executors for the target, and runs them on a whole machine.
+fn executors(workspace: &Workspace, tools: &Tools, cargo: &Path) -> Result<()> {
+    let build = format!(
+        "test --target {TARGET} --package gossamer-jam-executor --lib --no-run --message-format json"
+    );
+    let step = Step::program(&workspace.root, cargo, &build);
+    let program = kernel::program(&tools.equip(step, workspace).capture()?)?;
+    let count = tools.machine.test(&program, &tools.library, |options| {
+        let libraries = tools.root.join("usr/lib/x86_64-linux-gnu");
+        let qemu = tools.root.join("usr/bin/qemu-system-aarch64");
+        Step::program(&workspace.root, qemu, options).env("LD_LIBRARY_PATH", libraries)
+    })?;
+    ensure!(count > 0, "no tests of executors ran on a machine of 64-bit ARM");
+    println!("{count} tests of executors, on a machine of 64-bit ARM passed");
+    Ok(())
+}
+
 /// The tools that build and run programs for the target.
 struct Tools {
     /// With the wrapper scripts.
     bin: PathBuf,
+    /// What Debian's packages are unpacked in.
+    root: PathBuf,
+    machine: Machine,
     qemu: PathBuf,
     /// The root of the target's dynamic linker.
     library: PathBuf,
@@ -143,23 +170,29 @@ impl Tools {
         let toolchain = if has_toolchain { &TOOLCHAIN[..] } else { &[] };
         let packages = [&PACKAGES[..], toolchain].concat();
         let (stamp, wanted) = (root.join("stamp"), format!("{RECIPE} {}", packages.join(" ")));
-        if fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
-            return Self::in_folder(&cache, &root, has_toolchain);
-        }
         let apt = Apt::new("aarch64", &cache, &["amd64", "arm64"]);
+        let machine = Machine::ready(&cache, &apt)?;
+        if fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
+            return Self::in_folder(&cache, root, machine, has_toolchain);
+        }
         apt.update()?;
         let mut all = apt.with_missing(&packages)?;
         if has_toolchain {
             all.push(TARGET_LIBRARY.to_owned());
         }
         apt.unpack(&all, &root)?;
-        let tools = Self::in_folder(&cache, &root, has_toolchain)?;
+        let tools = Self::in_folder(&cache, root, machine, has_toolchain)?;
         fs::write(stamp, wanted)?;
         Ok(tools)
     }
 
     /// Writes the wrappers for what is unpacked in `root`, and checks that they run.
-    fn in_folder(cache: &Path, root: &Path, has_toolchain: bool) -> Result<Self> {
+    fn in_folder(
+        cache: &Path,
+        root: PathBuf,
+        machine: Machine,
+        has_toolchain: bool,
+    ) -> Result<Self> {
         let bin = cache.join("bin");
         apt::make_empty(&bin)?;
         let shown = root.display();
@@ -186,6 +219,8 @@ impl Tools {
             bin,
             qemu: root.join("usr/bin/qemu-aarch64-static"),
             library: root.join("usr/aarch64-linux-gnu"),
+            root,
+            machine,
             has_toolchain,
         })
     }

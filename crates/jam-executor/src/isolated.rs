@@ -1,0 +1,71 @@
+//! Tests of a whole executor, isolated as it is in use: on every machine, since its jams are in
+//! assembly. `hostile.rs` of jam-tests has more of them, which a compiler builds.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use jam::LoadedJam;
+
+use crate::test_jams::{
+    blob, test_jam_asks, test_jam_faults, test_jam_leaves, test_jam_logs, test_jam_loops,
+    test_jam_panics, test_jam_recurses, test_jam_registers, test_jam_writes,
+};
+use crate::{Executor, ExecutorError};
+
+fn jam(text: &[u8]) -> LoadedJam<(), (), (), ()> {
+    LoadedJam::from_blob(&blob(text)).expect("a jam")
+}
+
+#[test]
+fn an_isolated_process_runs_jams_and_survives_them() {
+    let (log, lines) = mpsc::channel();
+    let builder = Executor::builder().deadline(Duration::from_secs(20));
+    let builder = builder.log(move |line| log.send(line.to_owned()).expect("a test"));
+    let mut executor = builder.start().expect("a kernel with seccomp, memfds and /proc");
+    let mut run = |text| executor.run(&jam(text), (), &[]);
+    let offset = if cfg!(target_arch = "x86_64") { 6 } else { 8 };
+    for _ in 0..2 {
+        run(test_jam_registers()).expect("nothing is in registers");
+        let code = run(test_jam_leaves()).unwrap_err();
+        assert!(matches!(code, ExecutorError::Reply { .. }), "{code}");
+        run(test_jam_registers()).expect("nothing is left in registers");
+        run(test_jam_logs()).expect("it logs");
+        match run(test_jam_panics()) {
+            Err(ExecutorError::Panicked { source, .. }) => {
+                assert_eq!((&*source.message, source.line), ("text", 12));
+            }
+            other => panic!("{other:?}"),
+        }
+        match run(test_jam_faults()) {
+            Err(ExecutorError::Crashed { fault, .. }) => {
+                let found = (fault.signal, fault.address, fault.offset);
+                assert_eq!(found, (Some(libc::SIGSEGV), Some(8), Some(offset)));
+            }
+            other => panic!("{other:?}"),
+        }
+        match run(test_jam_writes()) {
+            Err(ExecutorError::Crashed { fault, .. }) => {
+                assert_eq!(fault.signal, Some(libc::SIGSEGV));
+            }
+            other => panic!("{other:?}"),
+        }
+        // The filter of the kernel, not this crate's interpreter of it.
+        match run(test_jam_asks()) {
+            Err(ExecutorError::Denied { call, fault, .. }) => {
+                assert_eq!((call, fault.signal), (libc::SYS_getpid, Some(libc::SIGSYS)));
+                assert!(fault.offset.is_some(), "{fault}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let overflow = run(test_jam_recurses()).unwrap_err();
+        assert!(matches!(overflow, ExecutorError::StackOverflow { .. }), "{overflow}");
+    }
+    run(test_jam_registers()).expect("it goes on");
+    assert_eq!(executor.restarts(), 8, "four jams end the process, each twice");
+    drop(executor);
+    assert!(lines.iter().eq(["text", "te", "text", "te"]), "what jams log arrives");
+    let mut short = Executor::builder().deadline(Duration::from_millis(100)).start().unwrap();
+    let late = short.run(&jam(test_jam_loops()), (), &[]).unwrap_err();
+    assert!(matches!(late, ExecutorError::Deadline { .. }), "{late}");
+    short.run(&jam(test_jam_registers()), (), &[]).expect("it goes on");
+}
