@@ -1,5 +1,6 @@
-//! `stress-ng`, which keeps memory and paging busy beside a measurement: the load of Grodowitz et al.
-//! 2021, section VII.C, `stress-ng --class vm --all 1`.
+//! `stress-ng`, which keeps memory and paging busy beside a measurement, as in Grodowitz et al. 2021,
+//! section VII.C. They run its whole class `vm`; here ten of it run, which can be made to stand still
+//! between two samples.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
@@ -18,12 +19,29 @@ use crate::roles::{Lifeline, Role, RoleProcess};
 pub const STRESS: Role = Role { name: "stress-ng", run };
 
 const PROGRAM: &str = "stress-ng";
-/// Of the class: those that take all memory or all shared memory there is, leave something behind, or
-/// need longer to end than a sample takes.
-const EXCLUDED: &str = "bigheap,brk,stack,dev-shm,tmpfs,swap,watchdog,shm,shm-sysv,physpage,\
-                        mlockmany,userfaultfd";
-/// Bytes that a stressor uses.
-const BYTES: &str = "64m";
+/// One of each of these, which are of its class `vm`. Others of the class take all memory there is, or
+/// need seconds to stand still.
+const STRESSORS: [&str; 10] = [
+    "vm",
+    "vm-rw",
+    "vm-splice",
+    "malloc",
+    "mmap",
+    "mremap",
+    "mprotect",
+    "madvise",
+    "msync",
+    "munmap",
+];
+/// Those of them whose memory has a size, and that.
+const SIZED: [(&str, &str); 6] = [
+    ("vm", "64m"),
+    ("vm-rw", "16m"),
+    ("malloc", "16m"),
+    ("mmap", "16m"),
+    ("mremap", "16m"),
+    ("msync", "16m"),
+];
 const CORES: &str = "BENCH_STRESS_CORES";
 /// What the role says when the program is missing.
 const ABSENT: &str = "absent";
@@ -94,8 +112,12 @@ fn burn(line: &Lifeline) -> io::Result<()> {
     let folder = env::temp_dir().join(format!("gossamer-stress-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let mut command = Command::new(PROGRAM);
-    command.args(["--class", "vm", "--all", "1", "--exclude", EXCLUDED, "--oomable"]);
-    command.args(["--vm-bytes", BYTES, "--mmap-bytes", BYTES, "--malloc-bytes", BYTES]);
+    for stressor in STRESSORS {
+        command.args([format!("--{stressor}"), "1".to_owned()]);
+    }
+    for (stressor, bytes) in SIZED {
+        command.args([format!("--{stressor}-bytes"), bytes.to_owned()]);
+    }
     command.arg("--taskset").arg(env::var(CORES).unwrap_or_default());
     command.arg("--temp-path").arg(&folder).args(["--timeout", "1h"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);

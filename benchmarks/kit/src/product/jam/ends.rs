@@ -172,6 +172,8 @@ fn receive<E: End>(end: &mut E, board: &Board, waiting: Waiting) -> Result<bool,
         }
         looks += 1;
         if waiting == Waiting::Waits || looks.is_multiple_of(LOOKS) {
+            // Another thread of this process, on the same core, may have to do something first.
+            std::thread::yield_now();
             let start = *start.get_or_insert_with(Instant::now);
             if start.elapsed() > TIMEOUT {
                 return Err(HostError::other("no message came in time"));

@@ -14,8 +14,10 @@ use crate::measure::sampling::{CaseError, Reading, Sampler};
 use crate::product::segment::cases::Candidate;
 use crate::product::segment::{Figure, Plan, Statistic};
 
-/// Long enough for a thousand round trips beside others.
+/// Long enough for some ten thousand round trips; beside others a sample takes so many times that, to
+/// have several time slices of each.
 const LOADED_TIME: Duration = Duration::from_millis(250);
+const BESIDE: u32 = 3;
 /// Long enough for a hundred round trips that are a millisecond apart.
 const WAITING_TIME: Duration = Duration::from_millis(150);
 /// Bytes of payloads.
@@ -28,8 +30,8 @@ type Second = Rc<Cell<Option<f64>>>;
 pub fn loaded(over: &str, candidate: &Candidate) -> Suite {
     let about = "half a round trip of a jam from mailbox to mailbox of another process, whose code the \
                  first one has carried: the median and the 99.9th percentile of a sample, alone and \
-                 beside `stress-ng --class vm --all 1` on the same two cores, where hosts wait by \
-                 sleep if it takes long";
+                 beside ten stressors of stress-ng's class vm on the same two cores; hosts that wait \
+                 for long sleep";
     let mut suite = Suite::new(format!("jam-{over}-loaded"), about, Placement::Pair);
     suite.time = LOADED_TIME;
     let candidate =
@@ -50,9 +52,10 @@ pub fn loaded(over: &str, candidate: &Candidate) -> Suite {
                     if stress.is_none() {
                         *stress = Some(Stress::start(sampler.cores)?);
                     }
+                    let longer = Sampler { time: sampler.time * BESIDE, ..*sampler };
                     match &*stress {
-                        Some(stress) => stress.beside(|| alone(sampler)),
-                        None => alone(sampler),
+                        Some(stress) => stress.beside(|| alone(&longer)),
+                        None => alone(&longer),
                     }
                 }
             };

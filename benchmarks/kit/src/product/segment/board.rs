@@ -138,6 +138,8 @@ impl Board {
             }
             looks += 1;
             if looks.is_multiple_of(LOOKS) {
+                // Another thread of this process, on the same core, may have to do something first.
+                std::thread::yield_now();
                 let start = *start.get_or_insert_with(Instant::now);
                 if start.elapsed() > TIMEOUT {
                     return Err(HostError::other("the other host did not answer in time"));
