@@ -112,7 +112,9 @@ fn say_if_ucx_is_missing(root: &Path) {
 
 fn say_if_stress_ng_is_missing(root: &Path) {
     if !Step::program(root, "sh", "-c").arg("command -v stress-ng").works() {
-        eprintln!("bench: no stress-ng, so no jams on a loaded machine (apt-get install stress-ng)");
+        eprintln!(
+            "bench: no stress-ng, so no jams on a loaded machine (apt-get install stress-ng)"
+        );
     }
 }
 
