@@ -9,7 +9,7 @@
 //! In reading order:
 //! - [`suites`]: the cases and their comparisons.
 //! - [`rack`]: a rack of two hosts over RDMA.
-//! - [`segment`]: segments over RDMA.
+//! - [`segment`]: segments over RDMA; [`jam`]: jams.
 //! - [`perftest`]: latencies of writes, reads, sends and atomics, and `ib_write_bw`.
 //! - [`lanes`]: bare lanes between two hosts of this process.
 //! - [`payloads`]: payloads that have no room in a slot, between such lanes.
@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod devices;
+mod jam;
 mod lanes;
 mod payloads;
 mod perftest;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bench_kit::measure::sampling::{CaseError, Sampler};
 use bench_kit::measure::watch::WaitMode;
 use bench_kit::product::get::GetPlan;
+use bench_kit::product::jam::calls::JamPlan;
 use bench_kit::product::sample::{Load, StopFlag, measure_load};
 use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
@@ -49,6 +50,8 @@ pub(crate) enum Sender {
     Fibers(usize),
     /// Fibers that ask for values instead.
     Get(GetPlan),
+    /// A fiber that calls jams, or what takes their place.
+    Jam(JamPlan),
 }
 
 impl Sender {
@@ -60,6 +63,7 @@ impl Sender {
             Sender::Batch(size) => format!("apply_then, batches of {size}"),
             Sender::Fibers(fibers) => format!("apply, {fibers} fibers"),
             Sender::Get(plan) => plan.text(),
+            Sender::Jam(plan) => plan.text(),
         }
     }
 
@@ -70,7 +74,10 @@ impl Sender {
             ["apply,", fibers, "fibers"] => fibers.parse().ok().map(Sender::Fibers),
             ["apply_then,", window, "outstanding"] => window.parse().ok().map(Sender::Window),
             ["apply_then,", "batches", "of", size] => size.parse().ok().map(Sender::Batch),
-            _ => GetPlan::named(text).map(Sender::Get),
+            _ => {
+                let jam = || JamPlan::named(text).map(Sender::Jam);
+                GetPlan::named(text).map(Sender::Get).or_else(jam)
+            }
         }
     }
 }
@@ -158,6 +165,7 @@ fn take_part() -> Result<f64, Box<dyn std::error::Error>> {
                 measure_load(send_from_fibers(sum(), fibers, think), time).per_second
             }
             Sender::Get(plan) => measure_load(plan.start(), time).per_second,
+            Sender::Jam(plan) => measure_load(plan.start(), time).per_second,
         }
     });
     Ok(figure?)

@@ -36,12 +36,7 @@ const NAMES: (JobId, [u8; 32]) = (JobId(1), [1; 32]);
 
 /// The suites `segment-rdma`, `segment-rdma-counts`, `segment-rdma-owner`, and the paper's tables.
 pub(crate) fn suites(hosts: &[Host; 2]) -> Vec<Suite> {
-    let candidate = Candidate {
-        pair: pair(hosts),
-        statistic: Statistic::Median,
-        is_strict: false,
-        unit: Unit::Microseconds,
-    };
+    let candidate = candidate(hosts);
     let mut suites = vec![
         access(&candidate, hosts),
         counts(&candidate),
@@ -51,6 +46,16 @@ pub(crate) fn suites(hosts: &[Host; 2]) -> Vec<Suite> {
     ];
     suites.iter_mut().for_each(|suite| suite.time = TIME);
     suites
+}
+
+/// Segments between these hosts.
+pub(crate) fn candidate(hosts: &[Host; 2]) -> Candidate {
+    Candidate {
+        pair: pair(hosts),
+        statistic: Statistic::Median,
+        is_strict: false,
+        unit: Unit::Microseconds,
+    }
 }
 
 /// Two hosts with a device each, that join over TCP, as those of a job do but without TLS: data

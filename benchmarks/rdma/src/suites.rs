@@ -14,7 +14,7 @@ use bench_kit::product::share::FIBERS;
 use crate::lanes::{self, Joining, Telling};
 use crate::perftest::{self, Test};
 use crate::rack::{self, Plan, Sender};
-use crate::{Host, payloads, segment};
+use crate::{Host, jam, payloads, segment};
 
 /// How long a sample takes: long enough for some thousand round trips of an emulated machine.
 pub(crate) const TIME: Duration = Duration::from_millis(500);
@@ -31,6 +31,7 @@ pub(crate) fn all(hosts: &[Host; 2], kv: Option<&Path>) -> Vec<Suite> {
     suites.push(queue_pairs(hosts));
     suites.extend(segment::suites(hosts));
     suites.push(gets(hosts, kv));
+    suites.extend(jam::suites(hosts));
     suites
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Bench {
     /// Measure delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the
     /// figures of docs/performance-rdma.md
     Rdma(RdmaMeasuring),
-    /// Write figures of segments and GETs into the documents, and draw their plots
+    /// Write figures of segments, GETs and jams into the documents, and draw their plots
     Figures(Figures),
 }
 
@@ -76,6 +76,7 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
     let (step, how) = match bench {
         Bench::Core(how) => {
             say_if_ucx_is_missing(&workspace.root);
+            say_if_stress_ng_is_missing(&workspace.root);
             say_if_prototype_is_missing();
             let folder = workspace.benchmarks("core")?;
             (Step::cargo(&folder, "run --release --bin core-bench --"), how)
@@ -106,6 +107,14 @@ fn build_kv(workspace: &Workspace) -> Result<PathBuf> {
 fn say_if_ucx_is_missing(root: &Path) {
     if !Step::program(root, "sh", "-c").arg("command -v ucx_perftest").works() {
         eprintln!("bench: no ucx_perftest, so no comparison with UCX (apt-get install ucx-utils)");
+    }
+}
+
+fn say_if_stress_ng_is_missing(root: &Path) {
+    if !Step::program(root, "sh", "-c").arg("command -v stress-ng").works() {
+        eprintln!(
+            "bench: no stress-ng, so no jams on a loaded machine (apt-get install stress-ng)"
+        );
     }
 }
 

@@ -41,9 +41,10 @@ mod sharing;
 use prototype::Prototype;
 
 /// The roles that suites start this program in.
-pub(crate) const ROLES: [Role; 5] = [
+pub(crate) const ROLES: [Role; 6] = [
     iceoryx::SERVER,
     bench_kit::load::HOG,
+    bench_kit::load::STRESS,
     two_process::PAIR,
     bench_kit::product::segment::shm::HOST,
     bench_kit::eventfd::SLEEPER,

@@ -33,6 +33,9 @@ pub enum Unit {
     /// How often something happens in an operation, counted exactly; less is better.
     #[serde(rename = "times")]
     Times,
+    /// Bytes; less is better.
+    #[serde(rename = "bytes")]
+    Bytes,
     /// Percent of one core; less is better.
     #[serde(rename = "%")]
     Percent,
@@ -49,6 +52,7 @@ impl Unit {
             Unit::Cycles => "cycles",
             Unit::Instructions => "instr",
             Unit::Times => "times",
+            Unit::Bytes => "bytes",
             Unit::Percent => "%",
         }
     }

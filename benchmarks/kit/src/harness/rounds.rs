@@ -8,7 +8,8 @@ use crate::measure::cores::Cores;
 use crate::measure::latency::{Class, one_way_ns};
 use crate::measure::sampling::{CaseError, Reading, Sampler};
 
-/// How often one round asks a case for a sample before it goes on without one.
+/// How often one round asks a case for a sample before it goes on without one; half as often for each
+/// round of it that had none, so that a machine that others use does not hold up the rest for long.
 pub const MAX_TRIES: usize = 20;
 
 /// A sample that counts.
@@ -128,7 +129,7 @@ impl Harness {
         case: &mut Case,
         outcome: &mut Outcome,
     ) {
-        for tries in 0..MAX_TRIES as u32 {
+        for tries in 0..tries_after(outcome.empty_rounds) as u32 {
             // Whatever disturbed the last try gets time to pass.
             thread::sleep(self.pause * tries);
             match self.sample(placement, sampler, case) {
@@ -179,6 +180,11 @@ impl Harness {
             _ => Taken::Flipped,
         })
     }
+}
+
+/// The tries of a round, if so many before it had no sample.
+fn tries_after(empty_rounds: usize) -> usize {
+    MAX_TRIES.checked_shr(empty_rounds as u32).unwrap_or(0).max(1)
 }
 
 /// What a try has brought.
@@ -272,8 +278,13 @@ mod tests {
         let case = Case::new("a", Unit::Mops, |_| Err(CaseError::Disturbed("always".to_owned())));
         let outcome =
             harness(2, vec![30.0]).run(&mut suite(Placement::SingleThread, vec![case])).remove(0);
-        assert_eq!(outcome.disturbed, 2 * MAX_TRIES);
+        assert_eq!(outcome.disturbed, MAX_TRIES + MAX_TRIES / 2);
         assert_eq!((outcome.empty_rounds, outcome.samples.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_case_that_never_has_a_sample_is_tried_less_and_less() {
+        assert_eq!([0, 1, 2, 4, 5, 100].map(tries_after), [20, 10, 5, 1, 1, 1]);
     }
 
     #[test]

@@ -2,16 +2,18 @@
 //! scarce.
 //!
 //! Whatever is measured implements [`Subject`]; [`idle_share`], [`lone_request`] and [`storm`] make
-//! cases of it.
+//! cases of it. [`Stress`] keeps memory busy beside other measurements.
 
 mod hog;
 pub mod reference;
+mod stress;
 
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub use hog::{HOG, Hog};
+pub use stress::{STRESS, Stress};
 
 use crate::harness::{Case, Unit};
 use crate::measure::sampling::{CaseError, Reading, Sampler};

@@ -11,7 +11,7 @@ use gossamer::{Rack, Trust};
 
 use super::get::GetPlan;
 #[cfg(feature = "jam")]
-use super::jam::JamPlan;
+use super::jam::calls::JamPlan;
 use super::sample::{Load, Throughput, measure_rack};
 use super::share::{FIBERS, WINDOW, send_from_fibers, send_window};
 use crate::harness::{Case, Unit};

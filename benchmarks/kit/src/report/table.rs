@@ -90,7 +90,7 @@ pub fn failures(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
         } else if outcome.empty_rounds > 0 {
             let last = outcome.last_disturbance.as_deref();
             lines.push(format!(
-                "{name}: {} rounds without a sample after {MAX_TRIES} tries: {} while the \
+                "{name}: {} rounds without a sample after up to {MAX_TRIES} tries each: {} while the \
                  distance of the cores changed, {} disturbed{}",
                 outcome.empty_rounds,
                 outcome.flipped,

@@ -6,10 +6,10 @@ use super::plot::{Line, dots};
 use super::tables::{figure, time};
 
 /// How the transports of the programs are called, in the heads of tables.
-const TRANSPORTS: [&str; PROGRAMS.len()] = ["shared memory", "TCP", "RDMA (guest)"];
+pub(super) const TRANSPORTS: [&str; PROGRAMS.len()] = ["shared memory", "TCP", "RDMA (guest)"];
 
 /// How they are called in the names of suites.
-const SUITES: [&str; PROGRAMS.len()] = ["shm", "tcp", "rdma"];
+pub(super) const SUITES: [&str; PROGRAMS.len()] = ["shm", "tcp", "rdma"];
 
 /// Where a figure is, for each program: its suite and case.
 type Places = [(String, String); PROGRAMS.len()];

@@ -77,6 +77,11 @@ impl Lists {
         suites
     }
 
+    /// Whether a suite whose name begins with `prefix` was measured.
+    pub(super) fn has(&self, prefix: &str) -> bool {
+        self.suites.values().flatten().any(|(name, _)| name.starts_with(prefix))
+    }
+
     /// A case, in the placement that has most samples.
     pub(super) fn find(&self, program: &str, suite: &str, name: &str) -> Option<&Row> {
         let rows = self.suites.get(program).into_iter().flatten();

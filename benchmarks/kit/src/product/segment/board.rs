@@ -17,29 +17,29 @@ use thiserror::Error;
 use transport_api::{HostId, Transport};
 
 /// The name of the segment of host 1, the exporter.
-pub(super) const EXPORTER: &str = "bench/exporter";
+pub(in crate::product) const EXPORTER: &str = "bench/exporter";
 /// The name of the segment of host 0, the importer.
-pub(super) const IMPORTER: &str = "bench/importer";
+pub(in crate::product) const IMPORTER: &str = "bench/importer";
 /// Bytes of each.
-pub(super) const LEN: usize = 4 << 20;
+pub(in crate::product) const LEN: usize = 4 << 20;
 /// Not zero once the exporter must stop.
-pub(super) const STOP: usize = 0;
+pub(in crate::product) const STOP: usize = 0;
 /// The process id of a segment's owner.
-pub(super) const PID: usize = 8;
+pub(in crate::product) const PID: usize = 8;
 /// Not zero once the owner has prepared what the other host is to find.
-pub(super) const READY: usize = 16;
+pub(in crate::product) const READY: usize = 16;
 /// Where data begins: far enough behind the words above that a processor that fetches lines in pairs
 /// does not fetch data when a host looks at [`STOP`].
-pub(super) const DATA: usize = 256;
+pub(in crate::product) const DATA: usize = 256;
 /// How long one host waits for the other.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(in crate::product) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Empty looks after which a host that polls reads the clock.
 const LOOKS: u32 = 1 << 16;
 
 /// Why a host gave up.
 #[derive(Debug, Error)]
-pub(super) enum HostError {
+pub(in crate::product) enum HostError {
     /// A segment refused something.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -52,23 +52,23 @@ pub(super) enum HostError {
 }
 
 impl HostError {
-    pub(super) fn other(text: impl Into<String>) -> HostError {
+    pub(in crate::product) fn other(text: impl Into<String>) -> HostError {
         HostError::Other(text.into())
     }
 }
 
 /// What a host has: a thread that is attached, its own segment, and the other's.
-pub(super) struct Board {
+pub(in crate::product) struct Board {
     // Dropped in this order.
-    pub(super) remote: RemoteSegment,
-    pub(super) own: Segment,
-    pub(super) attached: Attached,
-    pub(super) segments: Segments,
+    pub(in crate::product) remote: RemoteSegment,
+    pub(in crate::product) own: Segment,
+    pub(in crate::product) attached: Attached,
+    pub(in crate::product) segments: Segments,
 }
 
 impl Board {
     /// Attaches the calling thread, exports a segment and opens the other's.
-    pub(super) fn new(transport: &Arc<dyn Transport>) -> Result<Board, HostError> {
+    pub(in crate::product) fn new(transport: &Arc<dyn Transport>) -> Result<Board, HostError> {
         let segments = Segments::new(transport.clone());
         let attached = segments.attach(0)?;
         let (own, other) = if transport.local() == HostId(0) {
@@ -84,7 +84,7 @@ impl Board {
     }
 
     /// Waits until the other host is ready.
-    pub(super) fn wait_until_ready(&self) -> Result<(), HostError> {
+    pub(in crate::product) fn wait_until_ready(&self) -> Result<(), HostError> {
         let (start, mut word) = (Instant::now(), [0; 8]);
         while word == [0; 8] {
             self.remote.read(READY, &mut word)?;
@@ -96,18 +96,21 @@ impl Board {
     }
 
     /// The word at byte `at` of this host's segment.
-    pub(super) fn word(&self, at: usize) -> u64 {
+    pub(in crate::product) fn word(&self, at: usize) -> u64 {
         self.own.memory().load(at, Acquire)
     }
 
     /// Polls until the word at byte `at` of this host's segment is `value`, or the other host
     /// stops this one; false then.
-    pub(super) fn poll_for(&self, at: usize, value: u64) -> Result<bool, HostError> {
+    pub(in crate::product) fn poll_for(&self, at: usize, value: u64) -> Result<bool, HostError> {
         self.poll_until(|| self.word(at) == value)
     }
 
     /// Polls until `is_there`, or the other host stops this one; false then.
-    pub(super) fn poll_until(&self, is_there: impl Fn() -> bool) -> Result<bool, HostError> {
+    pub(in crate::product) fn poll_until(
+        &self,
+        is_there: impl Fn() -> bool,
+    ) -> Result<bool, HostError> {
         self.look_until(|| {
             let is_there = is_there();
             if !is_there {
@@ -120,7 +123,10 @@ impl Board {
 
     /// Looks until `is_there`, which polls, or the other host stops this one; false then. Nothing is
     /// between two looks: a `PAUSE` takes as long as a line transfer on some processors.
-    pub(super) fn look_until(&self, is_there: impl Fn() -> bool) -> Result<bool, HostError> {
+    pub(in crate::product) fn look_until(
+        &self,
+        is_there: impl Fn() -> bool,
+    ) -> Result<bool, HostError> {
         let mut start = None;
         let mut looks = 0u32;
         loop {
@@ -132,6 +138,8 @@ impl Board {
             }
             looks += 1;
             if looks.is_multiple_of(LOOKS) {
+                // Another thread of this process, on the same core, may have to do something first.
+                std::thread::yield_now();
                 let start = *start.get_or_insert_with(Instant::now);
                 if start.elapsed() > TIMEOUT {
                     return Err(HostError::other("the other host did not answer in time"));
@@ -141,7 +149,7 @@ impl Board {
     }
 
     /// Stops the other host.
-    pub(super) fn stop_peer(&self) -> Result<(), HostError> {
+    pub(in crate::product) fn stop_peer(&self) -> Result<(), HostError> {
         self.remote.write_notify(STOP, &1u64.to_ne_bytes())?;
         // Waits until it is there. The other host may have left before it answers.
         let _ = self.remote.fence();

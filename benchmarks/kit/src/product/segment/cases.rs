@@ -25,13 +25,25 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    fn figure(&self, sampler: &Sampler, plan: Plan) -> Result<f64, CaseError> {
+    /// What comes out of a plan.
+    ///
+    /// # Errors
+    /// Those of a case.
+    pub fn whole_figure(&self, sampler: &Sampler, plan: Plan) -> Result<Figure, CaseError> {
         let request = Request { plan, statistic: self.statistic, time: sampler.time };
         let figure = self.pair.figure(sampler, request)?;
-        if self.is_strict { figure.undisturbed() } else { Ok(figure.value) }
+        if self.is_strict {
+            figure.undisturbed()?;
+        }
+        Ok(figure)
     }
 
-    fn converted(
+    fn figure(&self, sampler: &Sampler, plan: Plan) -> Result<f64, CaseError> {
+        self.whole_figure(sampler, plan).map(|figure| figure.value)
+    }
+
+    /// A case whose figure, in nanoseconds, is converted.
+    pub fn converted(
         &self,
         name: impl Into<String>,
         unit: Unit,
@@ -42,8 +54,11 @@ impl Candidate {
         Case::new(name, unit, move |sampler| Ok(Reading::of(convert(this.figure(sampler, plan)?))))
     }
 
-    /// The unit's part of a nanosecond.
-    fn per_ns(&self) -> f64 {
+    /// What a nanosecond is in its unit.
+    ///
+    /// # Panics
+    /// If that does not measure time.
+    pub fn per_ns(&self) -> f64 {
         match self.unit {
             Unit::Nanoseconds => 1.0,
             Unit::Microseconds => 1e-3,

@@ -38,6 +38,8 @@ pub(super) fn serve(board: &Board, plan: Plan) -> Result<(), HostError> {
         Plan::Repeat(_) | Plan::WorkRequests(_) | Plan::Doorbells(_) | Plan::Names(_) => {
             board.poll_until(|| false).map(drop)
         }
+        #[cfg(feature = "jam")]
+        Plan::Frames(plan) => crate::product::jam::ends::serve(board, plan),
     }
 }
 

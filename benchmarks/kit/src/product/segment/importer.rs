@@ -11,6 +11,8 @@ use super::local::Buffer;
 use super::pair::{Counted, Counters};
 use super::plan::{Figure, NameOp, Plan, RemoteOp, Request, Statistic, Wait};
 use crate::measure::watch::{WaitMode, Watch, cpu_of_process, process_cpu, thread_cpu};
+#[cfg(feature = "jam")]
+use crate::product::jam::ends;
 
 /// Bytes within which operations on words go round: they stay in the fastest cache.
 const WINDOW: usize = 4096;
@@ -65,12 +67,14 @@ pub(super) fn measure(
         Plan::OwnerCpu(op) => owner_cpu(board, op, time),
         Plan::WorkRequests(op) => counted(board, counters, op, |counted| counted.work_requests),
         Plan::Doorbells(op) => counted(board, counters, op, |counted| counted.doorbells),
+        #[cfg(feature = "jam")]
+        Plan::Frames(plan) => ends::measure(board, plan, statistic, time),
     }
 }
 
 /// Of a round trip.
-fn half(figure: Result<Figure, HostError>) -> Result<Figure, HostError> {
-    figure.map(|Figure { value, lost }| Figure { value: value / 2.0, lost })
+pub(in crate::product) fn half(figure: Result<Figure, HostError>) -> Result<Figure, HostError> {
+    figure.map(|figure| Figure { value: figure.value / 2.0, tail: figure.tail / 2.0, ..figure })
 }
 
 /// Times `work(n)`, which performs n operations: nanoseconds an operation.
@@ -83,7 +87,7 @@ fn timed(
 }
 
 /// As [`timed`], for a thread that may sleep if `wait_mode` says so.
-fn watched(
+pub(in crate::product) fn watched(
     wait_mode: WaitMode,
     statistic: Statistic,
     time: Duration,
@@ -101,6 +105,7 @@ fn watched(
     };
     let n = ((per_second * time.as_secs_f64()) as u64).max(1);
     let (watch, start) = (Watch::start(wait_mode), Instant::now());
+    let mut tail = 0.0;
     let value = match statistic {
         Statistic::Mean => {
             work(n)?;
@@ -115,13 +120,16 @@ fn watched(
                 took.push(now - began);
                 began = now;
             }
-            median_ns(took)
+            let median = median_ns(&mut took);
+            tail = took[(took.len() * 999 / 1000).min(took.len() - 1)].as_secs_f64() * 1e9;
+            median
         }
     };
-    Ok(Figure { value, lost: watch.stop().lost })
+    Ok(Figure { tail, ..Figure::of(value, watch.stop().lost) })
 }
 
-fn median_ns(mut took: Vec<Duration>) -> f64 {
+/// The median; sorts them.
+pub(in crate::product) fn median_ns(took: &mut [Duration]) -> f64 {
     took.sort_unstable();
     took.get(took.len() / 2).map_or(f64::NAN, |took| took.as_secs_f64() * 1e9)
 }
@@ -281,7 +289,7 @@ fn wake_up(board: &Board, time: Duration) -> Result<Figure, HostError> {
             break;
         }
     }
-    Ok(Figure { value: median_ns(took), lost: watch.stop().lost })
+    Ok(Figure::of(median_ns(&mut took), watch.stop().lost))
 }
 
 /// What is done with names.
@@ -312,7 +320,7 @@ fn names(
             let cached = timed(statistic, time / 2, |n| lookup(&options, n))?;
             let read = repeat(board, RemoteOp::Read(ENTRY), statistic, time / 2)?;
             let (value, lost) = (cached.value + 1.2 * read.value, cached.lost.max(read.lost));
-            Ok(Figure { value, lost })
+            Ok(Figure::of(value, lost))
         }
         NameOp::Export => alternate(board, time, |exported, _| exported),
         NameOp::Revoke => alternate(board, time, |_, revoked| revoked),
@@ -345,7 +353,7 @@ fn alternate(
     // disturbance.
     let others = process_cpu().saturating_sub(thread_cpu()).saturating_sub(others_before);
     let lost = share.lost - others.as_secs_f64() / share.wall.as_secs_f64();
-    Ok(Figure { value: median_ns(took), lost: lost.max(0.0) })
+    Ok(Figure::of(median_ns(&mut took), lost.max(0.0)))
 }
 
 /// CPU time of the exporter's process, in percent of a core.
@@ -358,7 +366,7 @@ fn owner_cpu(board: &Board, op: RemoteOp, time: Duration) -> Result<Figure, Host
     let (start, before) = (Instant::now(), cpu_of_process(pid)?);
     let Figure { lost, .. } = repeat(board, op, Statistic::Mean, time)?;
     let used = cpu_of_process(pid)?.saturating_sub(before);
-    Ok(Figure { value: 100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64(), lost })
+    Ok(Figure::of(100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64(), lost))
 }
 
 /// How much of something there was for each operation.
@@ -374,7 +382,7 @@ fn counted(
         operate(board, op)?;
     }
     let counted = which(counters()) - before;
-    Ok(Figure { value: counted as f64 / COUNTED as f64, lost: 0.0 })
+    Ok(Figure::of(counted as f64 / COUNTED as f64, 0.0))
 }
 
 /// One operation, of those whose requests are counted.

@@ -20,13 +20,13 @@
 //! - [`local`]: what they are compared with in one process; [`cases`]: cases that several programs
 //!   of benchmarks have, such as the paper's tables.
 
-mod board;
+pub(in crate::product) mod board;
 pub mod cases;
 mod exporter;
-mod importer;
+pub(in crate::product) mod importer;
 pub mod local;
 mod pair;
-mod plan;
+pub(in crate::product) mod plan;
 pub mod shm;
 
 pub use pair::{Counted, Counters, Host, Pair, run_host};

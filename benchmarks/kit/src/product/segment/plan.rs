@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::sampling::{CaseError, undisturbed};
+#[cfg(feature = "jam")]
+use crate::product::jam::frames::FramePlan;
 
 /// One operation of the importer on the exporter's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +84,9 @@ pub enum Plan {
     WorkRequests(RemoteOp),
     /// Doorbells of the importer for each operation; for devices that have them.
     Doorbells(RemoteOp),
+    /// Both send to each other's mailboxes, in nanoseconds.
+    #[cfg(feature = "jam")]
+    Frames(FramePlan),
 }
 
 /// The statistic of many operations that counts.
@@ -111,9 +116,18 @@ pub struct Figure {
     pub value: f64,
     /// The share of its time, from 0 to 1, that the importer lost.
     pub lost: f64,
+    /// The 99.9th percentile, in the same unit, where every operation is timed; else 0.
+    pub tail: f64,
+    /// CPU time of the exporter's process meanwhile, in percent of a core, where frames are sent; else 0.
+    pub owner_cpu: f64,
 }
 
 impl Figure {
+    /// A value, and what the importer lost.
+    pub(in crate::product) fn of(value: f64, lost: f64) -> Figure {
+        Figure { value, lost, tail: 0.0, owner_cpu: 0.0 }
+    }
+
     /// The value, if the importer had its core to itself.
     ///
     /// # Errors
