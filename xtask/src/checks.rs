@@ -153,11 +153,21 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
 
 /// Tests the portable switch of stacks, which all processors but x86-64 use, on this one.
 fn other_switch(workspace: &Workspace) -> Result<()> {
-    let step = Step::cargo(&workspace.root, "test --package gossamer-fiber")
+    counted(switch_tests(workspace), "tests of fibers with the switch of other processors")
+}
+
+fn switch_tests(workspace: &Workspace) -> Step {
+    Step::cargo(&workspace.root, "test --package gossamer-fiber")
         .env("RUSTFLAGS", "--cfg switch_portable")
         // Another program, hence a folder of its own.
-        .env("CARGO_TARGET_DIR", workspace.target().join("switch_portable"));
-    counted(step, "tests of fibers with the switch of other processors")
+        .env("CARGO_TARGET_DIR", workspace.target().join("switch_portable"))
+}
+
+/// Builds what [`test`] tests in build folders of their own: [`ahead`](crate::ahead).
+pub(crate) fn build_others(workspace: &Workspace) -> Result<()> {
+    switch_tests(workspace).arg("--no-run").run()?;
+    // Most of its time is in the programs that it compiles, and keeps.
+    on_nightly(workspace)
 }
 
 fn real_clients(root: &Path) -> Result<()> {
@@ -246,43 +256,69 @@ pub(crate) fn ui(workspace: &Workspace) -> Result<()> {
 
 /// `cargo xtask loom`.
 pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
+    build_loom(workspace)?;
+    for (package, model) in models(workspace)? {
+        let step = loom_tests(workspace)?.args(&format!("--test {model}"));
+        counted(step, &format!("models in {package}'s {model}"))?;
+    }
+    Ok(())
+}
+
+/// Builds all loom models at once.
+pub(crate) fn build_loom(workspace: &Workspace) -> Result<()> {
+    let all = models(workspace)?.into_iter();
+    let step = all.fold(loom_tests(workspace)?, |step, (_, model)| step.args("--test").arg(model));
+    step.arg("--no-run").run()
+}
+
+/// The loom models, as (package, test program).
+fn models(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let models = workspace.tests("loom_");
     ensure!(!models.is_empty(), "no crate has a test program called loom_*");
     let without: Vec<&str> =
         MODELLED.into_iter().filter(|name| models.iter().all(|(of, _)| of != name)).collect();
     ensure!(without.is_empty(), "no tests/loom_*.rs in {}", without.join(", "));
+    Ok(models)
+}
+
+/// The command that tests models, always of the same packages: see `Workspace::build_programs`.
+fn loom_tests(workspace: &Workspace) -> Result<Step> {
+    let models = models(workspace)?;
     let packages: BTreeSet<&str> = models.iter().map(|(package, _)| package.as_str()).collect();
     let packages: String = packages.iter().map(|name| format!(" --package {name}")).collect();
-    let all: String = models.iter().map(|(_, model)| format!(" --test {model}")).collect();
-    // All models are built at once, and always for the same packages: see `Workspace::build_programs`.
-    let test = |tests: &str| {
-        Step::cargo(&workspace.root, &format!("test --release{packages}{tests}"))
-            .env("RUSTFLAGS", "--cfg loom")
-            // Under `--cfg loom` everything is another program, hence a folder of its own.
-            .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
-            // Building takes longer than exploring.
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-    };
-    test(&format!("{all} --no-run")).run()?;
-    for (package, model) in models {
-        counted(test(&format!(" --test {model}")), &format!("models in {package}'s {model}"))?;
-    }
-    Ok(())
+    let step = Step::cargo(&workspace.root, &format!("test --release{packages}"))
+        .env("RUSTFLAGS", "--cfg loom")
+        // Under `--cfg loom` everything is another program, hence a folder of its own.
+        .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
+        // Building takes longer than exploring.
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    Ok(step)
 }
 
 /// `cargo xtask hotpath`.
 pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
+    counted(hotpath_tests(workspace, HOTPATH)?, "tests of the hot path")?;
+    counted(hotpath_tests(workspace, MEASUREMENTS)?, "tests of the measurements")?;
+    Ok(())
+}
+
+/// Builds what [`hotpath`] runs.
+pub(crate) fn build_hotpath(workspace: &Workspace) -> Result<()> {
+    hotpath_tests(workspace, HOTPATH)?.args(MEASUREMENTS).arg("--no-run").run()
+}
+
+/// The arguments of cargo for the tests of the hot path, and of the tools that trace and measure.
+const HOTPATH: &str = "--test hotpath";
+const MEASUREMENTS: &str = "--lib --test count";
+
+/// The command that tests the kit of the benchmarks.
+fn hotpath_tests(workspace: &Workspace, tests: &str) -> Result<Step> {
     let folder = workspace.benchmarks("kit")?;
     // Optimised, since the machine code is traced, and as the programs of the workspace, which have
     // no link-time optimisation. TCP has no part in the hot path.
-    let test = |tests: &str| {
-        Step::cargo(&folder, &format!("test --release --no-default-features {tests}"))
-            .env("CARGO_PROFILE_RELEASE_LTO", "false")
-    };
-    counted(test("--test hotpath"), "tests of the hot path")?;
-    counted(test("--lib --test count"), "tests of the measurements")?;
-    Ok(())
+    let step = Step::cargo(&folder, &format!("test --release --no-default-features {tests}"));
+    Ok(step.env("CARGO_PROFILE_RELEASE_LTO", "false"))
 }
 
 /// Runs test programs; an error if no test ran.
