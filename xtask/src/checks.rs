@@ -118,17 +118,30 @@ const OPTIONAL_TESTS: &str =
     "test --workspace --features gossamer/tokio,gossamer-segment/tokio --test tokio --test tasks";
 
 /// Tests of code that may depend on how it is divided into codegen units, each of which has its own
-/// constants: 16 units, as in a program that does not set them.
-const DIVIDED_TESTS: &str = "test --release --workspace --test many_clients --test traffic";
-/// The packages that are divided in these tests. All others are shared with the release build of the
-/// programs.
-const DIVIDED: [&str; 5] = [
+/// constants: [optimised] in 16 units or more, as in a program that does not set them.
+const DIVIDED_TESTS: &str = "test --workspace --test many_clients --test traffic";
+/// The packages that are [optimised]. The rest is as for all other tests and not built again.
+const OPTIMISED: [&str; 11] = [
+    "gossamer",
     "gossamer-fiber",
+    "gossamer-jam",
+    "gossamer-mailbox",
     "gossamer-primitive",
+    "gossamer-segment",
     "gossamer-transport-api",
+    "gossamer-transport-rdma",
     "gossamer-transport-shm",
+    "gossamer-transport-tcp",
     "gossamer-trust-core",
 ];
+
+/// Optimises what racks run, with all of its checks. All tests that are optimised have the same
+/// packages so, and share them.
+pub(crate) fn optimised(step: Step) -> Step {
+    OPTIMISED.iter().fold(step, |step, package| {
+        step.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=2"))
+    })
+}
 
 /// `cargo xtask test`: README's command, the tests of optional features and of another profile, and
 /// the extras that were asked for.
@@ -136,12 +149,7 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
     let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
     counted(Step::cargo(&workspace.root, command), "tests")?;
     counted(Step::cargo(&workspace.root, OPTIONAL_TESTS), "tests of optional features")?;
-    // proptest is linked and not used.
-    let divided = Step::cargo(&workspace.root, DIVIDED_TESTS)
-        .arg("--config=profile.release.package.proptest.opt-level=0");
-    let divided = DIVIDED.iter().fold(divided, |step, package| {
-        step.arg("--config").arg(format!("profile.release.package.{package}.codegen-units=16"))
-    });
+    let divided = optimised(Step::cargo(&workspace.root, DIVIDED_TESTS));
     counted(divided, "tests in many units of code")?;
     other_switch(workspace)?;
     if clients {
