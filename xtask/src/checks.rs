@@ -138,8 +138,13 @@ const OPTIMISED: [&str; 11] = [
 /// Optimises what racks run, with all of its checks. All tests that are optimised have the same
 /// packages so, and share them.
 pub(crate) fn optimised(step: Step) -> Step {
-    OPTIMISED.iter().fold(step, |step, package| {
-        step.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=2"))
+    levels(step, "dev", OPTIMISED.map(|package| (package, 2)))
+}
+
+/// Builds packages with these levels of optimisation.
+fn levels<const N: usize>(step: Step, profile: &str, levels: [(&str, u8); N]) -> Step {
+    levels.into_iter().fold(step, |step, (package, level)| {
+        step.arg("--config").arg(format!("profile.{profile}.package.{package}.opt-level={level}"))
     })
 }
 
@@ -296,7 +301,9 @@ fn loom_tests(workspace: &Workspace) -> Result<Step> {
     let models = models(workspace)?;
     let packages: BTreeSet<&str> = models.iter().map(|(package, _)| package.as_str()).collect();
     let packages: String = packages.iter().map(|name| format!(" --package {name}")).collect();
-    let step = Step::cargo(&workspace.root, &format!("test --release{packages}"))
+    let step = Step::cargo(&workspace.root, &format!("test --release{packages}"));
+    // What explores is optimised; most dependencies are only linked.
+    let step = levels(step, "release", [("\"*\"", 0), ("loom", 3), ("generator", 3)])
         .env("RUSTFLAGS", "--cfg loom")
         // Under `--cfg loom` everything is another program, hence a folder of its own.
         .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
@@ -322,12 +329,16 @@ pub(crate) fn build_hotpath(workspace: &Workspace) -> Result<()> {
 const HOTPATH: &str = "--test hotpath";
 const MEASUREMENTS: &str = "--lib --test count";
 
+/// What the programs that trace stand on, which is no part of the hot path.
+const TOOLS: [&str; 6] = ["clap", "clap_builder", "iced-x86", "nix", "serde_json", "memchr"];
+
 /// The command that tests the kit of the benchmarks.
 fn hotpath_tests(workspace: &Workspace, tests: &str) -> Result<Step> {
     let folder = workspace.benchmarks("kit")?;
     // Optimised, since the machine code is traced, and as the programs of the workspace, which have
     // no link-time optimisation. TCP has no part in the hot path.
     let step = Step::cargo(&folder, &format!("test --release --no-default-features {tests}"));
+    let step = levels(step, "release", TOOLS.map(|tool| (tool, 1)));
     Ok(step.env("CARGO_PROFILE_RELEASE_LTO", "false"))
 }
 
