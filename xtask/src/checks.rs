@@ -178,7 +178,7 @@ fn switch_tests(workspace: &Workspace) -> Step {
         .env("CARGO_TARGET_DIR", workspace.target().join("switch_portable"))
 }
 
-/// Builds what [`test`] tests in build folders of their own: [`ahead`](crate::ahead).
+/// Builds what [`test()`] tests in build folders of their own: [`ahead`](crate::ahead).
 pub(crate) fn build_others(workspace: &Workspace) -> Result<()> {
     switch_tests(workspace).arg("--no-run").run()?;
     // Most of its time is in the programs that it compiles, and keeps.
