@@ -49,11 +49,13 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
         .arg("--")
         .arg("-Dwarnings")
         .run()?;
-    // Each transport alone, as a user may choose it.
+    // Each transport alone, as a user may choose it. With xtask, most dependencies have the features
+    // that they have in the workspace, and are not checked again.
     for (transport, targets) in TRANSPORTS {
-        Step::cargo(&workspace.root, "clippy --package gossamer --no-default-features")
+        let packages = "clippy --package gossamer --package xtask --no-default-features";
+        Step::cargo(&workspace.root, packages)
             .args(targets)
-            .arg(format!("--features={transport}"))
+            .arg(format!("--features=gossamer/{transport}"))
             .arg("--")
             .arg("-Dwarnings")
             .run()?;
@@ -116,17 +118,35 @@ const OPTIONAL_TESTS: &str =
     "test --workspace --features gossamer/tokio,gossamer-segment/tokio --test tokio --test tasks";
 
 /// Tests of code that may depend on how it is divided into codegen units, each of which has its own
-/// constants: 16 units, as in a program that does not set them.
-const DIVIDED_TESTS: &str = "test --release --workspace --test many_clients --test traffic";
-/// The packages that are divided in these tests. All others are shared with the release build of the
-/// programs.
-const DIVIDED: [&str; 5] = [
+/// constants: [optimised] in 16 units or more, as in a program that does not set them.
+const DIVIDED_TESTS: &str = "test --workspace --test many_clients --test traffic";
+/// The packages that are [optimised]. The rest is as for all other tests and not built again.
+const OPTIMISED: [&str; 11] = [
+    "gossamer",
     "gossamer-fiber",
+    "gossamer-jam",
+    "gossamer-mailbox",
     "gossamer-primitive",
+    "gossamer-segment",
     "gossamer-transport-api",
+    "gossamer-transport-rdma",
     "gossamer-transport-shm",
+    "gossamer-transport-tcp",
     "gossamer-trust-core",
 ];
+
+/// Optimises what racks run, with all of its checks. All tests that are optimised have the same
+/// packages so, and share them.
+pub(crate) fn optimised(step: Step) -> Step {
+    levels(step, "dev", OPTIMISED.map(|package| (package, 2)))
+}
+
+/// Builds packages with these levels of optimisation.
+fn levels<const N: usize>(step: Step, profile: &str, levels: [(&str, u8); N]) -> Step {
+    levels.into_iter().fold(step, |step, (package, level)| {
+        step.arg("--config").arg(format!("profile.{profile}.package.{package}.opt-level={level}"))
+    })
+}
 
 /// `cargo xtask test`: README's command, the tests of optional features and of another profile, and
 /// the extras that were asked for.
@@ -134,12 +154,7 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
     let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
     counted(Step::cargo(&workspace.root, command), "tests")?;
     counted(Step::cargo(&workspace.root, OPTIONAL_TESTS), "tests of optional features")?;
-    // proptest is linked and not used.
-    let divided = Step::cargo(&workspace.root, DIVIDED_TESTS)
-        .arg("--config=profile.release.package.proptest.opt-level=0");
-    let divided = DIVIDED.iter().fold(divided, |step, package| {
-        step.arg("--config").arg(format!("profile.release.package.{package}.codegen-units=16"))
-    });
+    let divided = optimised(Step::cargo(&workspace.root, DIVIDED_TESTS));
     counted(divided, "tests in many units of code")?;
     other_switch(workspace)?;
     if clients {
@@ -153,11 +168,21 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
 
 /// Tests the portable switch of stacks, which all processors but x86-64 use, on this one.
 fn other_switch(workspace: &Workspace) -> Result<()> {
-    let step = Step::cargo(&workspace.root, "test --package gossamer-fiber")
+    counted(switch_tests(workspace), "tests of fibers with the switch of other processors")
+}
+
+fn switch_tests(workspace: &Workspace) -> Step {
+    Step::cargo(&workspace.root, "test --package gossamer-fiber")
         .env("RUSTFLAGS", "--cfg switch_portable")
         // Another program, hence a folder of its own.
-        .env("CARGO_TARGET_DIR", workspace.target().join("switch_portable"));
-    counted(step, "tests of fibers with the switch of other processors")
+        .env("CARGO_TARGET_DIR", workspace.target().join("switch_portable"))
+}
+
+/// Builds what [`test()`] tests in build folders of their own: [`ahead`](crate::ahead).
+pub(crate) fn build_others(workspace: &Workspace) -> Result<()> {
+    switch_tests(workspace).arg("--no-run").run()?;
+    // Most of its time is in the programs that it compiles, and keeps.
+    on_nightly(workspace)
 }
 
 fn real_clients(root: &Path) -> Result<()> {
@@ -246,43 +271,77 @@ pub(crate) fn ui(workspace: &Workspace) -> Result<()> {
 
 /// `cargo xtask loom`.
 pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
+    build_loom(workspace)?;
+    for (package, model) in models(workspace)? {
+        let step = loom_tests(workspace)?.args(&format!("--test {model}"));
+        counted(step, &format!("models in {package}'s {model}"))?;
+    }
+    Ok(())
+}
+
+/// Builds all loom models at once.
+pub(crate) fn build_loom(workspace: &Workspace) -> Result<()> {
+    let all = models(workspace)?.into_iter();
+    let step = all.fold(loom_tests(workspace)?, |step, (_, model)| step.args("--test").arg(model));
+    step.arg("--no-run").run()
+}
+
+/// The loom models, as (package, test program).
+fn models(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let models = workspace.tests("loom_");
     ensure!(!models.is_empty(), "no crate has a test program called loom_*");
     let without: Vec<&str> =
         MODELLED.into_iter().filter(|name| models.iter().all(|(of, _)| of != name)).collect();
     ensure!(without.is_empty(), "no tests/loom_*.rs in {}", without.join(", "));
+    Ok(models)
+}
+
+/// The command that tests models, always of the same packages: see `Workspace::build_programs`.
+fn loom_tests(workspace: &Workspace) -> Result<Step> {
+    let models = models(workspace)?;
     let packages: BTreeSet<&str> = models.iter().map(|(package, _)| package.as_str()).collect();
     let packages: String = packages.iter().map(|name| format!(" --package {name}")).collect();
-    let all: String = models.iter().map(|(_, model)| format!(" --test {model}")).collect();
-    // All models are built at once, and always for the same packages: see `Workspace::build_programs`.
-    let test = |tests: &str| {
-        Step::cargo(&workspace.root, &format!("test --release{packages}{tests}"))
-            .env("RUSTFLAGS", "--cfg loom")
-            // Under `--cfg loom` everything is another program, hence a folder of its own.
-            .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
-            // Building takes longer than exploring.
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-    };
-    test(&format!("{all} --no-run")).run()?;
-    for (package, model) in models {
-        counted(test(&format!(" --test {model}")), &format!("models in {package}'s {model}"))?;
-    }
-    Ok(())
+    let step = Step::cargo(&workspace.root, &format!("test --release{packages}"));
+    // What explores is optimised; most dependencies are only linked, some of which Cargo.toml names.
+    let linked = ["\"*\"", "regex-automata", "regex-syntax", "tracing-subscriber"];
+    let step = levels(step, "release", linked.map(|package| (package, 0)));
+    let step = levels(step, "release", [("loom", 3), ("generator", 3)])
+        .env("RUSTFLAGS", "--cfg loom")
+        // Under `--cfg loom` everything is another program, hence a folder of its own.
+        .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
+        // Building takes longer than exploring.
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    Ok(step)
 }
 
 /// `cargo xtask hotpath`.
 pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
+    counted(hotpath_tests(workspace, HOTPATH)?, "tests of the hot path")?;
+    counted(hotpath_tests(workspace, MEASUREMENTS)?, "tests of the measurements")?;
+    Ok(())
+}
+
+/// Builds what [`hotpath`] runs.
+pub(crate) fn build_hotpath(workspace: &Workspace) -> Result<()> {
+    hotpath_tests(workspace, HOTPATH)?.args(MEASUREMENTS).arg("--no-run").run()
+}
+
+/// The arguments of cargo for the tests of the hot path, and of the tools that trace and measure.
+const HOTPATH: &str = "--test hotpath";
+const MEASUREMENTS: &str = "--lib --test count";
+
+/// What the programs that trace stand on, which is no part of the hot path.
+const TOOLS: [&str; 6] = ["clap", "clap_builder", "iced-x86", "nix", "serde_json", "memchr"];
+
+/// The command that tests the kit of the benchmarks.
+fn hotpath_tests(workspace: &Workspace, tests: &str) -> Result<Step> {
     let folder = workspace.benchmarks("kit")?;
     // Optimised, since the machine code is traced, and as the programs of the workspace, which have
     // no link-time optimisation. TCP has no part in the hot path.
-    let test = |tests: &str| {
-        Step::cargo(&folder, &format!("test --release --no-default-features {tests}"))
-            .env("CARGO_PROFILE_RELEASE_LTO", "false")
-    };
-    counted(test("--test hotpath"), "tests of the hot path")?;
-    counted(test("--lib --test count"), "tests of the measurements")?;
-    Ok(())
+    let step = Step::cargo(&folder, &format!("test --release --no-default-features {tests}"));
+    let step = levels(step, "release", TOOLS.map(|tool| (tool, 1)));
+    Ok(step.env("CARGO_PROFILE_RELEASE_LTO", "false"))
 }
 
 /// Runs test programs; an error if no test ran.

@@ -26,18 +26,13 @@ const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
     let folder = workspace.own_workspace("fuzz")?;
     let targets = targets(&folder)?;
-    if !Step::program(&folder, "rustup", "run nightly rustc --version").works() {
+    if !build(workspace)? {
         println!(
             "fuzz: no nightly toolchain on this machine, so nothing was fuzzed \
              (rustup toolchain install nightly)"
         );
         return Ok(());
     }
-    ensure!(
-        Step::program(&folder, "rustup", "run nightly cargo fuzz --version").works(),
-        "cargo-fuzz is missing: cargo install cargo-fuzz --locked"
-    );
-    build(workspace)?;
     let fuzz = |target: &String| {
         let found = build_folder(workspace).join("found").join(target);
         fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
@@ -61,9 +56,17 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Builds every target.
-fn build(workspace: &Workspace) -> Result<()> {
-    cargo_fuzz(workspace, "build")?.within(BUILD_TIMEOUT).run()
+/// Builds every target; `false` if there is no nightly toolchain.
+pub(crate) fn build(workspace: &Workspace) -> Result<bool> {
+    let root = &workspace.root;
+    if !Step::program(root, "rustup", "run nightly rustc --version").works() {
+        return Ok(false);
+    }
+    ensure!(
+        Step::program(root, "rustup", "run nightly cargo fuzz --version").works(),
+        "cargo-fuzz is missing: cargo install cargo-fuzz --locked"
+    );
+    cargo_fuzz(workspace, "build")?.run().map(|()| true)
 }
 
 /// A folder of its own, as for every other compiler.

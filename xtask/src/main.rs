@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo xtask ci                all gates, in order, stopping at the first that fails
+//! cargo xtask ahead             what gates with build folders of their own need; ci starts it
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
 //! cargo xtask lint | doc        formatting, clippy, commit subjects; documentation
 //! cargo xtask deny              licences, bans, sources and advisories of dependencies
@@ -30,11 +31,13 @@
 //! 3. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 4. [`checks`] (cargo's own tools and tests; [`subjects`] of commits), [`aarch64`] (the suites for
 //!    another processor), [`deny`], [`fuzz`], [`programs`] (demo, chaos), [`netns`], [`rack_deploy`]
-//!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`], [`ci`].
+//!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`].
+//! 5. [`ci`]: all gates in order; [`ahead`]: what is built meanwhile for later ones.
 
 #![forbid(unsafe_code)]
 
 mod aarch64;
+mod ahead;
 mod bench;
 mod checks;
 mod ci;
@@ -77,6 +80,8 @@ struct Cli {
 enum Command {
     /// Run every gate of CI in order, with times; stop at the first that fails
     Ci,
+    /// Build what gates with build folders of their own need (`ci` does so beside other gates)
+    Ahead,
     /// Check that no lower crate or folder uses an upper one, and that the core has no socket, clock or
     /// thread
     Layers(Layers),
@@ -169,6 +174,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::RdmaVm(vm) => return rdma_vm::run(&workspace, vm),
         Command::DeployTest => deploy_test::run(&workspace),
         Command::Ci => ci::run(&workspace),
+        Command::Ahead => ahead::run(&workspace),
         Command::Layers(layers) => layers::run(&workspace, layers),
         Command::Unsafe => ledger::run(&workspace),
         Command::Lint => checks::lint(&workspace),

@@ -1,5 +1,5 @@
-//! `cargo xtask rdma-test`: clippy on what needs the libraries of RDMA, which `cargo xtask lint`
-//! leaves out, and the tests that need RDMA devices. Their programs are built here, and run in a
+//! `cargo xtask rdma-test`: clippy and rustdoc on what needs the libraries of RDMA, which `cargo xtask
+//! lint` and `doc` leave out, and the tests that need RDMA devices. Their programs are built here, and run in a
 //! guest of [`gossamer_guest`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
 //! visible with its tail first. Tests of the same programs that need no device run here, where
 //! nothing is emulated.
@@ -57,25 +57,13 @@ const ON_DEVICES: &str = "--ignored";
 /// The arguments of cargo that build integration tests.
 const INTEGRATION: &str = "--test conformance --test payloads --test killed --test link_down --test rdma \
     --test segments_rdma --test mailboxes_rdma";
-/// The command of cargo that builds the unit tests, those of the transport alone. With xtask, which has
-/// none, dependencies have the features that they have in the other builds.
-const UNIT: &str = "test --lib --package gossamer-transport-rdma --package xtask \
-    --features gossamer-transport-rdma/verbs";
-/// The packages that are optimised, which racks run in the guest. The rest is as for all other tests
-/// and not built again.
-const OPTIMISED: [&str; 11] = [
-    "gossamer",
-    "gossamer-fiber",
-    "gossamer-jam",
-    "gossamer-mailbox",
-    "gossamer-primitive",
-    "gossamer-segment",
-    "gossamer-transport-api",
-    "gossamer-transport-rdma",
-    "gossamer-transport-shm",
-    "gossamer-transport-tcp",
-    "gossamer-trust-core",
-];
+/// The arguments of cargo that select the library of the transport, whose unit tests alone are built.
+/// With xtask, which has none, dependencies have the features that they have in the other builds.
+const UNIT: &str =
+    "--package gossamer-transport-rdma --package xtask --features gossamer-transport-rdma/verbs";
+/// The packages whose documentation depends on RDMA. With xtask, for the reason of [`UNIT`].
+const DOCUMENTED: &str = "--package gossamer-rdma-needs --package gossamer-transport-rdma --package gossamer \
+    --package xtask --features gossamer/rdma,gossamer-transport-rdma/verbs";
 /// Printed before the name of a program, in front of its output.
 const MARK: &str = "==> ";
 /// The timeout of all test programs on one kernel, emulated, in seconds.
@@ -133,26 +121,28 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     Ok(())
 }
 
-/// Builds the test programs, and runs clippy and rustdoc. All of it is done for the same packages
-/// with the same features: for others, most dependencies would be built again. The programs come
-/// first, since there is much to compile beside the bindings to libibverbs, which take half a minute
-/// of one processor.
+/// Builds the test programs, and runs clippy and rustdoc on what they stand on, and on themselves.
+/// Other tests of these packages are the same without RDMA, and `lint` checks them. All of it is done
+/// for packages and features with which dependencies are the same, and not built again. The programs
+/// come first, since there is much to compile beside the bindings to libibverbs, which take half a
+/// minute of one processor.
 fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
     let built = |step: Step| {
         let step = step.args("--no-run --message-format json-render-diagnostics");
-        let step = OPTIMISED.iter().fold(step, |step, package| {
-            step.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=2"))
-        });
-        step.capture()
+        checks::optimised(step).capture()
     };
     let messages = times.of("building the tests", || {
         let integration = built(checks::rdma(workspace, "test").args(INTEGRATION))?;
-        let unit = built(Step::cargo(&workspace.root, UNIT))?;
+        let unit = built(Step::cargo(&workspace.root, &format!("test --lib {UNIT}")))?;
         anyhow::Ok([integration, unit].concat())
     })?;
-    let clippy = checks::rdma(workspace, "clippy --all-targets").args("-- -Dwarnings");
-    times.of("clippy", || clippy.run())?;
-    let doc = checks::rdma(workspace, checks::DOC).env("RUSTDOCFLAGS", "-Dwarnings");
+    let cargo = |arguments: &str| Step::cargo(&workspace.root, arguments);
+    times.of("clippy", || {
+        let all = checks::rdma(workspace, "clippy --lib --bins").args(INTEGRATION);
+        all.args("-- -Dwarnings").run()?;
+        cargo(&format!("clippy --tests {UNIT}")).args("-- -Dwarnings").run()
+    })?;
+    let doc = cargo(&format!("{} {DOCUMENTED}", checks::DOC)).env("RUSTDOCFLAGS", "-Dwarnings");
     times.of("documentation", || doc.run())?;
     let packages = workspace.metadata.packages.iter();
     let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));

@@ -85,6 +85,8 @@ fn use_until_revoked(place: &Path, shop: &gossamer::Trust<Shop>) {
     wait_until(|| jam::packages().is_empty());
     let error = shop.inject(&price, 5, &[]).unwrap_err();
     println!("after: {}", error.source().unwrap());
+    // The job is there until the test has sent the package once more.
+    wait_until(|| place.join("go").exists());
 }
 
 /// Sends what the test has put into `place`, and later calls what was brought into the job.
@@ -372,6 +374,7 @@ fn a_revocation_reaches_jobs_that_run() {
     revoke(&rack, "ann");
     let ran = send_package(&rack, &number, &prices);
     assert!(ran.err.contains("of its signer ann was revoked"), "{ran:?}");
+    fs::write(rack.path("go"), "").unwrap();
     let ran = finish(job);
     assert_eq!(ran.status, Some(0), "{ran:?}");
     assert!(ran.out.contains("[a] before: 735\n"), "{ran:?}");

@@ -20,13 +20,14 @@
 //! 8. [`NoticeSender`], [`NoticeReceiver`]: short messages through shared memory, which arrive with one
 //!    cache line.
 //! 9. [`portable`]: how errors travel, which delegated closures return.
-//! 10. `conformance`: the suite that every backend passes, instantiated by one macro.
+//! 10. `conformance`, with the feature `testing`: the suite that every backend passes, instantiated by
+//!     one macro.
 
 #![forbid(unsafe_code)]
 
 mod access;
 mod cell;
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "testing"))]
 pub mod conformance;
 mod error;
 mod event_queues;

@@ -353,7 +353,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["workspace"],
             &["deny", "fuzz", "layers", "programs", "subjects", "unsafety"],
             &["checks"],
-            &["aarch64", "ledger", "netns", "rack_deploy", "rdma_vm"],
+            &["aarch64", "ahead", "ledger", "netns", "rack_deploy", "rdma_vm"],
             &["deploy_test", "slurm"],
             &["bench", "rdma_test"],
             &["ci"],
