@@ -45,6 +45,8 @@ pub struct Progress {
     owners: Owners,
     /// By host: why it is gone, if it is.
     gone: RefCell<Box<[Option<LossReason>]>>,
+    /// Whether any host is.
+    any_gone: Cell<bool>,
 }
 
 impl Progress {
@@ -65,6 +67,7 @@ impl Progress {
             tokens: RefCell::default(),
             owners: Owners::default(),
             gone,
+            any_gone: Cell::default(),
         })
     }
 
@@ -278,7 +281,9 @@ impl Progress {
     /// Whether `host` is gone.
     #[inline(always)]
     pub fn is_lost(&self, host: HostId) -> bool {
-        self.gone.borrow().get(host.0 as usize).is_some_and(Option::is_some)
+        let is_gone =
+            |gone: &[Option<LossReason>]| gone.get(host.0 as usize).is_some_and(Option::is_some);
+        self.any_gone.get() && is_gone(&self.gone.borrow())
     }
 
     /// Gives up a host that has broken the protocol.
@@ -299,6 +304,7 @@ impl Progress {
                 return;
             }
             *gone = Some(reason.clone());
+            self.any_gone.set(true);
         }
         self.end_all(|other| other == host, &reason);
         for owner in self.owners.all() {
@@ -309,6 +315,7 @@ impl Progress {
     /// Ends every operation under way and every one to come: the rack has ended. After this no
     /// fiber waits for an operation, so that fibers can be unwound.
     pub fn close(&self) {
+        self.any_gone.set(true);
         for gone in self.gone.borrow_mut().iter_mut() {
             gone.get_or_insert_with(Progress::ended);
         }

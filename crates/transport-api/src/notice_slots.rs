@@ -118,6 +118,20 @@ impl NoticeSender {
         Ok(true)
     }
 
+    /// Messages sent so far, wrapping.
+    #[inline]
+    pub fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    /// Brings the next slot into this processor's cache, to be written. For a sender that is about to
+    /// send: the receiver, which polls the slot, has it too, so that the message would wait for the line.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        let at = slot(self.sent.wrapping_add(1));
+        self.memory.prefetch_write(at, at + SLOT_BYTES);
+    }
+
     /// Loads what the receiver has taken; whether a slot is free.
     #[cold]
     fn reload(&mut self) -> Result<bool, String> {
@@ -197,13 +211,14 @@ impl NoticeReceiver {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the message with this number is there, in the slots at byte `at` of `memory`: for a
-    /// parker, which does not have the receiving end.
+    /// Whether the message with this number, or a later one, was put into its slot, in the slots at byte
+    /// `at` of `memory`: for a parker, which does not have the receiving end.
     ///
     /// # Panics
     /// If the slots are not inside the memory.
     pub fn is_there(memory: &SharedBytes, at: usize, number: u32) -> bool {
-        (memory.load(at + slot(number) + 24, Ordering::Relaxed) >> 32) as u32 == number
+        let last = (memory.load(at + slot(number) + 24, Ordering::Relaxed) >> 32) as u32;
+        last.wrapping_sub(number) <= u32::MAX / 2
     }
 }
 

@@ -156,7 +156,7 @@ impl RemoteSegment {
 
     /// Writes and notifies where memory is mapped; false, and nothing is done, if that cannot be done
     /// here and at once, for any reason.
-    #[inline(always)]
+    #[inline(never)]
     fn notify_mapped(&self, at: usize, bytes: &[u8], thread: u32) -> bool {
         let write = |engine: &Engine| engine.try_write_notify(&self.region, at, bytes, thread);
         with_attached(&self.shared, write) == Some(true)

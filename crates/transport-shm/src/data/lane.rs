@@ -270,6 +270,8 @@ impl Lane for ShmLane {
         else {
             return false;
         };
+        // Its receiver polls the slot, and so has the line too.
+        self.senders[thread as usize].prefetch_slot();
         if window.write_from(at, from).is_err() {
             return false;
         }

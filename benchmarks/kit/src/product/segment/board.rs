@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use primitive::sync::Ordering::Acquire;
-use segment::{Attached, RemoteSegment, Segment, SegmentError, Segments};
+use segment::{Attached, Notifications, RemoteSegment, Segment, SegmentError, Segments};
 use thiserror::Error;
 use transport_api::{HostId, Transport};
 
@@ -62,6 +62,8 @@ pub(in crate::product) struct Board {
     // Dropped in this order.
     pub(in crate::product) remote: RemoteSegment,
     pub(in crate::product) own: Segment,
+    /// Of `own`: a program that waits for many keeps its handle.
+    pub(super) notifications: Notifications,
     pub(in crate::product) attached: Attached,
     pub(in crate::product) segments: Segments,
 }
@@ -80,7 +82,8 @@ impl Board {
         own.at(PID / 8).write(&u64::from(std::process::id()))?;
         let host = HostId(1 - transport.local().0);
         let remote = segments.options().host(host).timeout(TIMEOUT).open(other)?;
-        Ok(Board { remote, own, attached, segments })
+        let notifications = own.notifications();
+        Ok(Board { remote, own, notifications, attached, segments })
     }
 
     /// Waits until the other host is ready.

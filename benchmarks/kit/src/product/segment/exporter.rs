@@ -105,9 +105,8 @@ pub(super) fn notified(board: &Board, wait: Wait) -> Result<bool, HostError> {
             Ok(board.word(STOP) == 0)
         }
         Wait::Polls => {
-            let notifications = board.own.notifications();
             // An error is found again when the next notification is waited for.
-            board.look_until(|| matches!(notifications.try_next(), Ok(Some(_))))
+            board.look_until(|| matches!(board.notifications.try_next(), Ok(Some(_))))
         }
     }
 }

@@ -5,6 +5,7 @@ use primitive::sync::Ordering;
 use transport_api::{Event, Notification, Ready, Tag, ThreadId};
 
 use crate::data::lane::ShmLane;
+use crate::memory::polled::PolledSenders;
 use crate::memory::ring::{Arrival, Notice};
 
 /// A thread of the peer whose notice slots each poll looks at.
@@ -15,6 +16,22 @@ pub(super) struct Polled {
     entry: usize,
     /// Whether a notification has come since it was a candidate for replacement.
     is_used: bool,
+    /// The number of the next notification when that was entered in the table, which polls do. Until
+    /// then the parker finds those that were taken since, and does not sleep.
+    entered: u32,
+    /// Notifications that had been sent to it in slots when its last one was taken.
+    sent: u32,
+}
+
+impl Polled {
+    /// Enters the number of its next notification, if any was taken.
+    #[inline]
+    fn enter(&mut self, table: &PolledSenders, next: u32) {
+        if self.entered != next {
+            (self.entered, self.is_used) = (next, true);
+            table.set(self.entry, self.sender, next);
+        }
+    }
 }
 
 impl ShmLane {
@@ -35,7 +52,7 @@ impl ShmLane {
         let table = &self.host.thread_states[self.thread as usize].polled;
         let sender = self.host.layout.sender(self.peer, thread);
         let next = self.receivers[thread as usize].next_in_slot();
-        let new = |entry| Polled { thread, sender, entry, is_used: true };
+        let new = |entry| Polled { thread, sender, entry, is_used: true, entered: next, sent: 0 };
         if let Some(entry) = table.claim(sender, next) {
             self.polled.push(new(entry));
         } else {
@@ -59,15 +76,14 @@ impl ShmLane {
     #[inline]
     pub(super) fn look_at_polled(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let (mut any, mut broken) = (false, None);
+        let table = &self.host.thread_states[self.thread as usize].polled;
         for polled in &mut self.polled {
             let from = ThreadId { host: self.peer, thread: polled.thread };
             let receiver = &mut self.receivers[polled.thread as usize];
             match receiver.take_slots(&mut |arrival| sink(event(from, arrival))) {
-                Ok(0) => {}
-                Ok(_) => {
-                    (any, polled.is_used) = (true, true);
-                    let table = &self.host.thread_states[self.thread as usize].polled;
-                    table.set(polled.entry, polled.sender, receiver.next_in_slot());
+                Ok(count) => {
+                    any |= count > 0;
+                    polled.enter(table, receiver.next_in_slot());
                 }
                 Err(violation) => broken = Some(violation),
             }
@@ -87,9 +103,13 @@ impl ShmLane {
             match receiver.take_slot() {
                 Ok(None) => {}
                 Ok(Some(Notice { key, at, len, value })) => {
-                    polled.is_used = true;
-                    let table = &self.host.thread_states[self.thread as usize].polled;
-                    table.set(polled.entry, polled.sender, receiver.next_in_slot());
+                    // A sender whose last notification was answered will probably be answered again.
+                    let back = &self.senders[polled.thread as usize];
+                    if std::mem::replace(&mut polled.sent, back.sent_in_slots())
+                        != back.sent_in_slots()
+                    {
+                        back.prefetch_slot();
+                    }
                     let from = ThreadId { host: self.peer, thread: polled.thread };
                     *arrived = Notification { from, key, at, len, value };
                     return Ready::Notified;
@@ -148,9 +168,8 @@ impl ShmLane {
             self.broken(violation);
         }
         let table = &self.host.thread_states[self.thread as usize].polled;
-        for polled in &self.polled {
-            let next = self.receivers[polled.thread as usize].next_in_slot();
-            table.set(polled.entry, polled.sender, next);
+        for polled in &mut self.polled {
+            polled.enter(table, self.receivers[polled.thread as usize].next_in_slot());
         }
         if more {
             self.own.ask(self.thread, self.peer);

@@ -63,6 +63,18 @@ impl Sender {
         self.slots.is_polled()
     }
 
+    /// Notifications that went into slots so far, wrapping.
+    #[inline]
+    pub(crate) fn sent_in_slots(&self) -> u32 {
+        self.slots.sent()
+    }
+
+    /// Prepares for a notification that will probably come soon.
+    #[inline(always)]
+    pub(crate) fn prefetch_slot(&self) {
+        self.slots.prefetch();
+    }
+
     /// Loads what the receiver has taken out of the ring; whether that is all.
     #[cold]
     fn reload_noticed(&mut self) -> Result<bool, String> {
