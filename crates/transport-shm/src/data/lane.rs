@@ -339,10 +339,13 @@ impl Lane for ShmLane {
 
     #[inline]
     fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
-        if self.is_asked() || self.waiting > 0 || !self.done.is_empty() {
-            return Ready::MustPoll;
+        // What is in a slot is older than whatever else this lane is asked to look at.
+        let taken = self.take_polled(arrived);
+        if taken != Ready::Nothing {
+            return taken;
         }
-        self.take_polled(arrived)
+        let must_poll = self.is_asked() || self.waiting > 0 || !self.done.is_empty();
+        if must_poll { Ready::MustPoll } else { Ready::Nothing }
     }
 
     fn watch(&self, each: &mut dyn FnMut(&SharedBytes, usize)) -> bool {
