@@ -55,6 +55,12 @@ fn slot(number: u32) -> usize {
     SLOTS + (number % NOTICE_SLOTS) as usize * SLOT_BYTES
 }
 
+/// Whether `number` is `first` or one of those that come later.
+#[inline]
+fn is_from(number: u32, first: u32) -> bool {
+    number.wrapping_sub(first) <= u32::MAX / 2
+}
+
 /// For backends: a message in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotMessage {
@@ -76,8 +82,8 @@ pub struct SlotMessage {
 /// let message = SlotMessage { words: [1, 2, 3], value: 4 };
 /// assert_eq!(sender.try_send(message), Ok(true));
 /// assert!(!sender.is_polled(), "the sender must tell the receiver");
-/// assert_eq!(receiver.take(), Some(message));
-/// assert_eq!(receiver.take(), None);
+/// assert_eq!(receiver.take(), Ok(Some(message)));
+/// assert_eq!(receiver.take(), Ok(None));
 /// receiver.set_polled(true);
 /// assert!(sender.is_polled());
 /// ```
@@ -187,13 +193,16 @@ impl NoticeReceiver {
     }
 
     /// Takes the next message, if it is there.
+    ///
+    /// # Errors
+    /// How the sender broke the protocol: the slot has the number of a message that comes later.
     #[inline]
-    pub fn take(&mut self) -> Option<SlotMessage> {
+    pub fn take(&mut self) -> Result<Option<SlotMessage>, String> {
         let next = self.next();
         let words = self.memory.words().part(slot(next) / 8, SLOT_BYTES / 8);
         let last = words.load(3, Ordering::Acquire);
         if (last >> 32) as u32 != next {
-            return None;
+            return self.nothing((last >> 32) as u32);
         }
         let words = [0, 1, 2].map(|word| words.load(word, Ordering::Relaxed));
         self.taken = next;
@@ -201,7 +210,17 @@ impl NoticeReceiver {
             self.memory.store(TAKEN, u64::from(next), Ordering::Release);
             self.published = next;
         }
-        Some(SlotMessage { words, value: last as u32 })
+        Ok(Some(SlotMessage { words, value: last as u32 }))
+    }
+
+    /// What [`take`](Self::take) returns where the slot has another number: an earlier one, unless the
+    /// sender is broken. A later one would keep the parker awake for ever ([`is_there`](Self::is_there)).
+    #[inline]
+    fn nothing<T>(&self, number: u32) -> Result<Option<T>, String> {
+        if is_from(number, self.next()) {
+            return Err(format!("a notice with number {number}, after {}", self.taken));
+        }
+        Ok(None)
     }
 
     /// Tells the sender whether this end looks in each poll from now on. The caller looks once after
@@ -217,8 +236,7 @@ impl NoticeReceiver {
     /// # Panics
     /// If the slots are not inside the memory.
     pub fn is_there(memory: &SharedBytes, at: usize, number: u32) -> bool {
-        let last = (memory.load(at + slot(number) + 24, Ordering::Relaxed) >> 32) as u32;
-        last.wrapping_sub(number) <= u32::MAX / 2
+        is_from((memory.load(at + slot(number) + 24, Ordering::Relaxed) >> 32) as u32, number)
     }
 }
 
@@ -253,7 +271,7 @@ mod tests {
             }
             for _ in 0..=lap % 9 {
                 let is_there = NoticeReceiver::is_there(&memory, 0, receiver.next());
-                let Some(arrived) = receiver.take() else {
+                let Some(arrived) = receiver.take().expect("an honest sender") else {
                     assert!(!is_there);
                     break;
                 };
@@ -273,7 +291,7 @@ mod tests {
         }
         for _ in 0..STEP {
             assert_eq!(sender.try_send(message(0)), Ok(false));
-            assert!(receiver.take().is_some());
+            assert!(matches!(receiver.take(), Ok(Some(_))));
         }
         for _ in 0..STEP {
             assert_eq!(sender.try_send(message(0)), Ok(true));
@@ -296,6 +314,21 @@ mod tests {
             }
             memory.store(TAKEN, taken, Ordering::Relaxed);
             assert!(sender.try_send(message(0)).is_err(), "{taken}");
+        }
+    }
+
+    /// It would otherwise keep a parker awake that no look at the slots lets sleep.
+    #[test]
+    fn a_slot_with_a_later_number_is_an_error() {
+        for ahead in [1, 5, NOTICE_SLOTS, u32::MAX / 2] {
+            let (mut sender, mut receiver, memory) = ends();
+            assert_eq!(sender.try_send(message(1)), Ok(true));
+            assert!(matches!(receiver.take(), Ok(Some(_))));
+            let next = receiver.next();
+            let number = u64::from(next.wrapping_add(ahead));
+            memory.store(slot(next) + 24, number << 32, Ordering::Relaxed);
+            assert!(NoticeReceiver::is_there(&memory, 0, next), "{ahead}");
+            assert!(receiver.take().is_err(), "{ahead}");
         }
     }
 

@@ -32,7 +32,7 @@ fn messages_arrive_whole_and_in_order() {
         let mut receiver = NoticeReceiver::new(memory);
         for n in 0..3 {
             let taken = loop {
-                match receiver.take() {
+                match receiver.take().expect("an honest sender") {
                     Some(taken) => break taken,
                     None => loom::thread::yield_now(),
                 }
@@ -102,7 +102,7 @@ fn no_message_is_slept_over(is_polled_first: bool) {
             let is_asked = sleeper.attention.swap(0, Ordering::AcqRel) != 0;
             // The look that a change calls for, or one of those that it begins.
             let look = std::mem::take(&mut look_first) || is_polled.get() || is_asked;
-            if look && let Some(taken) = receiver.take() {
+            if look && let Some(taken) = receiver.take().expect("an honest sender") {
                 assert_eq!(taken, message(0));
                 break;
             }
@@ -125,4 +125,48 @@ fn a_receiver_that_begins_to_poll_sleeps_over_nothing() {
 #[test]
 fn a_receiver_that_ends_polling_sleeps_over_nothing() {
     no_message_is_slept_over(true);
+}
+
+/// The receiver takes a message without noting the number of the next one where its parker looks, as a
+/// thread does that does not poll; the number that is noted is older then, and it does not sleep.
+#[test]
+fn a_parker_with_an_older_number_sleeps_over_nothing() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+        let sleeper = Arc::new(Sleeper {
+            word: AtomicU32::new(AWAKE),
+            attention: AtomicU32::new(0),
+            wakes: Mutex::new(0),
+            woken: Condvar::new(),
+        });
+        let mut receiver = NoticeReceiver::new(memory.clone());
+        receiver.set_polled(true);
+        let mut sender = NoticeSender::new(memory.clone());
+        let mut noted = receiver.next();
+        for n in 0..2 {
+            assert!(sender.try_send(message(n)).unwrap());
+            assert_eq!(receiver.take(), Ok(Some(message(n))));
+        }
+        let there = sleeper.clone();
+        let thread = loom::thread::spawn(move || {
+            // Of the slots, which are two, it takes that of the number that is noted.
+            assert!(sender.try_send(message(2)).unwrap());
+            assert!(sender.is_polled());
+            if ParkWord::new(&there.word).must_wake_behind_fence() {
+                there.wake();
+            }
+        });
+        loop {
+            if let Some(arrived) = receiver.take().expect("an honest sender") {
+                assert_eq!(arrived, message(2));
+                break;
+            }
+            let ready = || NoticeReceiver::is_there(&memory, 0, noted);
+            ParkWord::new(&sleeper.word).park(ready, |word, expected| sleeper.wait(word, expected));
+            noted = receiver.next();
+        }
+        thread.join().unwrap();
+    });
 }

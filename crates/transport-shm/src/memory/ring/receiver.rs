@@ -80,7 +80,7 @@ impl Receiver {
     /// Takes the next notification, if it is in a slot. `Err` says how the sender broke the protocol.
     #[inline]
     pub(crate) fn take_slot(&mut self) -> Result<Option<Notice>, String> {
-        let Some(message) = self.slots.take() else { return Ok(None) };
+        let Some(message) = self.slots.take()? else { return Ok(None) };
         match Notice::parse(message) {
             Some(notice) => Ok(Some(notice)),
             None => Err(bad_notice(message)),
