@@ -42,16 +42,47 @@ struct Trusted {
 }
 
 impl Trusted {
-    /// Has the receiver take the signatures of these signers. What those before them know is verified
-    /// here, and not when a package comes.
+    /// Has the receiver take the signatures of these signers, and none of those who are revoked. Then
+    /// verifies certificates ahead of time, those that the signers before them knew, too.
     fn install(&mut self, receiver: &Receiver) -> Result<(), SignersError> {
         let signers = Arc::new(Signers::new(&self.rack, Some(self.job), &self.authority)?);
-        if let Some(before) = &self.signers {
-            signers.succeed(before);
+        receiver.set_verifier(RackSigners(signers.clone()));
+        let before = self.signers.replace(signers.clone());
+        self.verify_ahead();
+        if let Some(before) = before {
+            signers.succeed(&before);
         }
-        self.signers = Some(signers.clone());
-        receiver.set_verifier(RackSigners(signers));
         Ok(())
+    }
+
+    /// Verifies the certificates that came with the authority.
+    fn verify_ahead(&self) {
+        if let Some(signers) = &self.signers {
+            signers.verify_ahead(self.authority.signers.iter().map(Vec::as_slice));
+        }
+    }
+
+    /// Has the receiver do as `authority` says, if it is another one than before. Other certificates of
+    /// signers alone are verified ahead of time, and what is linked stays.
+    fn renew(
+        &mut self,
+        receiver: &Receiver,
+        authority: SigningAuthority,
+    ) -> Result<(), SignersError> {
+        if authority == self.authority {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.authority, authority);
+        if (&before.ca, &before.revoked) == (&self.authority.ca, &self.authority.revoked) {
+            self.verify_ahead();
+            return Ok(());
+        }
+        // If it fails, the next package with this authority fails, too.
+        let installed = self.install(receiver);
+        if installed.is_err() {
+            self.authority = before;
+        }
+        installed
     }
 }
 
@@ -164,22 +195,15 @@ fn audit(reports: mpsc::SyncSender<Report>, lost: Arc<AtomicU64>) {
     });
 }
 
-/// Takes a package, or a newer list of revoked certificates, that the daemon brings; the error is for the member who sent it.
+/// Takes a package, or a newer authority, that the daemon brings; the error is for the member who sent
+/// it.
 fn take(
     receiver: &Receiver,
     trusted: &mut Trusted,
     header: PackageHeader,
     bytes: &[u8],
 ) -> Result<(), String> {
-    if header.authority != trusted.authority {
-        // With a newer list of revoked certificates.
-        let before = std::mem::replace(&mut trusted.authority, header.authority);
-        if let Err(error) = trusted.install(receiver) {
-            // The next package with this authority fails, too.
-            trusted.authority = before;
-            return Err(error.to_string());
-        }
-    }
+    trusted.renew(receiver, header.authority).map_err(|error| error.to_string())?;
     if bytes.is_empty() {
         return Ok(());
     }
@@ -188,5 +212,44 @@ fn take(
         Ok(taken) => taken.map(drop).map_err(|refusal| refusal.to_string()),
         // The package is there, and a panicking program has said why on its standard error.
         Err(_) => Err("the program panicked when it was told of the package".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    use super::*;
+
+    fn ca() -> Vec<u8> {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn other_certificates_of_signers_alone_keep_what_is_admitted() {
+        let authority = SigningAuthority { ca: ca(), ..SigningAuthority::default() };
+        let mut trusted = Trusted {
+            rack: "lab".into(),
+            job: JobId(1),
+            authority: authority.clone(),
+            signers: None,
+        };
+        trusted.install(jam::receiver()).unwrap();
+        let mut renew = |authority: SigningAuthority| {
+            let before = trusted.signers.clone().unwrap();
+            let header = PackageHeader { number: 1, bytes: 0, authority: authority.clone() };
+            let taken = take(jam::receiver(), &mut trusted, header, &[]);
+            assert_eq!(trusted.authority == authority, taken.is_ok());
+            let is_same = Arc::ptr_eq(&before, trusted.signers.as_ref().unwrap());
+            (taken.is_ok(), is_same)
+        };
+        let signers = vec![b"of a new signer".to_vec()];
+        assert_eq!(renew(SigningAuthority { signers, ..authority.clone() }), (true, true));
+        assert_eq!(renew(authority.clone()), (true, true));
+        assert_eq!(renew(SigningAuthority { ca: ca(), ..authority.clone() }), (true, false));
+        let revoked = b"not a list".to_vec();
+        assert_eq!(renew(SigningAuthority { revoked, ..authority }), (false, true));
     }
 }

@@ -78,7 +78,14 @@ impl Authority {
     }
 
     fn signers(&self) -> Signers {
-        Signers::new("lab", Some(JobId(7)), &self.authority).unwrap()
+        let signers = Signers::new("lab", Some(JobId(7)), &self.authority).unwrap();
+        assert_eq!(
+            by_authority(&signers),
+            0,
+            "a list is in force before anything is verified by it"
+        );
+        signers.verify_ahead(self.authority.signers.iter().map(Vec::as_slice));
+        signers
     }
 }
 

@@ -124,7 +124,10 @@ impl Signed {
 
     /// The signers of the rack, whose certificates have been verified.
     fn signers(&self) -> Signers {
-        Signers::new("bench", Some(JobId(1)), &self.authority).expect("a valid authority")
+        let signers = Signers::new("bench", Some(JobId(1)), &self.authority);
+        let signers = signers.expect("a valid authority");
+        signers.verify_ahead(self.authority.signers.iter().map(Vec::as_slice));
+        signers
     }
 
     /// Verifies the proof, as the first arrival of a jam of the package does.
