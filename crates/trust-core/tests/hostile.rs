@@ -379,6 +379,57 @@ fn a_request_cannot_be_longer_than_its_batch_or_its_batch_than_the_buffer() {
     });
 }
 
+#[test]
+fn a_word_left_out_is_that_of_the_last_plain_call_served_or_not() {
+    fill_table();
+    const B: u64 = u64::from_ne_bytes([2; 8]);
+    const GONE: u32 = PROPERTIES + 5;
+    Scene::with(|scene, node, fibers| {
+        // Calls of eleven bytes with word 3 are told from others by their error.
+        let threes = |said: String| said.matches("three, [").count();
+        let is_whole = |said: &str| said.contains(&format!("three, [{}2]", "2, ".repeat(10)));
+        let mut say = |requests: &[(u64, &[u64])]| {
+            let words: Vec<u64> =
+                requests.iter().flat_map(|(head, words)| [&[*head], *words].concat()).collect();
+            scene.request(words[0], &words[1..], node, fibers)
+        };
+        let all = 0..1000;
+        let serve = |property, closure| head(property, closure, 3, false);
+        let again = |closure| head(1, closure, 2, false);
+        let plain = (all.clone())
+            .find(|closure| is_whole(&say(&[(serve(1, *closure), &[3, B, B])])))
+            .expect("a call of plain bytes");
+        let first = (serve(1, plain), &[3, B, B][..]);
+        let without = (all.clone())
+            .find(|closure| threes(say(&[first, (again(*closure), &[B, B])])) == 2)
+            .expect("one with its word left out");
+        let without = (again(without), &[B, B][..]);
+        let unknown =
+            all.clone().find(|closure| say(&[(again(*closure), &[0; 2])]).contains(UNKNOWN));
+        let unknown = (again(unknown.expect("an end of the table")), &[3, B][..]);
+        let other = (all.clone())
+            .find(|closure| {
+                say(&[(head(GONE, *closure, 0, false), &[])]).contains("wanted a alloc")
+            })
+            .expect("a closure on the text");
+        let gone = (serve(GONE, plain), &[3, B, B][..]);
+        let gone_other = (serve(GONE, other), &[7, B, B][..]);
+        let gone_short = (head(GONE, plain, 0, false), &[][..]);
+        let cases: [(&[_], usize); 6] = [
+            (&[without], 0),
+            (&[gone, without], 1),
+            (&[gone, without, without], 2),
+            (&[first, gone_other, without], 2),
+            (&[first, unknown, without], 1),
+            (&[first, gone_short, without], 1),
+        ];
+        for (number, (requests, expected)) in cases.into_iter().enumerate() {
+            let said = say(requests);
+            assert_eq!(threes(said.clone()), expected, "case {number}: {said:?}");
+        }
+    });
+}
+
 /// A payload for the bulk path: the header of an encoded value with this body, and the body.
 fn encoded(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u64).to_le_bytes()[..], body].concat()

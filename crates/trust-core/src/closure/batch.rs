@@ -29,7 +29,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) outsized: Option<Vec<u8>>,
     /// Bytes of all replies that go by the bulk path.
     pub(crate) bulk_bytes: usize,
-    /// The word of the last call of plain bytes; 0 for none.
+    /// The word of the last call of plain bytes, also if that was refused; 0 for none.
     pub(crate) word: u64,
 }
 

@@ -49,6 +49,7 @@ where
             property: TypeId::of::<T>(),
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
+            has_word: false,
         }
     }
 }

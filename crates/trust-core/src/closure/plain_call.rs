@@ -71,7 +71,7 @@ impl<T: 'static, C: PlainCall<T>> Delegated for Serve<T, C> {
     }
 
     fn describe() -> Description {
-        describe::<T, C>()
+        describe::<T, C>(true)
     }
 }
 
@@ -85,15 +85,16 @@ impl<T: 'static, C: PlainCall<T>> Delegated for Again<T, C> {
     }
 
     fn describe() -> Description {
-        describe::<T, C>()
+        describe::<T, C>(false)
     }
 }
 
-fn describe<T: 'static, C: 'static>() -> Description {
+fn describe<T: 'static, C: 'static>(has_word: bool) -> Description {
     Description {
         property: TypeId::of::<T>(),
         property_name: std::any::type_name::<T>(),
         closure_name: std::any::type_name::<C>(),
+        has_word,
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Description {
     pub(crate) property: TypeId,
     pub(crate) property_name: &'static str,
     pub(crate) closure_name: &'static str,
+    /// Whether its requests begin with a word that the call of plain bytes behind it may leave out.
+    pub(crate) has_word: bool,
 }
 
 /// One kind of delegated call: a property type, a closure, its arguments and result.

@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::limits::MESSAGE_BYTES;
+use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::{HostId, ThreadId};
 
-use crate::closure::batch::Batch;
+use crate::closure::batch::{Batch, Received};
 use crate::closure::context::{Context, ContextCell};
 use crate::closure::registry::{Closure, registry};
 use crate::error::PanicReport;
@@ -16,7 +17,7 @@ use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
 use crate::wire::link::Link;
 use crate::wire::slot::{Arrival, TrusteeSlot};
 use crate::wire::traffic::{Traffic, add};
-use crate::wire::words::{RequestHead, WORD};
+use crate::wire::words::WORD;
 
 /// The progress of a batch that is being served.
 #[derive(Clone, Copy)]
@@ -178,8 +179,7 @@ impl Inbox {
                 // delegated code cannot wait.
                 Some((run, property)) => unsafe { run(property, batch, request) },
                 None => {
-                    batch.word = 0;
-                    refuse(server, batch, head);
+                    refuse(server, batch, request);
                     batch.pass(request);
                 }
             }
@@ -228,14 +228,21 @@ impl Inbox {
     }
 }
 
-/// Refuses the request with this head, for which nothing can run.
+/// Refuses this request, for which nothing can run.
 #[cold]
 #[inline(never)]
-fn refuse(server: &impl Server, batch: &mut Batch<'_>, head: RequestHead) {
+fn refuse(server: &impl Server, batch: &mut Batch<'_>, request: Received) {
+    let head = request.head;
     let number = head.property();
     let Some(wanted) = registry().description(head.closure()) else {
+        batch.word = 0;
         return batch.refuse("it names a closure that this program does not have");
     };
+    if wanted.has_word {
+        // The next call may be one on a property that is there, with this word left out.
+        let is_there = request.words > 0 && !head.is_bulk();
+        batch.word = if is_there { batch.slot.load(batch.at + 1, Ordering::Relaxed) } else { 0 };
+    }
     let wants = wanted.property_name;
     let reason = match server.properties().type_name(number) {
         Some(has) => format!("property {number} is a {has}, and the closure works on a {wants}"),
