@@ -414,19 +414,25 @@ fn a_word_left_out_is_that_of_the_last_plain_call_served_or_not() {
             .expect("a closure on the text");
         let gone = (serve(GONE, plain), &[3, B, B][..]);
         let gone_other = (serve(GONE, other), &[7, B, B][..]);
+        let short = (head(1, plain, 2, false), &[7, B][..]);
         let gone_short = (head(GONE, plain, 0, false), &[][..]);
-        let cases: [(&[_], usize); 6] = [
+        let cases: [(&[_], usize); 9] = [
             (&[without], 0),
             (&[gone, without], 1),
             (&[gone, without, without], 2),
             (&[first, gone_other, without], 2),
             (&[first, unknown, without], 1),
+            (&[first, short, without], 1),
             (&[first, gone_short, without], 1),
+            (&[gone, short, without], 0),
+            (&[gone, short, first, without], 2),
         ];
         for (number, (requests, expected)) in cases.into_iter().enumerate() {
             let said = say(requests);
             assert_eq!(threes(said.clone()), expected, "case {number}: {said:?}");
         }
+        assert!(say(&[short]).contains("16 bytes"), "{}", say(&[short]));
+        assert!(say(&[without]).contains("leaves its word out"), "{}", say(&[without]));
     });
 }
 

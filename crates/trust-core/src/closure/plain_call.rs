@@ -119,7 +119,7 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
         match served {
             Some(Ok(reply)) => batch.reply_bytes(request, &reply),
             Some(Err(error)) => batch.fail(error),
-            None => batch.refuse("the request is shorter than its arguments, or lacks its word"),
+            None => refuse(batch, request, AGAIN, C::BYTES.unwrap_or(0)),
         }
         batch.pass(request);
         if request.head.is_bulk() || batch.outsized.is_some() {
@@ -133,6 +133,25 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
             return is_again.then_some(next);
         }
     }
+}
+
+/// Refuses a request without its word, or with fewer bytes of arguments than the `expected` ones.
+#[cold]
+#[inline(never)]
+fn refuse(batch: &mut Batch<'_>, request: Received, is_again: bool, expected: usize) {
+    if is_again && batch.word == 0 {
+        let reason = "the request leaves its word out, and the call of plain bytes before it in \
+                      the batch has none, or zero: send the word";
+        return batch.refuse(reason);
+    }
+    if !is_again {
+        batch.word = 0;
+    }
+    let found = batch.bulk.as_ref().map_or(request.words * WORD, Vec::len);
+    let expected = (expected + if is_again { 0 } else { WORD }).next_multiple_of(WORD);
+    batch.refuse(&format!(
+        "the request has {found} bytes of arguments, and at least {expected} were expected"
+    ));
 }
 
 /// Bytes that are copied to the stack.
@@ -196,12 +215,12 @@ fn other_arguments<R>(
     is_again: bool,
     read: impl FnOnce(u64, &[u8]) -> R,
 ) -> Option<R> {
-    let bulk = batch.bulk.take();
     let before = usize::from(!is_again);
-    let len = match &bulk {
+    let len = match &batch.bulk {
         Some(bytes) => bytes.len().checked_sub(before * WORD)?,
         None => request.words.checked_sub(before)? * WORD,
     };
+    let bulk = batch.bulk.take();
     let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
     if room.len() * size_of::<u128>() < len {
         room.resize(len.div_ceil(size_of::<u128>()), 0);
