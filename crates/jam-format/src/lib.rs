@@ -52,4 +52,4 @@ pub use package::{
 pub use package_error::{MAX_PACKAGE_BYTES, MAX_TYPES_BYTES, PackageError};
 pub use signature::{Algorithm, MAX_PROOF_BYTES, MAX_PROVEN_BYTES, Proof, Signature, split_proof};
 pub use table::{ElementKind, Table, TableEntry};
-pub use types::{FunctionKind, FunctionTypes, NewFunction, Types, functions_in};
+pub use types::{FunctionKind, FunctionTypes, NewFunction, Types, functions_in, is_layout};

@@ -95,7 +95,9 @@ impl<'a> Types<'a> {
             let expected = "an element's id, a kind, a name and types, with a space between them";
             let function = function(whole).ok_or_else(|| wrong(expected))?;
             let FunctionTypes { id, kind, name, .. } = function;
-            let of = entries.iter().find(|entry| entry.id == id);
+            // Entries are sorted by their ids.
+            let of = entries.get(entries.partition_point(|entry| entry.id < id));
+            let of = of.filter(|entry| entry.id == id);
             let of = of.ok_or_else(|| wrong("the id of an element"))?;
             let fits = match kind {
                 FunctionKind::Entry => of.kind == ElementKind::Jam && of.name == name,
@@ -146,6 +148,16 @@ impl<'a> Types<'a> {
 /// The functions of a text that [`Types::text`] has returned. Lines of other text are passed over.
 pub fn functions_in(text: &str) -> impl Iterator<Item = FunctionTypes<'_>> {
     text.lines().filter_map(function)
+}
+
+/// Whether a character changes how the text around it is shown: a control character, a separator of
+/// lines or a mark of direction.
+pub fn is_layout(character: char) -> bool {
+    let is_mark = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    is_mark || character.is_control()
 }
 
 /// The function of a line, which has one encoding.

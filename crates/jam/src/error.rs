@@ -196,8 +196,15 @@ pub enum Refusal {
 fn function(name: &str, types: &str, signature: u64) -> String {
     match types {
         "" => format!("{name:?} with signature {signature:016x}"),
-        types => format!("`fn {name}{types}` ({signature:016x})"),
+        types => format!("`fn {}{}` ({signature:016x})", shown(name), shown(types)),
     }
+}
+
+/// Text of the other side, with escapes for what would change how the text around it is shown.
+fn shown(text: &str) -> String {
+    let escaped =
+        |c: char| if jam_format::is_layout(c) { format!("{}", c.escape_debug()) } else { c.into() };
+    text.chars().map(escaped).collect()
 }
 
 impl Refusal {
@@ -256,6 +263,10 @@ mod tests {
             "the jam expects `fn slot(&mut Table) -> u64` (0000000000000001), the receiver exports \
              `fn slot(&Table) -> u64` (00000000000000ab): build both with the same types"
         );
+        let types = "(u8)\u{1b}[2J\n\u{202e}".into();
+        let hostile = Refusal::MissingSymbol { symbol: "ro\rws".into(), signature: 7, types };
+        let shown = hostile.to_string();
+        assert!(shown.contains("`fn ro\\rws(u8)\\u{1b}[2J\\n\\u{202e}` ("), "{shown}");
         let missing =
             Refusal::MissingSymbol { symbol: "rows".into(), signature: 7, types: String::new() };
         assert!(missing.to_string().starts_with("no function \"rows\" with signature 0"));

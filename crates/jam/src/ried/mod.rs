@@ -189,8 +189,9 @@ impl Rieds {
         gatekeeper: &Gatekeeper,
         symbols: &Symbols,
     ) -> Result<bool, Refusal> {
-        // A proof that has loaded it has admitted its digest.
-        gatekeeper.gate(None).check(claimed)?;
+        let gate = gatekeeper.gate(None);
+        let checked = self.find(claimed, |mapped| gate.check_with(claimed, &mapped.proof));
+        checked.unwrap_or_else(|| gate.check(claimed))?;
         let may = |digest: &Digest, by: LoadedBy| digest == claimed && by == LoadedBy::Peer;
         Ok(self.unload_if(layer, symbols, may))
     }
