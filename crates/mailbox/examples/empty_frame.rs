@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | bare line | stores the eight words of a line, the last one with release | looks at the last word, with a `PAUSE` between two looks |
 //! | write | `RemoteSegment::write` of the bytes of a frame from a buffer, whose last word is a number | looks at the last word, without or with a `PAUSE` |
-//! | fixed, variable | `Sender::send` of a payload that makes a frame of so many bytes | `Mailbox::next`, reads the header, drops the frame |
+//! | fixed, variable | `Sender::send` of a payload that makes a frame of `BYTES` | `Mailbox::next`, reads the header, drops the frame |
 //!
 //! All go round as many places. Latency is half a round trip. In a stream, one side sends and the
 //! other takes; writes have the flow control of a mailbox, done by hand: a word back for each bank.

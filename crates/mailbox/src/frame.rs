@@ -1,4 +1,4 @@
-//! The frame's format: header, three runs of bytes, and the word behind them.
+//! The frame's format: header, three runs of bytes, and in one mode a checksum behind them.
 //!
 //! ```text
 //!   word 0   tag: epoch of the sender, sequence number            arguments, at byte 48
@@ -28,7 +28,7 @@ const CHAINED: usize = 16;
 /// How the frames of a sender come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The sender stores into mapped memory, in order.
+    /// The sender stores into mapped memory, the tag last.
     Mapped = 1,
     /// Each frame is one write, whose bytes have no order.
     Checked = 2,

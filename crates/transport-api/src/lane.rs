@@ -315,10 +315,10 @@ pub trait Lane: Send {
     /// or any byte moved.
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool;
 
-    /// Where the peer's memory is mapped: takes the first notification that [`poll`](Self::poll) would report,
-    /// in a few instructions, and writes it to `arrived`, which a result would be copied to. A caller
-    /// that repeats this polls now and then as well: other events may wait behind notifications that
-    /// keep coming.
+    /// Where the peer's memory is mapped: takes the first notification that [`poll`](Self::poll) would
+    /// report, in a few instructions, and writes it to `arrived`, which a result would be copied to. A
+    /// caller that repeats this polls now and then as well: other events may wait behind notifications
+    /// that keep coming, and the parker learns from polls which was taken last.
     fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
         let _ = arrived;
         Ready::MustPoll

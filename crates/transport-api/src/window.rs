@@ -163,6 +163,7 @@ impl Window {
     #[inline]
     pub fn write_loose(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
         self.check(at, bytes.len(), Rights::WRITE)?;
+        // As in `write_from`: what the owner sees of this is behind every earlier write of this thread.
         fence(Ordering::Release);
         self.memory.write_from(at, bytes);
         Ok(())

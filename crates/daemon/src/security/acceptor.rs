@@ -168,8 +168,8 @@ impl Acceptor {
         self.acceptor.clone()
     }
 
-    /// The rack's authority, with the certificates of its signers and the list that was in force at the last call of
-    /// [`current`](Self::current).
+    /// The rack's authority, with the certificates of its signers and the list that was in force at the
+    /// last call of [`current`](Self::current).
     pub(crate) fn signing(&self) -> Arc<SigningAuthority> {
         self.signing.clone()
     }

@@ -11,7 +11,7 @@
 //!   enter_jam               what it has saved            <- Mark::stack
 //!   frames of the jam
 //!   a function of the program (its body has ended)
-//!   escape                  stack := Mark::stack; restore the registers; return ESCAPED from enter_jam
+//!   escape                  stack := Mark::stack; take back what is saved there; return ESCAPED from enter_jam
 //! ```
 //!
 //! Marks are a list per thread, so runs nest. A Local Function is Rust, whose frames nothing may step
@@ -123,7 +123,7 @@ pub(crate) fn escape(reason: Panicked) -> ! {
         // SAFETY: it only changes what AddressSanitizer knows of this stack.
         unsafe { __asan_handle_no_return() };
     }
-    // SAFETY: `enter_jam` has saved the registers there for this run, and its frame is still on this
+    // SAFETY: `enter_jam` has saved there what its caller keeps across it, for this run, and its frame is still on this
     // stack below: nothing between has returned through it. What those frames own are plain values.
     unsafe { leave_jam(mark.stack.get(), ESCAPED) }
 }

@@ -37,6 +37,11 @@ pub(super) fn with_front<M: Part, A: Part, R>(
 ) -> R {
     let mut front = MaybeUninit::<Front<M, A>>::uninit();
     let place = front.as_mut_ptr();
+    // Receivers look there.
+    const {
+        assert!(std::mem::offset_of!(Front<M, A>, more) == 16);
+        assert!(std::mem::offset_of!(Front<M, A>, args) == 16 + M::BYTES);
+    }
     let (more, args) = (Value::new(more), Value::new(args));
     // SAFETY: inside the place; a part has no padding.
     unsafe {
@@ -77,10 +82,6 @@ impl<'b, M: Part> Behind<'b, M> {
         let Some((front, behind)) = bytes.split_at_checked(size_of::<Front<M, A>>()) else {
             return Err(too_short(code::ARGS_LENGTH));
         };
-        const {
-            assert!(std::mem::offset_of!(Front<M, A>, more) == 16);
-            assert!(std::mem::offset_of!(Front<M, A>, args) == 16 + M::BYTES);
-        }
         let (lens, parts) = front.split_at(16);
         let (more, args) = parts.split_at(M::BYTES);
         let len_at = |at: usize| lens[at..].first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
@@ -102,7 +103,8 @@ impl<'b, M: Part> Behind<'b, M> {
         let len = usize::try_from(self.code_len).ok();
         let code = self.rest.get(padding..).and_then(|code| code.get(..len?));
         code.ok_or_else(|| {
-            let reason = "the call is shorter than its code".to_owned();
+            let (rest, wanted) = (self.rest.len(), self.code_len);
+            let reason = format!("the call has {rest} bytes of {wanted} of code");
             Box::new(Refusal::Malformed { reason }.into())
         })
     }

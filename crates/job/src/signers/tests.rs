@@ -274,7 +274,7 @@ fn the_authority_s_signatures_are_verified_once_and_ahead_of_time() {
         verify(&signers, &ann.sign(None)).unwrap();
         assert_eq!(by_authority(&signers), 2, "of the certificate and of the list");
     }
-    // With the certificate beside the list, and what is none of a signer.
+    // With the certificate beside the list, and one that is not of a signer.
     let bob = authority.member("gossamer:lab/admin/bob", |_| ());
     let foreign = super::tests::authority().member("gossamer:lab/signer/eve", |_| ());
     authority.authority.signers =
