@@ -65,7 +65,7 @@ fn import(bytes: &mut &[u8]) -> Option<Imported> {
     let [name, types] = [text(lens[0])?, text(lens[1])?];
     // As rustc shows it, which may break long lines.
     let types = types.split_whitespace().collect::<Vec<_>>().join(" ");
-    if [name, &types].iter().any(|text| text.contains(char::is_control)) {
+    if [name, &types].iter().any(|text| text.contains(jam_format::is_layout)) {
         return None;
     }
     Some(Imported { name: name.to_owned(), signature, types })
@@ -220,6 +220,9 @@ mod tests {
         }
         const ESCAPE: &str = "(\u{1b}[2J)";
         let hostile: [u8; jam_abi::record_bytes(NAME, ESCAPE)] = jam_abi::record(7, NAME, ESCAPE);
+        assert_eq!(import(&mut &hostile[..]), None);
+        const MARK: &str = "(u8\u{202e})";
+        let hostile: [u8; jam_abi::record_bytes(NAME, MARK)] = jam_abi::record(7, NAME, MARK);
         assert_eq!(import(&mut &hostile[..]), None);
         type Types = jam_abi::entry::Types<(), u32, u8, i64>;
         let record: [u8; Types::RECORD_BYTES] = Types::record();

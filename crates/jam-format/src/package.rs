@@ -158,7 +158,8 @@ pub fn encode_package(name: &str, elements: &[NewElement<'_>]) -> Result<Vec<u8>
 }
 
 /// As [`encode_package`], with the types of functions of these elements; of two lines of one function
-/// it takes one.
+/// it takes one. It leaves out functions whose text a package cannot have: their names and types are for
+/// people, and code works without them.
 ///
 /// # Errors
 /// [`PackageError`], if [`Package::parse`] would reject them.

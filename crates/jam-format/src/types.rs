@@ -15,7 +15,7 @@
 
 use std::fmt;
 
-use crate::{ElementKind, PackageError, TableEntry};
+use crate::{ElementKind, MAX_TYPES_BYTES, PackageError, TableEntry};
 
 /// The length of the longest line, in bytes.
 const MAX_LINE_BYTES: usize = 4096;
@@ -150,8 +150,8 @@ pub fn functions_in(text: &str) -> impl Iterator<Item = FunctionTypes<'_>> {
     text.lines().filter_map(function)
 }
 
-/// Whether a character changes how the text around it is shown: a control character, a separator of
-/// lines or a mark of direction.
+/// Whether a character changes how the text around it is laid out: a control character, a separator of
+/// lines or a mark of direction. No text of types has any.
 pub fn is_layout(character: char) -> bool {
     let is_mark = matches!(
         character,
@@ -168,29 +168,34 @@ fn function(line: &str) -> Option<FunctionTypes<'_>> {
     let id: u16 = number.parse().ok()?;
     let is_number = number == "0" || !number.starts_with(['0', '+']);
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
-    let is_types = types.starts_with('(') && !types.contains(char::is_control);
+    let is_types = types.starts_with('(') && !types.contains(is_layout);
     let kind = FunctionKind::from_word(kind)?;
     (is_number && is_name && is_types).then_some(FunctionTypes { id, kind, name, types })
 }
 
-/// The text of functions, whose elements have these names and ids.
+/// The text of functions, whose elements have these names and ids. It is for people, so it lacks what
+/// has no line, and what is beyond its largest length.
 pub(crate) fn encode(
     functions: &[NewFunction<'_>],
     id_of: impl Fn(&str) -> Option<u16>,
 ) -> Result<String, PackageError> {
-    let wrong = |expected| PackageError::Types { line: 1, expected };
-    let mut lines = Vec::with_capacity(functions.len());
-    for NewFunction { element, kind, name, types } in functions {
-        let id = id_of(element).ok_or(wrong("functions of elements of the package"))?;
-        if [name, types].iter().any(|text| text.contains(char::is_control)) {
-            return Err(wrong("names and types on one line"));
+    let expected = "functions of elements of the package";
+    let mut functions = functions
+        .iter()
+        .map(|f| Some((id_of(f.element)?, f.kind, f.name, f.types)))
+        .collect::<Option<Vec<_>>>()
+        .ok_or(PackageError::Types { line: 1, expected })?;
+    functions.sort_unstable();
+    functions.dedup_by_key(|(id, kind, name, _)| (*id, *kind, *name));
+    let mut text = String::new();
+    for (id, kind, name, types) in functions {
+        let line = format!("{id} {} {name} {types}", kind.word());
+        // A name with a space would be read as another one.
+        let is_read = function(&line).is_some_and(|f| (f.name, f.types) == (name, types));
+        if is_read && line.len() < MAX_LINE_BYTES && text.len() + line.len() < MAX_TYPES_BYTES {
+            text.push_str(&line);
+            text.push('\n');
         }
-        lines.push((id, *kind, *name, *types));
     }
-    lines.sort_unstable();
-    lines.dedup_by_key(|(id, kind, name, _)| (*id, *kind, *name));
-    let line = |(id, kind, name, types): (u16, FunctionKind, _, _)| {
-        format!("{id} {} {name} {types}\n", kind.word())
-    };
-    Ok(lines.into_iter().map(line).collect())
+    Ok(text)
 }

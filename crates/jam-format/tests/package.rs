@@ -2,7 +2,7 @@
 
 use gossamer_jam_format::{
     Algorithm, Blob, Digest, ElementKind, FunctionKind, Machine, NewElement, NewFunction, Package,
-    PackageError, Proof, Signature, encode_package, encode_typed_package, functions_in,
+    PackageError, Proof, Signature, encode_package, encode_typed_package, functions_in, is_layout,
     sign_package, split_proof,
 };
 use proptest::prelude::*;
@@ -78,16 +78,40 @@ fn types_have_rules() {
         let refused = encode_typed_package("p", &elements, &[function]).unwrap_err();
         assert!(matches!(refused, PackageError::Types { line: 1, .. }), "{refused}");
     };
-    let long = format!("({})", "u8,".repeat(2000));
-    refused(NewFunction { types: &long, ..function("put", FunctionKind::Import, "f", "") });
     refused(function("sum", FunctionKind::Import, "f", "()"));
     refused(function("put", FunctionKind::Entry, "sum", "()"));
     refused(function("put", FunctionKind::Export, "f", "()"));
-    refused(function("put", FunctionKind::Import, "f g", "()"));
-    refused(function("put", FunctionKind::Import, "", "()"));
-    refused(function("put", FunctionKind::Import, "f", "u64"));
-    refused(function("put", FunctionKind::Import, "f", "()\n0 import z ()"));
-    refused(function("put", FunctionKind::Import, "f", "(\u{1b}[2J)"));
+}
+
+#[test]
+fn types_that_have_no_line_are_left_out() {
+    let put = blob(Machine::X86_64, "put");
+    let elements = [element(ElementKind::Jam, Machine::X86_64, "put", &put)];
+    let long = format!("({})", "u8,".repeat(2000));
+    let import =
+        |name, types| NewFunction { element: "put", kind: FunctionKind::Import, name, types };
+    let functions = [
+        import("größe", "()"),
+        import("f", &long),
+        import("f g", "()"),
+        import("", "()"),
+        import("g", "u64"),
+        import("h", "()\n0 import z ()"),
+        import("i", "(\u{1b}[2J)"),
+        import("j", "(\u{202e})"),
+        import("k", "(\u{2028})"),
+        import("l", "(Größe)"),
+    ];
+    let bytes = encode_typed_package("p", &elements, &functions).unwrap();
+    let package = Package::parse(&bytes).unwrap();
+    assert_eq!(package.types().text(), "0 import l (Größe)\n");
+    // As many as have room.
+    let (names, long): (Vec<_>, _) =
+        ((0..400).map(|n| format!("f{n}")).collect(), format!("({})", "u8,".repeat(1300)));
+    let functions: Vec<_> = names.iter().map(|name| import(name, &long)).collect();
+    let bytes = encode_typed_package("p", &elements, &functions).unwrap();
+    let found = Package::parse(&bytes).unwrap().types().functions().count();
+    assert!((200..400).contains(&found), "{found}");
 }
 
 proptest! {
@@ -103,7 +127,11 @@ proptest! {
         let bytes = encode_typed_package("p", &elements, &functions).unwrap();
         let package = Package::parse(&bytes).unwrap();
         let found: Vec<_> = package.types().functions().map(|f| (f.name, f.types)).collect();
-        let expected: Vec<_> = lines.iter().map(|(name, types)| (&name[..], &types[..])).collect();
+        let expected: Vec<_> = lines
+            .iter()
+            .map(|(name, types)| (&name[..], &types[..]))
+            .filter(|(_, types)| !types.contains(is_layout))
+            .collect();
         prop_assert_eq!(found, expected);
     }
 }
