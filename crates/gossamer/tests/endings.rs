@@ -389,7 +389,7 @@ fn use_outside_a_rack_is_refused() {
 }
 
 #[test]
-#[ignore = "takes 8 GiB of memory; run it with `cargo test --release -p gossamer --test endings -- --ignored`"]
+#[ignore = "takes 8 GiB of memory; run it with `cargo test --release -p gossamer-rack --test endings -- --ignored`"]
 fn a_gibibyte_there_and_back_and_not_a_byte_more() {
     use serde_bytes::ByteBuf;
     run(Kind::Threads, || {
