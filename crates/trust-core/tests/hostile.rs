@@ -119,7 +119,7 @@ fn delegate_everything(local: LocalTrustee) {
     drop(trustee.entrust(5u32));
     drop(trustee.entrust_with(|n: u8| vec![n; 3], 1));
     drop(trustee.entrust_moved(vec![String::new()]));
-    trustee.visit(|node, ()| node.outstanding(), ());
+    trustee.visit_node(|node, ()| node.outstanding(), ());
 }
 
 /// What the peer does next.
@@ -234,7 +234,7 @@ impl Scene {
             Step::Provoke => {
                 // From a fiber: what it asks has no answer that makes sense, which it must survive.
                 let _ = fibers.remote().spawn(|| {
-                    let peer = Trustee::numbered(0).expect("the peer");
+                    let peer = Trustee::from_number(0).expect("the peer");
                     drop(peer.spawn_with(|words: Vec<u32>| words.len() as u64, vec![7; 3]));
                 });
             }
@@ -496,8 +496,8 @@ fn replies_that_stand_apart_are_taken_for_what_they_are() {
     Scene::with(|scene, node, fibers| {
         for (words, end, expected) in cases {
             let _ = fibers.remote().spawn(|| {
-                let peer = Trustee::numbered(0).expect("the peer");
-                let ended = match peer.try_visit(|_, ()| 5u64, ()) {
+                let peer = Trustee::from_number(0).expect("the peer");
+                let ended = match peer.try_visit_node(|_, ()| 5u64, ()) {
                     Ok(number) => number.to_string(),
                     Err(error) => error.to_string(),
                 };
