@@ -188,8 +188,8 @@ impl Transport {
 
     fn ucx_rate(&self, test: Test, bytes: usize) -> Option<Run> {
         let over = self.ucx?;
-        let least = if over == "tcp" { 500 } else { 80 };
-        let expected = Duration::from_nanos(least + bytes as u64 / 8);
+        let (least, per_byte) = if over == "tcp" { (500, 2) } else { (80, 8) };
+        let expected = Duration::from_nanos(least + bytes as u64 / per_byte);
         Some(Run { test, over, bytes, expected })
     }
 
