@@ -60,6 +60,12 @@ impl Window {
         self.owner
     }
 
+    /// The key that it is exported under.
+    #[inline(always)]
+    pub fn key(&self) -> RegionKey {
+        self.key
+    }
+
     /// The key that it is exported under, its rights, and the generation that was imported.
     pub fn name(&self) -> (RegionKey, Rights, u32) {
         (self.key, self.rights, self.generation)
