@@ -5,6 +5,7 @@
 //! the linked one, byte by byte, and runs it if they are the same. Any other code is verified, and linked
 //! or refused.
 
+use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_format::Digest;
 use trust_core::{DelegateError, PlainCall, Trust};
@@ -58,11 +59,12 @@ where
         let (digest, code) = (Digest::from_bytes(behind.more.get()), behind.code()?);
         let (_, host) = handles::of_word(word);
         let (args, payload) = (behind.args, behind.payload);
-        serve::run::<T, P, A, E, R, _>(property, host, args, payload, |signature, call| {
+        let context = running.context(host);
+        let enter = |signature, call: &mut Call| {
             // SAFETY: the call is of `serve::run`; a delegated call does not wait.
             unsafe { running.run_with_code(&digest, code, signature, call) }
-        })
-        .map(Reply::new)
+        };
+        serve::run::<T, P, A, E, R, _>(property, &context, args, payload, enter).map(Reply::new)
     }
 }
 
