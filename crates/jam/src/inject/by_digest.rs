@@ -6,6 +6,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
+use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart};
 use jam_format::Digest;
 use serde::{Deserialize, Serialize};
@@ -230,11 +231,11 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     let payload = more.as_ref().map_or(&[][..], |more| more.payload.bytes());
     trustee::run::<T, P, A, E, R, _>(
         property,
-        sender as u32,
+        &receiver.context(sender as u32),
         args.bytes(),
         payload,
         // SAFETY: the call is of `serve::run`; a delegated closure does not wait.
-        |signature, call| unsafe {
+        |signature, call: &mut Call| unsafe {
             if sender & LOCAL != 0 {
                 return receiver.run_local(&digest, signature, call);
             }

@@ -4,8 +4,8 @@
 
 use std::marker::PhantomData;
 
-use jam_abi::code;
 use jam_abi::entry::{Part, PropertyPart, Types};
+use jam_abi::{Call, code};
 use serde::{Deserialize, Serialize};
 use trust_core::{DelegateError, PlainBytes, PlainCall, Trust};
 
@@ -14,7 +14,7 @@ use crate::handles;
 use crate::inject::by_digest::send_code_then;
 use crate::inject::errors::{failed, refused, undelivered};
 use crate::inject::layout::{Behind, args_of, with_front};
-use crate::inject::serve;
+use crate::inject::serve::{self, Enter};
 use crate::plain_bytes::{Payload, Value, bytes_of};
 use crate::receiver::Failure;
 use crate::receiver::running::Running;
@@ -136,11 +136,24 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     payload: &[u8],
 ) -> Result<Reply<R>, Box<Missed<T, A>>> {
     let (handle, host) = handles::of_word(word);
-    let ended = serve::run::<T, P, A, E, R, _>(property, host, args, payload, |signature, call| {
-        // SAFETY: the call is of `serve::run`; a delegated call does not wait.
-        unsafe { running.run(handle, signature, call) }
-    });
+    let context = running.context(host);
+    let enter = ByHandle { running, handle };
+    let ended = serve::run::<T, P, A, E, R, _>(property, &context, args, payload, enter);
     ended.map(Reply).map_err(|failure| Missed::new(failure, args, payload))
+}
+
+/// Runs what has a handle.
+struct ByHandle<'r> {
+    running: &'r mut Running,
+    handle: u64,
+}
+
+impl Enter<Box<Failure>> for ByHandle<'_> {
+    #[inline(always)]
+    fn enter(self, signature: u64, call: &mut Call) -> Result<(), Box<Failure>> {
+        // SAFETY: the call is of `serve::run`; a delegated call does not wait.
+        unsafe { self.running.run(self.handle, signature, call) }
+    }
 }
 
 /// Calls a jam by the word of its handle, and waits; `None` if the property is this thread's own.

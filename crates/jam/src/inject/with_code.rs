@@ -7,6 +7,7 @@
 
 use std::marker::PhantomData;
 
+use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_format::Digest;
 use trust_core::{DelegateError, PlainCall, Trust};
@@ -48,11 +49,12 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
         let (digest, code) = (Digest::from_bytes(behind.more.get()), behind.code()?);
         let (_, host) = handles::of_word(word);
         let (args, payload) = (behind.args, behind.payload);
-        serve::run::<T, P, A, E, R, _>(property, host, args, payload, |signature, call| {
+        let context = running.context(host);
+        let enter = |signature, call: &mut Call| {
             // SAFETY: the call is of `serve::run`; a delegated call does not wait.
             unsafe { running.run_with_code(&digest, code, signature, call) }
-        })
-        .map(Reply::new)
+        };
+        serve::run::<T, P, A, E, R, _>(property, &context, args, payload, enter).map(Reply::new)
     }
 }
 
