@@ -32,6 +32,7 @@ pub struct Publication {
 
 /// Why a lookup returned no trust. A delegated closure may return it.
 #[derive(Clone, Debug, Error, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum LookupError {
     /// The name was not found, or is not that of a trust.
     #[error(transparent)]
