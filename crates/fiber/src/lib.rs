@@ -51,7 +51,6 @@
 
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
-#![warn(clippy::must_use_candidate)]
 
 mod scheduler;
 

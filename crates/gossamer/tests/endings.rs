@@ -142,7 +142,8 @@ fn values_that_panic_while_they_are_encoded_end_their_call() {
                 let start = || drop(another().spawn_with(|_: Unspeakable| (), Unspeakable));
                 assert_eq!(panic_in(start), "its encoding fell over");
                 let error = latch.try_launch_with(|_, ()| Unspeakable, ()).map(drop).unwrap_err();
-                assert!(error.to_string().contains("its encoding fell over"), "{error}");
+                assert!(matches!(error, DelegateError::BadResult { .. }), "{error:?}");
+                assert!(Chain(&error).to_string().contains("its encoding fell over"), "{error:?}");
                 assert_eq!(latch.launch(|value| *value), 0, "all goes on");
             })
             .unwrap();
@@ -170,10 +171,11 @@ fn panics_of_callbacks_of_launches_fail_the_rack() {
     });
 }
 
-/// The host of `main` reports failures, also those of requests of other hosts.
 /// The line of a request, for the test below.
 static SENT: AtomicU32 = AtomicU32::new(0);
 
+/// The host of `main` reports failures, also those of requests of other hosts, with the line that sent
+/// them.
 #[test]
 fn unobserved_failures_of_other_hosts_fail_the_rack() {
     within_deadline("unobserved_failures_of_other_hosts_fail_the_rack", || {

@@ -145,14 +145,14 @@ impl BadValue {
 
     /// As the error of a call, whose arguments it is.
     #[cold]
-    pub(crate) fn as_arguments(self, trustee: ThreadId) -> DelegateError {
+    pub(crate) fn into_arguments_error(self, trustee: ThreadId) -> DelegateError {
         let BadValue { step, type_name, source } = self;
         DelegateError::BadArguments { step, type_name, trustee, source }
     }
 
     /// As the error of a call, whose result it is.
     #[cold]
-    pub(crate) fn as_result(self, trustee: ThreadId) -> DelegateError {
+    pub(crate) fn into_result_error(self, trustee: ThreadId) -> DelegateError {
         let BadValue { step, type_name, source } = self;
         DelegateError::BadResult { step, type_name, trustee, source }
     }
@@ -175,8 +175,8 @@ impl Refusal {
     pub(crate) fn at(self, trustee: ThreadId) -> DelegateError {
         match self {
             Refusal::Refused(reason) => DelegateError::Refused { trustee, reason },
-            Refusal::Arguments(bad) => bad.as_arguments(trustee),
-            Refusal::Result(bad) => bad.as_result(trustee),
+            Refusal::Arguments(bad) => bad.into_arguments_error(trustee),
+            Refusal::Result(bad) => bad.into_result_error(trustee),
         }
     }
 }
@@ -306,7 +306,7 @@ mod tests {
     fn display_prints_one_level_and_chain_all() {
         let source = CodecError("too deep".to_owned());
         let trustee = ThreadId { host: HostId(1), thread: 2 };
-        let error = BadValue::unencodable::<Vec<u8>>(source).as_arguments(trustee);
+        let error = BadValue::unencodable::<Vec<u8>>(source).into_arguments_error(trustee);
         let expected =
             format!("cannot encode the arguments, a `alloc::vec::Vec<u8>`, for {trustee}");
         assert_eq!(error.to_string(), expected);

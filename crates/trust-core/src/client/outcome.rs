@@ -138,7 +138,7 @@ fn malformed(trustee: ThreadId) -> DelegateError {
 /// The error of a caller that cannot decode the result of `trustee`, a `U`.
 #[cold]
 fn undecodable<U>(trustee: ThreadId) -> impl Fn(CodecError) -> DelegateError {
-    move |source| BadValue::undecodable::<U>(source).as_result(trustee)
+    move |source| BadValue::undecodable::<U>(source).into_result_error(trustee)
 }
 
 /// What a reply's payload means.

@@ -76,7 +76,7 @@ impl Node {
     #[cold]
     pub(crate) fn unencodable<V>(&self, home: u32, source: CodecError) -> DelegateError {
         let trustee = self.thread_numbered(home).unwrap_or(self.me);
-        BadValue::unencodable::<V>(source).as_arguments(trustee)
+        BadValue::unencodable::<V>(source).into_arguments_error(trustee)
     }
 
     #[inline]
