@@ -228,10 +228,8 @@ impl Iterator for Trustees {
         let index = self.left.nth(n)?;
         Some(self.at(index))
     }
-}
 
-impl DoubleEndedIterator for Trustees {
-    fn next_back(&mut self) -> Option<Trustee> {
+    fn last(mut self) -> Option<Trustee> {
         let index = self.left.next_back()?;
         Some(self.at(index))
     }

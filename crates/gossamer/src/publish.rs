@@ -101,6 +101,7 @@ pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Publication, 
 
 impl Publication {
     /// The name.
+    #[must_use]
     pub fn name(&self) -> &Name {
         self.name.as_ref().expect("only its drop takes it").name()
     }

@@ -121,6 +121,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     }
 
     /// All shards, in the order of [`trustees`](crate::trustees).
+    #[must_use]
     pub fn shards(&self) -> &[Trust<T>] {
         &self.shards
     }

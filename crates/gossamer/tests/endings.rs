@@ -295,7 +295,7 @@ fn fibers_without_a_joiner_are_unwound() {
                         if i % 2 == 0 {
                             gossamer::sleep(std::time::Duration::from_secs(3600));
                         } else {
-                            gossamer::Latch::new(0).lock();
+                            drop(gossamer::Latch::new(0).lock());
                             gossamer::spawn(|| gossamer::sleep(std::time::Duration::MAX))
                                 .join()
                                 .unwrap();

@@ -59,7 +59,7 @@ pub enum DelegateError {
         /// What failed.
         step: CodecStep,
         /// The type of the arguments.
-        type_name: Cow<'static, str>,
+        type_name: Box<str>,
         /// The trustee. It has decoded them; their encoding is the sender's.
         trustee: ThreadId,
         /// The codec's error.
@@ -72,7 +72,7 @@ pub enum DelegateError {
         /// What failed.
         step: CodecStep,
         /// The type of the result.
-        type_name: Cow<'static, str>,
+        type_name: Box<str>,
         /// The trustee. It has encoded the result, which the caller decodes.
         trustee: ThreadId,
         /// The codec's error.
@@ -126,7 +126,7 @@ impl fmt::Display for CodecStep {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct BadValue {
     pub(crate) step: CodecStep,
-    pub(crate) type_name: Cow<'static, str>,
+    pub(crate) type_name: Box<str>,
     pub(crate) source: CodecError,
 }
 

@@ -50,7 +50,7 @@ macro_rules! behaviours {
             matrix: every_way_to_entrust;
             matrix: errors_travel_with_a_question_mark;
             matrix: ids_are_those_of_properties_on_every_thread;
-            matrix: threads_are_counted_from_both_ends;
+            matrix: threads_are_counted_and_numbered;
             panics: a_panic_reaches_the_caller_and_the_property_goes_on;
             panics: every_panic_of_a_batch_is_its_own;
             panics: a_callback_for_failures_is_called_once;
