@@ -48,6 +48,7 @@
 //! | `stack.rs`, `abort.rs`, `error.rs`, `limits.rs` | the memory it switches to; ending the process; errors; limits |
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod scheduler;
 
@@ -89,12 +90,12 @@ mod error;
 #[allow(unsafe_code)] // Writes and aborts by system calls.
 mod abort;
 
-pub use crate::core::MayWait;
 pub use crate::core::block::{FiberId, Waiting};
 pub use crate::core::builder::Builder;
 pub use crate::core::current::{unpark_waiting, waiting};
 pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
+pub use crate::core::{MayWait, Running};
 pub use crate::error::{JoinError, SpawnError};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::limits::MAX_FIBERS;

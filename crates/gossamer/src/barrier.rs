@@ -59,6 +59,7 @@ impl Barrier {
     ///
     /// # Panics
     /// Outside a thread of a rack.
+    #[must_use]
     #[track_caller]
     pub fn new(parties: usize) -> Self {
         let state = State { parties, waiting: Vec::new(), round: 0 };

@@ -57,6 +57,97 @@
 //! [`apply`]: Trust::apply
 //! [`apply_then`]: Trust::apply_then
 //!
+//! # All calls
+//!
+//! Work is delegated to a property, to a latch (whose closures may wait) or to a thread, the trustee.
+//! Each of these has the same calls. Their names are put together: `try_` in front if failures are to
+//! be errors and no panics, `_with` if values travel to the closure, and behind it `_then` if the caller
+//! does not wait, or `_async` for tasks of an async runtime (feature `tokio`).
+//!
+//! | | a property, `Trust<T>` | a latch, `Trust<Latch<T>>` | a thread, [`Trustee`] | a value to a thread |
+//! |---|---|---|---|---|
+//! | the closure gets | `&mut T` | `&mut T` | nothing | nothing, and its result is entrusted |
+//! | waits | [`apply`] | [`launch`] | [`visit`] | [`entrust`][te] |
+//! | with arguments | [`apply_with`] | [`launch_with`] | [`visit_with`] | [`entrust_with`] |
+//! | waits, fallible | [`try_apply`] | [`try_launch`] | [`try_visit`] | [`try_entrust`][tte] |
+//! | with arguments | [`try_apply_with`] | [`try_launch_with`] | [`try_visit_with`] | [`try_entrust_with`] |
+//! | does not wait | [`apply_then`] | [`launch_then`] | [`visit_then`] | [`entrust_then`] |
+//! | with arguments | [`apply_with_then`] | [`launch_with_then`] | [`visit_with_then`] | [`entrust_with_then`] |
+//! | does not wait, fallible | [`try_apply_then`] | [`try_launch_then`] | [`try_visit_then`] | [`try_entrust_then`] |
+//! | with arguments | [`try_apply_with_then`] | [`try_launch_with_then`] | [`try_visit_with_then`] | [`try_entrust_with_then`] |
+#![cfg_attr(
+    feature = "tokio",
+    doc = "| from async code, fallible | [`apply_async`](Trust::apply_async) | [`launch_async`](Trust::launch_async) | [`visit_async`](Trustee::visit_async) | [`entrust_async`](Trustee::entrust_async) |",
+    doc = "| with arguments | [`apply_with_async`](Trust::apply_with_async) | [`launch_with_async`](Trust::launch_with_async) | [`visit_with_async`](Trustee::visit_with_async) | [`entrust_with_async`](Trustee::entrust_with_async) |"
+)]
+#![cfg_attr(
+    not(feature = "tokio"),
+    doc = "| from async code, fallible | `apply_async` | `launch_async` | `visit_async` | `entrust_async` |",
+    doc = "| with arguments | `apply_with_async` | `launch_with_async` | `visit_with_async` | `entrust_with_async` |"
+)]
+//!
+//! What holds for all of them, wherever the closure runs, on the caller's own thread too:
+//!
+//! - A call that waits panics at the caller's line if it fails; its `try_` form returns a
+//!   [`DelegateError`], and so does the future of an `_async` form.
+//! - `_then` calls its callback once, on the caller's thread. Without `try_` it does so only with a
+//!   result; a failure ends the rack with an error that names the line of the call.
+//! - [`delegate!`] passes local values by name: `delegate!(trust, [key] |map| map.remove(&key))`, or with
+//!   any of the calls above, `delegate!(trust => try_apply_then, [key] |map| .., |removed| ..)`.
+//!
+//! Fibers are started by [`spawn`] (on this host), [`spawn_on`] and [`spawn_on_with`] (on any thread),
+//! and [`JoinHandle::join`] returns their results. [`Trust::id`] orders properties, for fibers that hold
+//! several latches.
+//!
+//! ```
+//! use gossamer::{DelegateError, Latch, Rack, delegate, entrust};
+//!
+//! Rack::new().threads(2).run(|| -> Result<(), DelegateError> {
+//!     let stock = entrust(vec!["nut", "bolt"].into_iter().map(String::from).collect::<Vec<_>>());
+//!     let name = String::from("screw");
+//!     assert_eq!(delegate!(stock => try_apply, [name] |s| { s.push(name); s.len() })?, 3);
+//!     stock.apply_then(|s| s.pop(), |last| assert_eq!(last.unwrap(), "screw"));
+//!     let orders = stock.trustee().entrust_with(Latch::new, 0u32);
+//!     // The closure waits for another property.
+//!     let count = delegate!(orders => try_launch, [stock] |n| { *n += 1; stock.apply(|s| s.len()) })?;
+//!     assert_eq!(count, 2);
+//!     assert_eq!(orders.trustee().visit(|| gossamer::local_host()), gossamer::local_host());
+//!     Ok(())
+//! })??;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`launch`]: Trust::launch
+//! [`visit`]: Trustee::visit
+//! [te]: Trustee::entrust
+//! [`apply_with`]: Trust::apply_with
+//! [`launch_with`]: Trust::launch_with
+//! [`visit_with`]: Trustee::visit_with
+//! [`entrust_with`]: Trustee::entrust_with
+//! [`try_apply`]: Trust::try_apply
+//! [`try_launch`]: Trust::try_launch
+//! [`try_visit`]: Trustee::try_visit
+//! [tte]: Trustee::try_entrust
+//! [`try_apply_with`]: Trust::try_apply_with
+//! [`try_launch_with`]: Trust::try_launch_with
+//! [`try_visit_with`]: Trustee::try_visit_with
+//! [`try_entrust_with`]: Trustee::try_entrust_with
+//! [`launch_then`]: Trust::launch_then
+//! [`visit_then`]: Trustee::visit_then
+//! [`entrust_then`]: Trustee::entrust_then
+//! [`apply_with_then`]: Trust::apply_with_then
+//! [`launch_with_then`]: Trust::launch_with_then
+//! [`visit_with_then`]: Trustee::visit_with_then
+//! [`entrust_with_then`]: Trustee::entrust_with_then
+//! [`try_apply_then`]: Trust::try_apply_then
+//! [`try_launch_then`]: Trust::try_launch_then
+//! [`try_visit_then`]: Trustee::try_visit_then
+//! [`try_entrust_then`]: Trustee::try_entrust_then
+//! [`try_apply_with_then`]: Trust::try_apply_with_then
+//! [`try_launch_with_then`]: Trust::try_launch_with_then
+//! [`try_visit_with_then`]: Trustee::try_visit_with_then
+//! [`try_entrust_with_then`]: Trustee::try_entrust_with_then
+//!
 //! # Reading order
 //!
 //! Lowest module first; each uses only those before it.
@@ -75,6 +166,8 @@
 //! what a daemon or Slurm hands a process.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
+#![warn(clippy::must_use_candidate)]
 
 mod arguments;
 mod barrier;
@@ -106,7 +199,8 @@ mod unencrypted;
 mod worker;
 
 pub use fiber::{
-    JoinError, JoinHandle, LazyLock, OnceLock, ThreadLocal, fiber_local, sleep, yield_now,
+    JoinError, JoinHandle, LazyLock, OnceLock, SpawnError, ThreadLocal, fiber_local, sleep,
+    yield_now,
 };
 pub use gossamer_segment::{
     Access, Notification, Notifications, Notify, OpenOptions, Plain, Record, RecordMap,
@@ -121,16 +215,17 @@ pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{
-    CodecError, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport, Portable,
-    Trust, Trustee, delegate, local_trustee,
+    CodecError, CodecStep, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport,
+    Portable, PropertyId, Trust, Trustee, delegate, local_trustee,
 };
 #[doc(hidden)]
-pub use trust_core::{IsOwned, Listed, uncaptured};
+pub use trust_core::{IsOwned, Listed, delegated};
 
 pub use self::barrier::Barrier;
-pub use self::error::{RackError, StartError};
+pub use self::error::{RackError, StartError, Unobserved};
 pub use self::placement::{
-    entrust, local_host, spawn, spawn_on, spawn_on_with, threads, trustee, trustees,
+    Trustees, entrust, local_host, spawn, spawn_on, spawn_on_with, threads, trustee, trustees,
+    try_entrust,
 };
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};

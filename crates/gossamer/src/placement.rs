@@ -5,18 +5,33 @@
 //! [`spawn_on`] with the trustee of that thread. [`spawn`] lets the pool choose a thread of this
 //! process, so it takes any closure. All of them return a [`JoinHandle`].
 
+use std::iter::FusedIterator;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fiber::JoinHandle;
 use transport_api::{HostId, ThreadId};
-use trust_core::{Delegable, Portable, Trust, Trustee, local_trustee};
+use trust_core::{Delegable, DelegateError, Portable, Trust, Trustee, local_trustee};
 
 use crate::shared::Shared;
 use crate::worker;
 
 #[track_caller]
 fn shared() -> Arc<Shared> {
-    worker::shared().expect("this works on threads of a rack only: call it inside `Rack::run`")
+    match try_shared() {
+        Ok(shared) => shared,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What the threads of this process share.
+pub(crate) fn try_shared() -> Result<Arc<Shared>, DelegateError> {
+    worker::shared().ok_or_else(outside)
+}
+
+fn outside() -> DelegateError {
+    let reason = "this works on threads of a rack only: call it inside `Rack::run`";
+    DelegateError::NoRack(reason.into())
 }
 
 /// Entrusts `value` to a thread of this host; values are spread over the threads in turn (over the
@@ -34,6 +49,20 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
     match Trustee::from_thread(ThreadId { host: shared.transport.local(), thread }) {
         Some(trustee) if trustee != me.trustee() => trustee.entrust_moved(value),
         _ => me.entrust(value),
+    }
+}
+
+/// As [`entrust`], but failures come back as errors.
+///
+/// # Errors
+/// [`DelegateError::NoRack`], outside a thread of a rack and when the rack has ended.
+pub fn try_entrust<T: Send + 'static>(value: T) -> Result<Trust<T>, DelegateError> {
+    let shared = try_shared()?;
+    let thread = shared.thread_for_property();
+    let thread = ThreadId { host: shared.transport.local(), thread };
+    match Trustee::from_thread(thread) {
+        Some(trustee) => trustee.try_entrust_moved(value),
+        None => Err(outside()),
     }
 }
 
@@ -63,7 +92,7 @@ where
     F: FnOnce() -> U + Delegable,
     U: Portable + Send,
 {
-    trustee.into().spawn_with(move |()| closure(), ())
+    trustee.into().spawn(closure)
 }
 
 /// Starts a fiber at `trustee`'s thread, on any host of the rack, with `arguments`.
@@ -120,6 +149,7 @@ where
 ///
 /// # Panics
 /// Outside a thread of a rack.
+#[must_use]
 #[track_caller]
 pub fn local_host() -> HostId {
     shared().transport.local()
@@ -130,10 +160,10 @@ pub fn local_host() -> HostId {
 /// # Panics
 /// Outside a thread of a rack.
 #[track_caller]
-pub fn threads() -> impl Iterator<Item = Trustee> {
+#[must_use]
+pub fn threads() -> Trustees {
     let shared = shared();
-    let count = shared.transport.hosts() * shared.transport.threads();
-    (0..count).filter_map(Trustee::from_number)
+    Trustees::new(&shared, 0..shared.transport.threads())
 }
 
 /// Every thread of the rack that holds properties, host by host: the dedicated trustees, or all
@@ -142,15 +172,78 @@ pub fn threads() -> impl Iterator<Item = Trustee> {
 /// # Panics
 /// Outside a thread of a rack.
 #[track_caller]
-pub fn trustees() -> impl Iterator<Item = Trustee> {
-    let holders = shared().trustees_of_a_host();
-    threads().filter(move |trustee| holders.contains(&trustee.thread().thread))
+#[must_use]
+pub fn trustees() -> Trustees {
+    let shared = shared();
+    Trustees::new(&shared, shared.trustees_of_a_host())
 }
+
+/// As [`trustees`]; an error outside a rack.
+pub(crate) fn try_trustees() -> Result<Trustees, DelegateError> {
+    try_shared().map(|shared| Trustees::new(&shared, shared.trustees_of_a_host()))
+}
+
+/// Threads of a rack, host by host: what [`threads`] and [`trustees`] return.
+///
+/// It may be moved to a fiber of the same rack, not out of the rack.
+#[derive(Clone, Debug)]
+pub struct Trustees {
+    /// Those left, counted through all hosts.
+    left: Range<u32>,
+    /// The first one of each host, and how many each has.
+    first: u32,
+    each: u32,
+    /// Threads of each host.
+    threads: u32,
+}
+
+impl Trustees {
+    /// These threads of every host.
+    fn new(shared: &Shared, of_a_host: Range<u32>) -> Self {
+        let (hosts, threads) = (shared.transport.hosts(), shared.transport.threads());
+        let each = of_a_host.len() as u32;
+        Trustees { left: 0..hosts * each, first: of_a_host.start, each, threads }
+    }
+
+    #[track_caller]
+    fn at(&self, index: u32) -> Trustee {
+        let number = index / self.each * self.threads + self.first + index % self.each;
+        Trustee::from_number(number).expect("threads of the rack that is used")
+    }
+}
+
+impl Iterator for Trustees {
+    type Item = Trustee;
+
+    fn next(&mut self) -> Option<Trustee> {
+        let index = self.left.next()?;
+        Some(self.at(index))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<Trustee> {
+        let index = self.left.nth(n)?;
+        Some(self.at(index))
+    }
+
+    fn last(mut self) -> Option<Trustee> {
+        let index = self.left.next_back()?;
+        Some(self.at(index))
+    }
+}
+
+impl ExactSizeIterator for Trustees {}
+
+impl FusedIterator for Trustees {}
 
 /// The trustee of one thread of the rack.
 ///
 /// # Panics
 /// If the rack has no such thread; outside a thread of a rack.
+#[must_use]
 #[track_caller]
 pub fn trustee(thread: ThreadId) -> Trustee {
     let transport = &shared().transport;

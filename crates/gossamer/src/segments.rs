@@ -30,6 +30,7 @@ use crate::worker;
 ///
 /// # Panics
 /// Outside a thread of a rack.
+#[must_use]
 #[track_caller]
 pub fn segments() -> Segments {
     match worker::shared() {

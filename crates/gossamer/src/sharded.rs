@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use trust_core::{Delegable, Portable, Trust};
+use trust_core::{Delegable, DelegateError, Portable, Trust};
 
 use crate::placement;
 
@@ -43,6 +43,43 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     #[track_caller]
     pub fn new<F: FnOnce() -> T + Delegable + Clone>(make: F) -> Self {
         Self::new_with(move |()| make(), ())
+    }
+
+    /// As [`new`](Self::new), but failures come back as errors. Shards that were made before a failure
+    /// are dropped.
+    ///
+    /// # Errors
+    /// As [`Trustee::try_entrust_with`](crate::Trustee::try_entrust_with): the first failure.
+    ///
+    /// # Panics
+    /// In delegated context.
+    #[track_caller]
+    pub fn try_new<F>(make: F) -> Result<Self, DelegateError>
+    where
+        F: FnOnce() -> T + Delegable + Clone,
+    {
+        Self::try_new_with(move |()| make(), ())
+    }
+
+    /// As [`new_with`](Self::new_with), but failures come back as errors.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    ///
+    /// # Panics
+    /// In delegated context, and if the arguments' own code panics while they are encoded.
+    #[track_caller]
+    #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
+    pub fn try_new_with<A, F>(make: F, arguments: A) -> Result<Self, DelegateError>
+    where
+        A: Portable + Clone,
+        F: FnOnce(A) -> T + Delegable + Clone,
+    {
+        let mut shards = Vec::new();
+        for trustee in placement::try_trustees()? {
+            shards.push(trustee.try_entrust_with(make.clone(), arguments.clone())?);
+        }
+        Ok(Self { shards, _key: PhantomData })
     }
 
     /// Has every trustee of the rack make its shard from a copy of `arguments`.
@@ -84,6 +121,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     }
 
     /// All shards, in the order of [`trustees`](crate::trustees).
+    #[must_use]
     pub fn shards(&self) -> &[Trust<T>] {
         &self.shards
     }

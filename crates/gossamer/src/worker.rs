@@ -11,6 +11,7 @@ use trust_core::idle::{Idle, Step};
 use trust_core::{Incident, Node, Wiring, WiringError};
 
 use crate::StartError;
+use crate::error::Unobserved;
 use crate::shared::{STOP, Shared};
 
 /// Fibers resumed between two polls, at most: it bounds how long a request waits at a thread whose
@@ -54,7 +55,8 @@ impl Worker {
             Arc::new(move || transport.unpark(thread))
         };
         let may_wait = Some(trust_core::check_may_wait as fiber::MayWait);
-        let config = Config { wake: ring, may_wait, ..shared.fibers.clone() };
+        let running = Some(trust_core::write_running as fiber::Running);
+        let config = Config { wake: ring, may_wait, running, ..shared.fibers.clone() };
         let scheduler = Scheduler::new(config)?;
         let node = Node::enter(wiring.node(thread)?);
         node.keep_time(Instant::now);
@@ -187,7 +189,9 @@ impl Shared {
             match incident {
                 Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),
                 Incident::Peer(PeerEvent::Left(host)) => self.peer_left(host),
-                Incident::Unobserved(error) => self.unobserved(error),
+                Incident::Unobserved { error, place } => {
+                    self.unobserved(Unobserved { error, place: place.map(ToString::to_string) });
+                }
             }
         }
     }

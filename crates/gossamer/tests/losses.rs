@@ -9,8 +9,8 @@ use std::thread;
 
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{
-    DelegateError, HostId, LookupError, LossReason, OnPeerLoss, Rack, RackError, ReadMode,
-    RecordsError, SegmentError, ShardedRecords, Trust,
+    DelegateError, HostId, JoinError, LookupError, LossReason, OnPeerLoss, Rack, RackError,
+    ReadMode, RecordsError, SegmentError, ShardedRecords, Trust,
 };
 use transport_api::Transport;
 use transport_tcp::TcpTransport;
@@ -51,7 +51,8 @@ fn a_rack_ends_with_a_host_and_says_which() {
         });
         let Err(RackError::PeerLost { host, .. }) = &ended else { panic!("{ended:?}") };
         assert_eq!(host.0, 1);
-        assert!(ended.unwrap_err().to_string().contains("host 1 was lost and the rack ended"));
+        let printed = format!("{:?}", ended.unwrap_err());
+        assert!(printed.starts_with("host 1 was lost and the rack ended: "), "{printed}");
     });
 }
 
@@ -68,6 +69,11 @@ fn main_goes_on_without_a_host_if_it_wants_to() {
                 }
             };
             assert!(matches!(lost, DelegateError::PeerLost { .. }), "{lost:?}");
+            // A fiber that cannot be reached has not panicked.
+            let joined = value.trustee().spawn(|| 1u8).join().unwrap_err();
+            assert!(matches!(joined, JoinError::Delegate(_)), "{joined:?}");
+            let lost = DelegateError::from(joined);
+            assert!(matches!(lost, DelegateError::PeerLost { host: HostId(1), .. }), "{lost:?}");
             let neighbour = gossamer::threads().nth(1).expect("a second thread of this host");
             let there = neighbour.entrust_with(|()| 3u64, ());
             here.apply(|value| *value) + there.apply(|value| *value)

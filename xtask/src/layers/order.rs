@@ -136,11 +136,12 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/api",
         &[
-            &["callback", "delegate", "future", "may_wait", "plain_call", "remote_fiber"],
+            &["callback", "delegate", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
             &["trustee"],
             &["latch", "trust"],
-            &["launch"],
+            &["entrust", "launch", "spawn", "visit"],
+            &["future"],
         ],
     ),
     (

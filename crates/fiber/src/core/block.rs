@@ -48,7 +48,7 @@ impl FiberId {
 
 /// A handle to wake a waiting fiber: unlike a [`FiberId`] it is not looked up, and must
 /// not be used when the fiber's scheduler is gone.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Waiting(pub(crate) NonNull<Block>);
 
 impl std::fmt::Debug for FiberId {

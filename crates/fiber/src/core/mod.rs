@@ -19,6 +19,8 @@ mod timer;
 mod waking;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::fmt;
+use std::ops::Range;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -30,6 +32,17 @@ use crate::core::timer::Timers;
 use crate::error::SpawnError;
 use crate::limits::MAX_FIBERS;
 use crate::stack::{MIN_STACK_BYTES, Stack};
+
+/// Writes what code the thread runs: see [`Config::running`](crate::Config::running).
+pub type Running = fn(&mut dyn fmt::Write) -> fmt::Result;
+
+/// A thread's own stack, as far as its overflow needs it.
+#[derive(Clone)]
+pub(crate) struct ThreadStack {
+    /// The addresses whose touch is an overflow.
+    pub(crate) guard: Range<usize>,
+    pub(crate) bytes: usize,
+}
 
 pub(crate) struct Core {
     pub(crate) queue: Queue<Block>,
@@ -52,6 +65,9 @@ pub(crate) struct Core {
     stack_bytes: usize,
     pooled_stacks: usize,
     pub(crate) may_wait: Option<MayWait>,
+    /// For the overflow message: what code runs, and the thread's own stack.
+    pub(crate) running: Option<Running>,
+    pub(crate) thread_stack: Option<ThreadStack>,
     /// For the overflow message: the handler cannot ask the standard library.
     pub(crate) thread_name: Box<str>,
 }
@@ -79,6 +95,8 @@ impl Core {
             stack_bytes: stack_bytes.max(MIN_STACK_BYTES),
             pooled_stacks,
             may_wait,
+            running: None,
+            thread_stack: None,
             thread_name: std::thread::current().name().unwrap_or("unnamed").into(),
         }
     }

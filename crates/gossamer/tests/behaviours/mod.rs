@@ -5,6 +5,7 @@
 pub(crate) mod calls;
 pub(crate) mod fibers;
 pub(crate) mod latches;
+pub(crate) mod matrix;
 pub(crate) mod panics;
 pub(crate) mod records;
 pub(crate) mod segments;
@@ -43,6 +44,13 @@ macro_rules! behaviours {
             latches: launches_that_wait_for_no_caller_are_not_refused;
             latches: launches_are_nested_so_deep_and_no_deeper;
             latches: locking_a_latch_twice_is_refused;
+            matrix: every_call_on_a_property;
+            matrix: every_call_on_a_latch;
+            matrix: every_call_on_a_trustee;
+            matrix: every_way_to_entrust;
+            matrix: errors_travel_with_a_question_mark;
+            matrix: ids_are_those_of_properties_on_every_thread;
+            matrix: threads_are_counted_and_numbered;
             panics: a_panic_reaches_the_caller_and_the_property_goes_on;
             panics: every_panic_of_a_batch_is_its_own;
             panics: a_callback_for_failures_is_called_once;

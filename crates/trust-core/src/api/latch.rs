@@ -14,7 +14,7 @@ use crate::api::may_wait::check_may_wait;
 use crate::api::trustee::Trustee;
 use crate::node::awaited::ReplyTo;
 use crate::node::chain::{Relation, relation};
-use crate::node::{CallSite, Node};
+use crate::node::{CallSite, Node, NodeId, on_node};
 
 /// A value that one fiber at a time may use, for the fibers of one thread. Like a `Mutex`, without
 /// atomics. A property must be wrapped in one for [`launch`](crate::Trust::launch).
@@ -202,10 +202,8 @@ impl HeldByCaller {
 /// Where a launch was made; asks the thread that made it, and waits for the answer.
 pub(super) fn place_of(call: ReplyTo) -> String {
     let ask = |node: &Node, token| node.place_of(token).map(ToString::to_string);
-    Trustee::with_number(call.thread())
-        .try_visit_node(ask, call.token())
-        .ok()
-        .flatten()
+    on_node(|node| NodeId::new(node.id.rack(), call.thread()))
+        .and_then(|id| Trustee::with_id(id).try_visit_node(ask, call.token()).ok().flatten())
         .unwrap_or_else(|| "an unknown place".to_owned())
 }
 
@@ -219,7 +217,14 @@ impl<T: fmt::Debug> fmt::Debug for Latch<T> {
 }
 
 /// Holds a latch while it lives.
+#[must_use = "the latch is open again when the guard is dropped"]
 pub struct LatchGuard<'a, T>(&'a Latch<T>);
+
+impl<T: fmt::Debug> fmt::Debug for LatchGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
 
 impl<T> Deref for LatchGuard<'_, T> {
     type Target = T;

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::api::apply::or_raise;
-use crate::api::callback::{Tell, Then};
+use crate::api::callback::{Callback, Either, Tell, Then};
 use crate::api::latch::{Latch, place_of};
 use crate::api::remote_fiber::{Begun, Started, begin};
 use crate::api::trust::Trust;
@@ -88,15 +88,31 @@ impl<T: 'static> Trust<Latch<T>> {
         or_raise(self.launch_call(With(closure), arguments))
     }
 
-    /// As [`launch_with`](Self::launch_with), but failures come back as errors.
+    /// As [`launch`](Self::launch), but failures come back as errors.
     ///
     /// # Errors
-    /// As [`try_apply`](Trust::try_apply); also when the closure panics on this very thread, and
-    /// [`DelegateError::Refused`] if a closure that waits for this one holds the latch, or if
-    /// launches are nested too deep (see [`launch`](Self::launch)).
+    /// As [`try_apply`](Trust::try_apply), and [`DelegateError::Refused`] if a closure that waits for
+    /// this one holds the latch, or if launches are nested too deep (see [`launch`](Self::launch)).
     ///
     /// # Panics
     /// In delegated context.
+    #[track_caller]
+    pub fn try_launch<F, U>(&self, closure: F) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        self.launch_call(Plain(closure), ()).map_err(|error| *error)
+    }
+
+    /// As [`try_launch`](Self::try_launch), with `arguments` for the closure.
+    ///
+    /// # Errors
+    /// As [`try_launch`](Self::try_launch).
+    ///
+    /// # Panics
+    /// As [`try_launch`](Self::try_launch), and as [`try_apply_with`](Trust::try_apply_with).
     #[track_caller]
     pub fn try_launch_with<F, V, U>(&self, closure: F, arguments: V) -> Result<U, DelegateError>
     where
@@ -120,8 +136,8 @@ impl<T: 'static> Trust<Latch<T>> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        let completion = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(Plain(closure), (), completion);
+        let place = Location::caller();
+        or_raise(self.launch_cast(Plain(closure), (), Then::new(then, place), place));
     }
 
     /// As [`launch_then`](Self::launch_then), with `arguments` for the closure.
@@ -137,8 +153,42 @@ impl<T: 'static> Trust<Latch<T>> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        let completion = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(With(closure), arguments, completion);
+        let place = Location::caller();
+        or_raise(self.launch_cast(With(closure), arguments, Then::new(then, place), place));
+    }
+
+    /// As [`launch_then`](Self::launch_then), but `then` also gets failures: it is called exactly once,
+    /// on this thread, with the result or the error.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack; `then` is not called.
+    #[track_caller]
+    pub fn try_launch_then<F, U, C>(&self, closure: F, then: C)
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        or_raise(self.launch_cast(Plain(closure), (), Either(then, PhantomData), place));
+    }
+
+    /// As [`try_launch_then`](Self::try_launch_then), with `arguments` for the closure.
+    ///
+    /// # Panics
+    /// As [`try_launch_then`](Self::try_launch_then).
+    #[track_caller]
+    pub fn try_launch_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        or_raise(self.launch_cast(With(closure), arguments, Either(then, PhantomData), place));
     }
 
     #[track_caller]
@@ -158,22 +208,28 @@ impl<T: 'static> Trust<Latch<T>> {
         })
     }
 
-    #[track_caller]
-    fn launch_cast<I, V, C>(&self, invoke: I, arguments: V, completion: C)
+    /// A launch that does not wait, made at `place`.
+    pub(super) fn launch_cast<I, V, C>(
+        &self,
+        invoke: I,
+        arguments: V,
+        then: C,
+        place: CallSite,
+    ) -> CallResult<()>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
-        C: Completion + 'static,
+        C: Callback<I::Output>,
     {
-        let place = Location::caller();
-        or_raise(with_node(|node| {
+        with_node(|node| {
             let node =
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let completion = Tell(then, PhantomData);
             // Nothing waits for it.
             self.start(node, Callers::default(), invoke, arguments, completion, place);
             Ok(())
-        }));
+        })
     }
 
     /// Has the fiber started at the trustee; `completion` gets the result when it ends.
@@ -195,16 +251,19 @@ impl<T: 'static> Trust<Latch<T>> {
             return completion.complete(Outcome::Failed(&OUTSIDE));
         };
         let reply_to = node.await_reply(trustee, place, boxed(completion));
-        let started = Started::new(reply_to, trustee);
         let arguments = (Call { reply_to, callers }, arguments);
-        if self.is_used_by(node) {
-            node.request(self.target(), Launch(invoke), &arguments, started);
-        } else {
-            let trust = self.clone();
+        if !self.is_used_by(node) {
+            let (trust, started) = (self.clone(), Started::<true>::new(reply_to, trustee));
             node.run_or_defer(move |node| {
                 let result = trust.run_inline(node, Launch(invoke), arguments, place);
                 started.end(result.map_err(|error| *error));
             });
+        } else if const { C::HEARS_PANICS } {
+            let started = Started::<true>::new(reply_to, trustee);
+            node.request(self.target(), Launch(invoke), &arguments, started);
+        } else {
+            let started = Started::<false>::new(reply_to, trustee);
+            node.request(self.target(), Launch(invoke), &arguments, started);
         }
     }
 }

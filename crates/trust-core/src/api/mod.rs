@@ -7,6 +7,7 @@
 pub(crate) mod apply;
 pub(crate) mod callback;
 pub(crate) mod delegate;
+mod entrust;
 #[cfg(feature = "async")]
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
@@ -15,5 +16,7 @@ mod launch;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;
 mod remote_fiber;
+mod spawn;
 pub(crate) mod trust;
 pub(crate) mod trustee;
+mod visit;

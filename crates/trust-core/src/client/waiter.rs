@@ -13,7 +13,7 @@ use fiber::Waiting;
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::codec::Portable;
-use crate::error::{CallResult, CodecError, DelegateError, outside};
+use crate::error::{CallResult, DelegateError, NOT_SENT, outside};
 
 /// Parks the current fiber until the completion that `send` is given has run.
 ///
@@ -156,8 +156,7 @@ impl<U: Portable> Completion for Wake<U> {
 impl<U: Portable> Wake<U> {
     #[inline(never)]
     fn end_with(self, outcome: Outcome<'_>) {
-        self.end(outcome.result());
-        std::mem::forget(self);
+        ManuallyDrop::new(self).end(outcome.caught::<U, _>(Outcome::result));
     }
 }
 
@@ -187,10 +186,9 @@ impl<U> Wake<U> {
     }
 }
 
-/// Only a panic drops it: of an argument that is encoded, or of a result that is decoded.
+/// Only a panic of an argument that is encoded drops it, which ends the caller before it sees this.
 impl<U> Drop for Wake<U> {
     fn drop(&mut self) {
-        let source = CodecError("its own code for that panicked".to_owned());
-        self.end(Err(DelegateError::Codec { what: "encode or decode a value".into(), source }));
+        self.end(Err(NOT_SENT));
     }
 }

@@ -13,7 +13,7 @@ use crate::closure::invoke::Invoke;
 use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::Portable;
-use crate::error::{CallResult, CodecError, DelegateError, outside};
+use crate::error::{BadValue, CallResult, CodecError, DelegateError, outside};
 use crate::node::state::Node;
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
@@ -72,6 +72,13 @@ impl Node {
         self.request_encoded(target, invoke, arguments, completion);
     }
 
+    /// The error of a call of the thread with this number, whose arguments, a `V`, cannot be encoded.
+    #[cold]
+    pub(crate) fn unencodable<V>(&self, home: u32, source: CodecError) -> DelegateError {
+        let trustee = self.thread_numbered(home).unwrap_or(self.me);
+        BadValue::unencodable::<V>(source).into_arguments_error(trustee)
+    }
+
     #[inline]
     fn request_encoded<T, I, V, C>(
         &self,
@@ -97,8 +104,8 @@ impl Node {
             encode()
         };
         if let Err(source) = encodable {
-            let error = DelegateError::Codec { what: "encode the arguments".into(), source };
-            return completion.complete(Outcome::Failed(&error));
+            return completion
+                .complete(Outcome::Failed(&self.unencodable::<V>(target.home, source)));
         }
         let arguments = Arguments::Encoded(encoded.bytes());
         self.send_request::<T, I, V, C>(target, arguments, completion);

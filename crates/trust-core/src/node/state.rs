@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::client::outbox::Outbox;
 use crate::closure::context::ContextCell;
 use crate::closure::registry::{Closure, Tag, registry};
 use crate::error::{DelegateError, Panic};
-use crate::node::awaited::AwaitedCalls;
+use crate::node::awaited::{AwaitedCalls, CallSite};
 use crate::node::callers::Launched;
 use crate::node::turn::Turn;
 use crate::trustee::inbox::{Inbox, Server};
@@ -26,14 +27,19 @@ pub enum Incident {
     /// A host of the rack is gone or has left.
     Peer(PeerEvent),
     /// A fire-and-forget request failed, or a callback panicked.
-    Unobserved(DelegateError),
+    Unobserved {
+        /// How.
+        error: DelegateError,
+        /// Where the request was sent; `None` for a callback, and for the runtime's own requests.
+        place: Option<&'static Location<'static>>,
+    },
 }
 
 /// Work that runs when the delegated code that runs now has ended.
 pub(super) type Deferred = Box<dyn FnOnce(&Node)>;
 
 /// Names a thread of one of the racks that this process takes part in, in one word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct NodeId(u64);
 
 impl NodeId {
@@ -92,6 +98,12 @@ pub struct Node {
     pub(super) staying: Cell<u32>,
     /// When the fiber that runs gives way.
     pub(super) turn: Turn,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("thread", &self.me).finish_non_exhaustive()
+    }
 }
 
 pub(crate) struct Parts {
@@ -258,12 +270,12 @@ impl Node {
     /// Reports a panic of a fire-and-forget request to the worker.
     pub(crate) fn report_panic(&self, panic: Panic) {
         let report = crate::error::PanicReport::taken(panic);
-        self.report(DelegateError::Panicked { trustee: self.me, report });
+        self.report(DelegateError::Panicked { trustee: self.me, report }, None);
     }
 
-    /// Reports the failure of a fire-and-forget request to the worker.
-    pub(crate) fn report(&self, error: DelegateError) {
-        self.incidents.borrow_mut().push(Incident::Unobserved(error));
+    /// Reports the failure of a fire-and-forget request, sent at `place`, to the worker.
+    pub(crate) fn report(&self, error: DelegateError, place: Option<CallSite>) {
+        self.incidents.borrow_mut().push(Incident::Unobserved { error, place });
     }
 
     /// Whether there are incidents.

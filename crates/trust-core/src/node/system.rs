@@ -19,7 +19,7 @@ use crate::closure::invoke::With;
 use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::trusts::{self, Record};
-use crate::error::{CodecError, DelegateError, PanicReport, catch};
+use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal, catch};
 use crate::node::awaited::{Awaited, CallSite, ReplyTo};
 use crate::node::entered::on_node;
 use crate::node::state::Node;
@@ -104,13 +104,14 @@ impl Node {
         let _stay = self.stay();
         let encode = AssertUnwindSafe(|| match &result {
             Ok(Ok(value)) => (Status::Done, codec::encode_to_vec(value)),
-            Ok(Err(reason)) => (Status::Refused, codec::encode_to_vec(reason)),
+            Ok(Err(reason)) => {
+                (Status::Refused, codec::encode_to_vec(&Refusal::Refused(reason.clone())))
+            }
             Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
         });
         // The caller must get a reply, whatever the result's own code does.
-        let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
-            (Status::Done, Err(CodecError(PanicReport::taken(panic).message)))
-        });
+        let (status, encoded) = catch_unwind(encode)
+            .unwrap_or_else(|panic| (Status::Done, Err(CodecError::of_panic(panic))));
         let encoded = encoded.and_then(|payload| match payload.len() {
             0..=LATER_BYTES => Ok(payload),
             len => {
@@ -123,8 +124,8 @@ impl Node {
         });
         let (status, payload) = encoded.map_or_else(
             |error| {
-                let reason = format!("the result cannot be encoded: {error}");
-                let payload = codec::encode_to_vec(&reason).expect("a string can be encoded");
+                let refusal = Refusal::Result(BadValue::unencodable::<U>(error));
+                let payload = codec::encode_to_vec(&refusal).expect("strings can be encoded");
                 (Status::Refused, payload)
             },
             |payload| (status, payload),
@@ -188,8 +189,7 @@ impl Node {
         }
         let mut encoded = codec::Encoded::<{ STACK_BYTES }>::new();
         if let Err(source) = encoded.encode(&arguments) {
-            return self
-                .report(DelegateError::Codec { what: "encode the arguments".into(), source });
+            return self.report(self.unencodable::<V>(self.number_of(thread), source), None);
         }
         let request = Request {
             property: RUNTIME,
@@ -211,7 +211,7 @@ impl Completion for Unawaited {
         match outcome.result::<()>() {
             Ok(()) | Err(DelegateError::PeerLost { .. } | DelegateError::NoRack(_)) => {}
             Err(error) => {
-                on_node(|node| node.report(error));
+                on_node(|node| node.report(error, None));
             }
         }
     }
