@@ -117,7 +117,7 @@ pub use transport_api::{HostId, LossReason, ThreadId};
 #[cfg(feature = "rdma")]
 pub use transport_rdma::RdmaConfig;
 #[cfg(feature = "tokio")]
-pub use trust_core::Applied;
+pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{

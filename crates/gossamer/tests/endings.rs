@@ -425,8 +425,8 @@ const WAITS: [Wait; 7] = [
     ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_millis(1))).join().unwrap()),
     ("`Barrier::wait`", |barrier| assert!(barrier.wait())),
     ("`entrust_with`", |_| drop(another().entrust_with(|()| (), ()))),
-    ("`visit`", |_| another().visit(|_, ()| (), ())),
-    ("`try_visit`", |_| drop(another().try_visit(|_, ()| (), ()))),
+    ("`visit_node`", |_| another().visit_node(|_, ()| (), ())),
+    ("`try_visit_node`", |_| drop(another().try_visit_node(|_, ()| (), ()))),
 ];
 
 #[test]
