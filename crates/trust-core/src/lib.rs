@@ -51,6 +51,7 @@ pub use crate::{
     api::latch::{Latch, LatchGuard},
     api::may_wait::{check_may_wait, in_delegated_context},
     api::plain_call::served,
+    api::reply::Reply,
     api::trust::Trust,
     api::trustee::{LocalTrustee, Trustee, local_trustee},
     closure::identity::build_identity,

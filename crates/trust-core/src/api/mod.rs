@@ -14,6 +14,7 @@ pub(crate) mod latch;
 mod launch;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;
-mod remote_fiber;
+pub(crate) mod remote_fiber;
+pub(crate) mod reply;
 pub(crate) mod trust;
 pub(crate) mod trustee;
