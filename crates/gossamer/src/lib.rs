@@ -24,6 +24,26 @@
 //! the thread's other fibers run instead. So does [`apply`] on a property of the same thread, after
 //! about 50 microseconds of such calls; and [`apply_then`], in the same case or when its queue is full.
 //!
+//! A long computation blocks as well: fibers are not preempted. While one computes, its thread serves
+//! no requests and fires no timers. It must call [`yield_now`] every 50 microseconds or so, or run on
+//! threads that hold no values ([`Rack::dedicated_trustees`]):
+//!
+//! ```
+//! # gossamer::Rack::new().threads(1).run(|| {
+//! let mut sum = 0u64;
+//! for (block, start) in (0..1_000_000u64).step_by(10_000).enumerate() {
+//!     sum += (start..start + 10_000).map(|n| n ^ block as u64).sum::<u64>();
+//!     gossamer::yield_now();
+//! }
+//! # assert!(sum > 0);
+//! # })?;
+//! # Ok::<(), gossamer::RackError>(())
+//! ```
+//!
+//! A delegated closure cannot yield; it should take microseconds. Split longer work, or
+//! [`launch`](Trust::launch) it on a [`Latch`]. If a program hangs, `GOSSAMER_STALL=10s` in its
+//! environment says where: [`Rack::run`].
+//!
 //! Do not make such calls where code relies on having the thread for itself: in the initialisers of
 //! `std`'s `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard
 //! or a borrow is alive that another fiber needs. Some of these are undefined behaviour that the
@@ -148,6 +168,36 @@
 //! [`try_visit_with_then`]: Trustee::try_visit_with_then
 //! [`try_entrust_with_then`]: Trustee::try_entrust_with_then
 //!
+//! # Waiting with a limit, and for several things
+//!
+//! | Wait | Forms |
+//! |---|---|
+//! | a call, up to a timeout | [`apply_timeout`](Trust::apply_timeout), [`apply_with_timeout`](Trust::apply_with_timeout), [`launch_timeout`](Trust::launch_timeout), [`launch_with_timeout`](Trust::launch_with_timeout): [`DelegateError::TimedOut`], and the call may still run |
+//! | a call, later | [`apply_later`](Trust::apply_later) and so on: a [`Reply`] |
+//! | a fiber, up to a timeout | [`JoinHandle::join_timeout`], which gives the handle back |
+//! | time | [`sleep`](fn@sleep), [`sleep_until`], [`interval`] |
+//! | the first of several | [`select!`] over fibers, [`after`], intervals, replies, [`Notifications::next`] |
+//!
+//! ```
+//! use gossamer::{Rack, after, select};
+//! use std::time::Duration;
+//!
+//! let first = Rack::new().threads(2).run(|| {
+//!     let numbers = gossamer::trustees().last().unwrap().entrust(vec![1u64, 2, 3]);
+//!     let mut sum = numbers.apply_later(|numbers| numbers.iter().sum::<u64>());
+//!     let mut fiber = gossamer::spawn(|| gossamer::sleep(Duration::from_secs(3600)));
+//!     loop {
+//!         select! {
+//!             sum = &mut sum => break sum,
+//!             ended = &mut fiber => ended.unwrap(),
+//!             () = after(Duration::from_secs(5)) => println!("still waiting"),
+//!         }
+//!     }
+//! })?;
+//! assert_eq!(first.unwrap(), 6);
+//! # Ok::<(), gossamer::RackError>(())
+//! ```
+//!
 //! # Reading order
 //!
 //! Lowest module first; each uses only those before it.
@@ -159,7 +209,7 @@
 //!    (trusts under names), [`Sharded`], `records/` ([`ShardedRecords`]), [`Barrier`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
-//! 5. `reporter.rs` (statistics for the daemon), `packages.rs` (jams that it brings), `end.rs` (how the rack ends), `run.rs`
+//! 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs` (jams that it brings), `end.rs` (how the rack ends), `run.rs`
 //!    ([`Rack::run`]).
 //!
 //! The crate `trust-core` implements delegation, re-exported here; the crate `gossamer-job` defines
@@ -193,14 +243,15 @@ mod run;
 mod segments;
 mod sharded;
 mod shared;
+mod stalls;
 mod start;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
 mod worker;
 
 pub use fiber::{
-    JoinError, JoinHandle, LazyLock, OnceLock, SpawnError, ThreadLocal, fiber_local, sleep,
-    yield_now,
+    Interval, JoinError, JoinHandle, JoinTimeout, LazyLock, OnceLock, SpawnError, ThreadLocal,
+    Tick, Timer, after, fiber_local, interval, select, sleep, sleep_until, yield_now,
 };
 pub use gossamer_segment::{
     Access, Notification, Notifications, Notify, OpenOptions, Plain, Record, RecordMap,
@@ -216,7 +267,7 @@ pub use trust_core::DelegateFuture;
 pub use trust_core::NoRef;
 pub use trust_core::{
     CodecError, CodecStep, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport,
-    Portable, PropertyId, Trust, Trustee, delegate, local_trustee,
+    Portable, PropertyId, Reply, Trust, Trustee, delegate, local_trustee,
 };
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, delegated};

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use fiber::JoinError;
 use primitive::drop_payload;
@@ -81,6 +82,15 @@ pub enum DelegateError {
     /// A fiber was joined that has no result, and not because of a request.
     #[error("{0}")]
     Join(String),
+    /// The reply had not come when the timeout of the call passed. The closure may have run, and it may
+    /// still run: a reply that comes later is dropped.
+    #[error("no reply from {trustee} within {timeout:?}")]
+    TimedOut {
+        /// The trustee.
+        trustee: ThreadId,
+        /// How long was waited.
+        timeout: Duration,
+    },
     /// The rack is shutting down, or the calling thread belongs to none.
     #[error("{0}")]
     NoRack(Cow<'static, str>),

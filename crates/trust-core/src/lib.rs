@@ -52,6 +52,7 @@ pub use crate::{
     api::latch::{Latch, LatchGuard},
     api::may_wait::{check_may_wait, in_delegated_context, write_running},
     api::plain_call::served,
+    api::reply::Reply,
     api::trust::{PropertyId, Trust},
     api::trustee::{LocalTrustee, Trustee, local_trustee},
     closure::identity::build_identity,

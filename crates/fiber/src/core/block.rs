@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::time::Instant;
 
@@ -95,6 +96,9 @@ pub(crate) struct Block {
     pub(crate) queue: *const Queue<Block>,
     pub(crate) switch: Switch,
     pub(crate) timer: Cell<Timer>,
+    /// Where the fiber's last sleep began, and when it was first asked about it.
+    pub(crate) sleep_place: Cell<Option<&'static Location<'static>>>,
+    pub(crate) sleep_seen: Cell<Option<Instant>>,
     /// Mapped while a fiber owns the block, and while the block waits in the pool.
     pub(crate) stack: Cell<Option<Stack>>,
     /// Whether the stack has the scheduler's standard size and may be pooled.
@@ -117,6 +121,8 @@ impl Block {
             queue,
             switch: Switch::new(),
             timer: Cell::new(Timer::Unset),
+            sleep_place: Cell::new(None),
+            sleep_seen: Cell::new(None),
             stack: Cell::new(None),
             standard: Cell::new(true),
             defiance: Cell::new(0),

@@ -5,6 +5,7 @@
 //! of its fibers' stacks, so all of its state is in cells, and no cell stays borrowed across a
 //! switch or a call into user code.
 
+mod asking;
 pub(crate) mod block;
 pub(crate) mod builder;
 #[allow(unsafe_code)] // Thread-local pointers to what is on the stack further up.
@@ -15,7 +16,7 @@ pub(crate) mod locals;
 mod queue;
 mod run;
 mod teardown;
-mod timer;
+pub(crate) mod timer;
 mod waking;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -25,6 +26,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+pub(crate) use crate::core::asking::Answer;
 use crate::core::block::{Block, FiberId, State, Timer};
 use crate::core::inbox::{Message, Shared};
 use crate::core::queue::Queue;
@@ -68,6 +70,9 @@ pub(crate) struct Core {
     /// For the overflow message: what code runs, and the thread's own stack.
     pub(crate) running: Option<Running>,
     pub(crate) thread_stack: Option<ThreadStack>,
+    /// Whether fibers are asked what they wait for, and what they have answered.
+    pub(crate) asking: Cell<bool>,
+    pub(crate) answers: RefCell<Vec<(FiberId, Answer)>>,
     /// For the overflow message: the handler cannot ask the standard library.
     pub(crate) thread_name: Box<str>,
 }
@@ -97,6 +102,8 @@ impl Core {
             may_wait,
             running: None,
             thread_stack: None,
+            asking: Cell::new(false),
+            answers: RefCell::default(),
             thread_name: std::thread::current().name().unwrap_or("unnamed").into(),
         }
     }

@@ -11,6 +11,7 @@ pub(crate) mod records;
 pub(crate) mod segments;
 pub(crate) mod sizes;
 pub(crate) mod trusts;
+pub(crate) mod waits;
 
 /// Hands the list of all behaviours to a macro.
 #[macro_export]
@@ -81,6 +82,14 @@ macro_rules! behaviours {
             trusts: a_trust_is_dropped_on_a_foreign_thread;
             trusts: a_drop_does_not_overtake_what_was_queued;
             trusts: a_drop_does_not_overtake_what_was_queued_before_a_move;
+            waits: a_call_that_times_out_still_runs;
+            waits: calls_on_the_own_thread_do_not_time_out;
+            waits: a_launch_that_times_out_runs_when_the_latch_is_free;
+            waits: a_join_that_times_out_gives_the_handle_back;
+            waits: replies_are_waited_for_later;
+            waits: whatever_is_there_first_is_selected;
+            waits: losers_of_a_select_keep_their_value;
+            waits: intervals_and_deadlines_do_not_drift;
         }
     };
 }

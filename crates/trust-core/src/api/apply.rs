@@ -220,7 +220,7 @@ impl<T: 'static> Trust<T> {
             }
             Some(node) if node.id.rack() == self.home.rack() => {
                 node.context().check_may_wait("`apply`", place);
-                node.call(self.target(), invoke, arguments)
+                node.call(self.target(), invoke, arguments, place)
             }
             _ => Err(outside()),
         }
@@ -255,7 +255,7 @@ impl<T: 'static> Trust<T> {
     /// A call that does not wait.
     #[inline(always)]
     #[track_caller]
-    fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C)
+    pub(super) fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,

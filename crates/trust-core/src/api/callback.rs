@@ -15,6 +15,9 @@ pub(crate) trait Callback<U>: Sized + 'static {
     /// such a panic propagates to the caller.
     const HEARS_FAILURES: bool;
 
+    /// Whether a fiber waits here for room for the request.
+    const WAITS_FOR_ROOM: bool = true;
+
     fn done(self, value: U);
     fn failed(self, error: DelegateError);
 
@@ -85,7 +88,7 @@ impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Callback<U> for 
 pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
-    const WAITS_FOR_ROOM: bool = true;
+    const WAITS_FOR_ROOM: bool = C::WAITS_FOR_ROOM;
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
 
     #[inline(always)]

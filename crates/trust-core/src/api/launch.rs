@@ -18,6 +18,7 @@ use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
+use crate::node::awaits::AwaitsReply;
 use crate::node::callers::{Call, Callers};
 use crate::node::{CallSite, Node, with_node};
 
@@ -35,10 +36,10 @@ where
     type Output = Begun;
     fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
         let latch = latch.share();
-        let reply_to = call.reply_to;
+        let Call { reply_to, property, .. } = call;
         begin(reply_to, move || {
             let _running = call.run();
-            let mut value = latch.acquire(None).map_err(|held| {
+            let mut value = latch.acquire(None, Some(property)).map_err(|held| {
                 format!("launched at {}, but {}", place_of(reply_to), held.reason())
             })?;
             Ok(self.0.invoke(&mut value, arguments))
@@ -204,7 +205,9 @@ impl<T: 'static> Trust<Latch<T>> {
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
             node.context().check_may_wait("`launch`", place);
             let callers = node.callers()?;
-            wait(|wake| self.start(node, callers, invoke, arguments, wake, place))
+            let target = Some((self.home.number(), self.property));
+            let what = || AwaitsReply { call: "launch", target };
+            wait(|wake| self.start(node, callers, invoke, arguments, wake, place), place, what)
         })
     }
 
@@ -251,7 +254,7 @@ impl<T: 'static> Trust<Latch<T>> {
             return completion.complete(Outcome::Failed(&OUTSIDE));
         };
         let reply_to = node.await_reply(trustee, place, boxed(completion));
-        let arguments = (Call { reply_to, callers }, arguments);
+        let arguments = (Call { reply_to, callers, property: self.property }, arguments);
         if !self.is_used_by(node) {
             let (trust, started) = (self.clone(), Started::<true>::new(reply_to, trustee));
             node.run_or_defer(move |node| {

@@ -16,6 +16,7 @@ use crate::closure::plain_call::{Again, PlainCall, Serve};
 use crate::closure::registry::{closure_id, registry};
 use crate::codec;
 use crate::error::outside;
+use crate::node::awaits::AwaitsReply;
 use crate::node::{Node, current, on_node};
 use crate::trustee::count::mint;
 use crate::wire::words::WORD;
@@ -49,7 +50,7 @@ impl<T: 'static> Trust<T> {
                 let waiter = Waiter::new(fiber);
                 let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
                 self.send_plain::<C, _>(node, parts::<T, C>(word, head, tails), completion);
-                Some(waiter.wait().map_err(|error| *error))
+                Some(waiter.wait(place, AwaitsReply::of).map_err(|error| *error))
             }
             _ => Some(Err(*outside())),
         }

@@ -188,7 +188,7 @@ impl Trustee {
                 return Ok(invoke.invoke(&mut Runtime, arguments));
             }
             node.context().check_may_wait(what, place);
-            node.call(self.runtime(), invoke, arguments)
+            node.call(self.runtime(), invoke, arguments, place)
         })
     }
 

@@ -62,6 +62,10 @@ where
 pub(crate) struct WakePlain<R, E>(pub(crate) Wake<Result<R, E>>);
 
 impl<R: PlainBytes, E: Portable> Completion for WakePlain<R, E> {
+    fn waiter(&self) -> *const () {
+        self.0.address()
+    }
+
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         match outcome.plain_bytes() {

@@ -14,6 +14,8 @@ use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::Portable;
 use crate::error::{BadValue, CallResult, CodecError, DelegateError, outside};
+use crate::node::awaited::CallSite;
+use crate::node::awaits::AwaitsReply;
 use crate::node::state::Node;
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
@@ -26,13 +28,14 @@ pub(crate) struct Target<T> {
 }
 
 impl Node {
-    /// Sends a request and waits for its result.
+    /// Sends a request, made at `place`, and waits for its result.
     #[inline(always)]
     pub(crate) fn call<T, I, V>(
         &self,
         target: Target<T>,
         invoke: I,
         arguments: V,
+        place: CallSite,
     ) -> CallResult<I::Output>
     where
         T: 'static,
@@ -45,7 +48,7 @@ impl Node {
         self.request(target, invoke, &arguments, waiter.wake());
         // The arguments are dropped when this returns: their destructors may wait, which must not
         // come between the request and this wait.
-        waiter.wait()
+        waiter.wait(place, AwaitsReply::of)
     }
 
     /// Encodes a request and sends it. No code of users runs behind the sending.
