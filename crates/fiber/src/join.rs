@@ -6,8 +6,10 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use primitive::sync::{AtomicBool, Ordering};
@@ -208,7 +210,7 @@ impl<T> fmt::Debug for Promise<T> {
 }
 
 /// Waits for a fiber of any thread, or for other work that settles the [`Promise`]. Dropping it
-/// detaches the fiber.
+/// detaches the fiber. It is also a future, for tasks of an async runtime.
 pub struct JoinHandle<T> {
     packet: Arc<Packet<T>>,
 }
@@ -264,6 +266,25 @@ impl<T> JoinHandle<T> {
     fn runs_on_this_thread(&self) -> bool {
         current::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler))
             == Some(true)
+    }
+}
+
+/// The outcome, for a task of an async runtime: as [`JoinHandle::join`], which blocks threads without
+/// fibers.
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Wakers are code of the program: cloned and dropped outside the lock.
+        let waiter = Waiter::Task(context.waker().clone());
+        let mut inner = self.packet.inner.lock();
+        if self.packet.finished.load(Ordering::Relaxed) {
+            return Poll::Ready(inner.outcome.take().unwrap_or(Err(JoinError::Cancelled)));
+        }
+        let replaced = inner.waiter.replace(waiter);
+        drop(inner);
+        drop(replaced);
+        Poll::Pending
     }
 }
 

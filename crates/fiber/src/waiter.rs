@@ -1,14 +1,17 @@
-//! [`Waiter`]: a fiber, or a thread outside fibers, that any thread may wake.
+//! [`Waiter`]: a fiber, a thread outside fibers, or a task of an async runtime, that any thread may
+//! wake.
 
+use std::task::Waker;
 use std::thread::{self, Thread};
 
 use crate::ops;
 use crate::unparker::Unparker;
 
-/// A fiber or a thread that waits.
+/// A fiber, a thread or a task that waits.
 pub(crate) enum Waiter {
     Fiber(Unparker),
     Thread(Thread),
+    Task(Waker),
 }
 
 impl Waiter {
@@ -32,6 +35,7 @@ impl Waiter {
         match self {
             Waiter::Fiber(unparker) => unparker.unpark(),
             Waiter::Thread(thread) => thread.unpark(),
+            Waiter::Task(waker) => waker.wake(),
         }
     }
 }
