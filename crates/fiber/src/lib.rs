@@ -38,6 +38,7 @@
 //! | Module | What it is |
 //! |---|---|
 //! | `scheduler.rs` | [`Scheduler`] and [`Config`]: what the thread's worker calls |
+//! | `scope.rs` | [`scope()`]: fibers that borrow from the fiber that starts them |
 //! | `remote.rs` | [`Remote`]: starting fibers from other threads |
 //! | `spawn.rs`, `thread_local.rs` | [`spawn_local`], [`Builder`]; [`ThreadLocal`], a value per thread |
 //! | `join.rs`, `once.rs` | the handles to join; [`LazyLock`] and [`OnceLock`], a value per process |
@@ -65,6 +66,9 @@ mod join;
 mod limits;
 
 mod remote;
+
+#[allow(unsafe_code)] // Starts fibers whose closures borrow.
+mod scope;
 
 #[allow(unsafe_code)] // Blocks are reached through pointers that outlive every borrow of the core.
 mod core;
@@ -108,6 +112,7 @@ pub use crate::ops::{
 };
 pub use crate::remote::Remote;
 pub use crate::scheduler::{Config, Scheduler};
+pub use crate::scope::{Scope, ScopedJoinHandle, scope};
 pub use crate::spawn::spawn_local;
 pub use crate::stack::MIN_STACK_BYTES;
 pub use crate::thread_local::ThreadLocal;

@@ -82,7 +82,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["join", "once"],
             &["spawn", "thread_local"],
             &["remote"],
-            &["scheduler"],
+            &["scheduler", "scope"],
         ],
     ),
     (
@@ -138,9 +138,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["callback", "delegate", "future", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
-            &["trustee"],
+            &["flush", "trustee"],
             &["latch", "trust"],
-            &["launch"],
+            &["condvar", "later", "launch"],
         ],
     ),
     (
@@ -192,16 +192,27 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/gossamer/src",
         &[
-            &["barrier", "board", "children", "error", "mixed", "processors", "publications"],
+            &[
+                "barrier",
+                "blocking",
+                "board",
+                "children",
+                "error",
+                "losses",
+                "mixed",
+                "processors",
+                "publications",
+            ],
             &["arguments", "cause", "packages", "unencrypted"],
             &["rack"],
             &["shared", "start"],
             &["reporter", "worker"],
-            &["end", "placement", "publish", "segments"],
-            &["run", "sharded"],
-            &["records"],
+            &["end", "handle", "placement", "publish", "segments"],
+            &["run", "sharded", "sync"],
+            &["collective", "records"],
         ],
     ),
+    ("crates/gossamer/src/sync", &[&["error", "measure", "notify"], &["queue"], &["channel"]]),
     (
         "crates/jam-abi/src",
         &[
