@@ -47,8 +47,11 @@ pub use crate::closure::noref::NoRef;
 pub use crate::wire::{arrivals, link, slot};
 #[cfg(not(loom))]
 pub use crate::{
+    api::condvar::Condvar,
     api::delegate::{IsOwned, Listed, SentByReference, uncaptured},
+    api::flush::flush,
     api::latch::{Latch, LatchGuard},
+    api::later::Later,
     api::may_wait::{check_may_wait, in_delegated_context},
     api::plain_call::served,
     api::trust::Trust,

@@ -9,7 +9,7 @@ use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::callback::{Tell, Then};
-use crate::api::latch::{Latch, place_of};
+use crate::api::latch::{Latch, LatchGuard, place_of};
 use crate::api::remote_fiber::{Begun, Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, boxed};
@@ -46,6 +46,34 @@ where
     }
     fn name() -> &'static str {
         I::name()
+    }
+}
+
+/// As [`Launch`], for a closure of the latch's guard.
+#[derive(Clone, Copy)]
+struct LaunchGuard<F>(F);
+
+impl<T, V, U, F> Invoke<Latch<T>, (Call, V)> for LaunchGuard<F>
+where
+    T: 'static,
+    V: 'static,
+    U: Portable,
+    F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + 'static,
+{
+    type Output = Begun;
+    fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
+        let latch = latch.share();
+        let reply_to = call.reply_to;
+        begin(reply_to, move || {
+            let _running = call.run();
+            let mut guard = latch.acquire(None).map_err(|held| {
+                format!("launched at {}, but {}", place_of(reply_to), held.reason())
+            })?;
+            Ok((self.0)(&mut guard, arguments))
+        })
+    }
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
     }
 }
 
@@ -86,6 +114,23 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         const { check_captures::<F>() };
         or_raise(self.launch_call(With(closure), arguments))
+    }
+
+    /// As [`launch_with`](Self::launch_with), but the closure gets the guard of the latch, with which it
+    /// can wait at a [`Condvar`](crate::Condvar); other launches hold the latch meanwhile.
+    ///
+    /// # Panics
+    /// As [`apply_with`](Trust::apply_with).
+    #[track_caller]
+    pub fn launch_guard_with<F, V, U>(&self, closure: F, arguments: V) -> U
+    where
+        F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        or_raise(self.launch_and_wait(LaunchGuard(closure), arguments, place))
     }
 
     /// As [`launch_with`](Self::launch_with), but failures come back as errors.
@@ -148,13 +193,21 @@ impl<T: 'static> Trust<Latch<T>> {
         I::Output: Portable,
         V: Portable,
     {
-        let place = Location::caller();
+        self.launch_and_wait(Launch(invoke), arguments, Location::caller())
+    }
+
+    fn launch_and_wait<L, V, U>(&self, launch: L, arguments: V, place: CallSite) -> CallResult<U>
+    where
+        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
+        U: Portable,
+        V: Portable,
+    {
         with_node(|node| {
             let node =
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
             node.context().check_may_wait("`launch`", place);
             let callers = node.callers()?;
-            wait(|wake| self.start(node, callers, invoke, arguments, wake, place))
+            wait(|wake| self.start(node, callers, launch, arguments, wake, place))
         })
     }
 
@@ -171,23 +224,22 @@ impl<T: 'static> Trust<Latch<T>> {
             let node =
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
             // Nothing waits for it.
-            self.start(node, Callers::default(), invoke, arguments, completion, place);
+            self.start(node, Callers::default(), Launch(invoke), arguments, completion, place);
             Ok(())
         }));
     }
 
     /// Has the fiber started at the trustee; `completion` gets the result when it ends.
-    fn start<I, V, C>(
+    fn start<L, V, C>(
         &self,
         node: &Node,
         callers: Callers,
-        invoke: I,
+        launch: L,
         arguments: V,
         completion: C,
         place: CallSite,
     ) where
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
+        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
         V: Portable,
         C: Completion + 'static,
     {
@@ -198,11 +250,11 @@ impl<T: 'static> Trust<Latch<T>> {
         let started = Started::new(reply_to, trustee);
         let arguments = (Call { reply_to, callers }, arguments);
         if self.is_used_by(node) {
-            node.request(self.target(), Launch(invoke), &arguments, started);
+            node.request(self.target(), launch, &arguments, started);
         } else {
             let trust = self.clone();
             node.run_or_defer(move |node| {
-                let result = trust.run_inline(node, Launch(invoke), arguments, place);
+                let result = trust.run_inline(node, launch, arguments, place);
                 started.end(result.map_err(|error| *error));
             });
         }

@@ -6,11 +6,14 @@
 #[allow(unsafe_code)] // Runs closures on properties of the thread itself.
 pub(crate) mod apply;
 pub(crate) mod callback;
+pub(crate) mod condvar;
 pub(crate) mod delegate;
+pub(crate) mod flush;
 #[cfg(feature = "async")]
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
+pub(crate) mod later;
 mod launch;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;

@@ -121,10 +121,10 @@ mod tests {
         fibers.enter(|| {
             for _ in 0..calls {
                 let results = results.clone();
-                let _ = fibers.remote().spawn(move || {
+                drop(fibers.remote().spawn(move || {
                     let result = call(Trustee::numbered(1).expect("the other thread"));
                     results.lock().push(result);
-                });
+                }));
             }
             let deadline = Instant::now() + TIMEOUT;
             while results.lock().len() < calls {
