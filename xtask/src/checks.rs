@@ -32,9 +32,8 @@ const OWN_WORKSPACES: [&str; 5] =
 /// Features that need libraries which not every machine has: cmake, libclang, libibverbs.
 const RDMA: [&str; 2] = ["rdma", "verbs"];
 
-/// The features of `gossamer` that are transports which every machine can build, and the targets that
-/// are checked with each of them alone: the tests use shared memory.
-const TRANSPORTS: [(&str, &str); 2] = [("shm", "--lib --tests"), ("tcp", "--lib")];
+/// The features of the facade that a stable compiler can build on every machine.
+const FACADE_FEATURES: [&str; 4] = ["jam", "shm", "tcp", "tokio"];
 
 /// `cargo xtask lint`.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
@@ -49,18 +48,29 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
         .arg("--")
         .arg("-Dwarnings")
         .run()?;
-    // Each transport alone, as a user may choose it. With xtask, most dependencies have the features
-    // that they have in the workspace, and are not checked again.
-    for (transport, targets) in TRANSPORTS {
-        let packages = "clippy --package gossamer --package xtask --no-default-features";
+    // The facade with other features than all, tests included, as a user may choose them. With xtask,
+    // most dependencies have the features that they have in the workspace, and are not checked again.
+    for features in choices(FACADE_FEATURES) {
+        let packages = "clippy --package gossamer-rack --package xtask --no-default-features";
         Step::cargo(&workspace.root, packages)
-            .args(targets)
-            .arg(format!("--features=gossamer/{transport}"))
+            .args("--lib --tests --examples")
+            .arg(format!("--features={}", features.join(",")))
             .arg("--")
             .arg("-Dwarnings")
             .run()?;
     }
     Ok(())
+}
+
+/// Choices of features of the facade: none, each alone, and all but each, as `package/feature`.
+fn choices<const N: usize>(features: [&str; N]) -> Vec<Vec<String>> {
+    let chosen = |wanted: &dyn Fn(&str) -> bool| {
+        let features = features.iter().filter(|feature| wanted(feature));
+        features.map(|feature| format!("gossamer-rack/{feature}")).collect()
+    };
+    let alone = features.iter().map(|one| chosen(&|feature| feature == *one));
+    let without = features.iter().map(|one| chosen(&|feature| feature != *one));
+    std::iter::once(Vec::new()).chain(alone).chain(without).collect()
 }
 
 /// A command of cargo on the code for RDMA, which needs libraries that not every machine has. It
@@ -70,7 +80,7 @@ pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
     const PACKAGES: [&str; 7] = [
         "gossamer-rdma-needs",
         "gossamer-transport-rdma",
-        "gossamer",
+        "gossamer-rack",
         "gossamer-daemon",
         "gossamer-jam-tests",
         "gossamer-kv",
@@ -114,15 +124,14 @@ fn features_that(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> String
 
 /// The tests that need a feature which is off by default. Built for the workspace, so that
 /// dependencies have the same features as for README's command and are not built again.
-const OPTIONAL_TESTS: &str =
-    "test --workspace --features gossamer/tokio,gossamer-segment/tokio --test tokio --test tasks";
+const OPTIONAL_TESTS: &str = "test --workspace --features gossamer-rack/tokio,gossamer-segment/tokio --test tokio --test tasks";
 
 /// Tests of code that may depend on how it is divided into codegen units, each of which has its own
 /// constants: [optimised] in 16 units or more, as in a program that does not set them.
 const DIVIDED_TESTS: &str = "test --workspace --test many_clients --test traffic";
 /// The packages that are [optimised]. The rest is as for all other tests and not built again.
 const OPTIMISED: [&str; 11] = [
-    "gossamer",
+    "gossamer-rack",
     "gossamer-fiber",
     "gossamer-jam",
     "gossamer-mailbox",

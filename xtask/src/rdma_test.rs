@@ -43,7 +43,11 @@ const SUITES: [Suite; 4] = [
         programs: &["gossamer_transport_rdma", "conformance", "payloads", "killed", "link_down"],
         kernels: &[Version::Six1, Version::Six12],
     },
-    Suite { package: "gossamer", programs: &["rdma", "segments_rdma"], kernels: &[Version::Six12] },
+    Suite {
+        package: "gossamer-rack",
+        programs: &["rdma", "segments_rdma"],
+        kernels: &[Version::Six12],
+    },
     Suite {
         package: "gossamer-jam-tests",
         programs: &["mailboxes_rdma"],
@@ -63,7 +67,7 @@ const UNIT: &str =
     "--package gossamer-transport-rdma --package xtask --features gossamer-transport-rdma/verbs";
 /// The packages whose documentation depends on RDMA. With xtask, for the reason of [`UNIT`].
 const DOCUMENTED: &str = "--package gossamer-rdma-needs --package gossamer-transport-rdma --package gossamer \
-    --package xtask --features gossamer/rdma,gossamer-transport-rdma/verbs";
+    --package xtask --features gossamer-rack/rdma,gossamer-transport-rdma/verbs";
 /// Printed before the name of a program, in front of its output.
 const MARK: &str = "==> ";
 /// The timeout of all test programs on one kernel, emulated, in seconds.
@@ -280,7 +284,7 @@ mod tests {
         let wanted: Vec<_> = wanted.collect();
         let mut messages = vec![
             artifact("gossamer-daemon", "gossamerd", false),
-            artifact("gossamer", "gossamer", true),
+            artifact("gossamer-rack", "gossamer", true),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
         messages.extend(wanted.iter().map(|(package, name)| artifact(package, name, true)));

@@ -10,11 +10,18 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use std::{env, thread};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::measure::cores::spawn_on;
 
 const VARIABLE: &str = "BENCH_ROLE";
+
+/// How long a role may take to print its first line: a hundred times as long as in an emulated guest, so one
+/// that hangs is the failure of its case, and does not hold up the others.
+const FIRST_LINE: Duration = Duration::from_secs(120);
 
 /// A helper process that this program can run as.
 #[derive(Clone, Copy, Debug)]
@@ -109,14 +116,29 @@ impl RoleProcess {
     /// Waits for the first line that the role prints when it is ready.
     ///
     /// # Errors
-    /// If it ends without printing a line.
+    /// If it ends without printing a line, or prints none in two minutes.
     pub fn first_line(&mut self) -> io::Result<String> {
+        self.line_within(FIRST_LINE)
+    }
+
+    fn line_within(&mut self, limit: Duration) -> io::Result<String> {
         let Some(output) = self.child.stdout.as_mut() else {
             return Err(io::Error::other("the role's first line was already read"));
         };
+        let start = Instant::now();
         let mut line = Vec::new();
         let mut byte = [0];
-        while output.read(&mut byte)? == 1 {
+        loop {
+            let left = limit.saturating_sub(start.elapsed());
+            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+            let mut files = [PollFd::new(output, PollFlags::IN)];
+            if rustix::io::retry_on_intr(|| poll(&mut files, Some(&timeout)))? == 0 {
+                let text = format!("a role printed no line in {limit:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            if output.read(&mut byte)? == 0 {
+                break;
+            }
             if byte[0] == b'\n' {
                 return Ok(String::from_utf8_lossy(&line).into_owned());
             }
@@ -141,5 +163,32 @@ impl Drop for RoleProcess {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(program: &str, argument: &str) -> RoleProcess {
+        let mut command = Command::new(program);
+        command.arg(argument).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect(program);
+        let line = child.stdin.take();
+        RoleProcess { child, line }
+    }
+
+    #[test]
+    fn a_role_that_prints_nothing_is_not_waited_for_for_ever() {
+        let mut role = role("sleep", "60");
+        let error = role.line_within(Duration::from_millis(20)).expect_err("no line");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    }
+
+    #[test]
+    fn the_first_line_of_a_role_is_read() {
+        assert_eq!(role("echo", "ready").first_line().expect("a line"), "ready");
+        let error = role("true", "").first_line().expect_err("no line");
+        assert!(error.to_string().contains("exited"), "{error}");
     }
 }

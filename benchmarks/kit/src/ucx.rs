@@ -15,9 +15,15 @@ use crate::measure::sampling::{CaseError, Reading, Sampler, undisturbed};
 use crate::measure::watch::schedstat;
 
 const PROGRAM: &str = "ucx_perftest";
-const WARM_UP: &str = "10000";
-/// How long a server may take to listen, and a run to end.
+/// Operations of a warm-up, at most; it is a tenth of a sample.
+const WARM_UP: u128 = 10_000;
+/// How long a server may take to listen.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a run may take besides its operations.
+const START: Duration = Duration::from_secs(1);
+/// How often an operation may take what is expected of it. A run is a number of operations: while others use
+/// the cores, each of them may wait for a time slice.
+const SLOWER: u32 = 10;
 
 /// One test of `ucx_perftest`, between a client on the first core and a server on the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +68,8 @@ pub struct Run {
     pub over: &'static str,
     /// Bytes of a message; UCX takes 4 or 8 for atomics.
     pub bytes: usize,
-    /// What an operation may take, from which follows how many fill a sample.
+    /// What an operation takes, from which follows how many fill a sample; a run that takes many times as
+    /// long is disturbed.
     pub expected: Duration,
 }
 
@@ -87,7 +94,8 @@ impl Run {
     fn report(self, sampler: &Sampler) -> Result<String, CaseError> {
         let Run { test, over, bytes, expected } = self;
         let test = test.name();
-        let iterations = sampler.time.as_nanos() / expected.as_nanos().max(1);
+        let iterations = (sampler.time.as_nanos() / expected.as_nanos().max(1)).max(1);
+        let warm_up = (iterations / 10).clamp(1, WARM_UP);
         let port = free_port()?;
         let base = |command: &mut Command| {
             command.env("UCX_TLS", over).args(["-p", &port.to_string()]).stdin(Stdio::null());
@@ -100,12 +108,16 @@ impl Run {
 
         let mut client = Command::new(PROGRAM);
         base(&mut client);
-        let (bytes, iterations) = (bytes.to_string(), iterations.max(1).to_string());
-        client.args(["127.0.0.1", "-t", test, "-s", &bytes, "-n", &iterations, "-w", WARM_UP]);
-        client.args(["-f", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let [bytes, iterations] = [bytes.to_string(), iterations.to_string()];
+        client.args(["127.0.0.1", "-t", test, "-s", &bytes, "-n", &iterations]);
+        client
+            .args(["-w", &warm_up.to_string(), "-f", "-v"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let began = Instant::now();
         let mut client = Ended(start(sampler.cores.first, &mut client)?);
-        let waited = waited(&client.0)?.max(waited(&server.0)?);
+        let limit = START + sampler.time * SLOWER;
+        let waited = waited(&client.0, limit)?.max(waited(&server.0, limit)?);
         let wall = began.elapsed();
 
         let said = |pipe: &mut dyn io::Read| {
@@ -122,6 +134,12 @@ impl Run {
         undisturbed(waited.as_secs_f64() / wall.as_secs_f64())?;
         Ok(report)
     }
+}
+
+/// About half a round trip of so many bytes over a transport, which is what a latency test reports.
+pub fn expected_latency(over: &str, bytes: usize) -> Duration {
+    let (least, per_byte) = if over == "tcp" { (20_000, 1) } else { (300, 7) };
+    Duration::from_nanos(least + bytes as u64 / per_byte)
 }
 
 /// Half round trip of an 8-byte active message over shared memory, as UCX averages it.
@@ -161,14 +179,15 @@ fn start(core: usize, command: &mut Command) -> Result<Child, CaseError> {
     })
 }
 
-/// Waits for the end of a process without reaping it: how long it stood in line for its core.
-fn waited(child: &Child) -> Result<Duration, CaseError> {
+/// Waits for the end of a process without reaping it, for `limit` at most: how long it stood in line for its
+/// core.
+fn waited(child: &Child, limit: Duration) -> Result<Duration, CaseError> {
     let id = Pid::from_child(child);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let start = Instant::now();
     while waitid(WaitId::Pid(id), options).map_err(io::Error::from)?.is_none() {
-        if start.elapsed() > TIMEOUT {
-            return Err(CaseError::Failed(format!("{PROGRAM} did not end within {TIMEOUT:?}")));
+        if start.elapsed() > limit {
+            return Err(CaseError::Disturbed(format!("{PROGRAM} did not end within {limit:?}")));
         }
         thread::sleep(Duration::from_millis(2));
     }

@@ -2,11 +2,12 @@
 //! that only their owner can read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gossamer_job::Secret;
+use rustix::fs::OFlags;
 
 /// Makes a directory that only its owner can read, and its parents.
 pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
@@ -41,6 +42,28 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// Reads the file at `path` if it is a regular one of at most `largest` bytes. A job runs as the daemon's
+/// user and can put anything there: opening a pipe would block for ever, and a device may have no end.
+/// `flags` may be `NOFOLLOW`.
+///
+/// # Errors
+/// That of the system, or the file is not a regular one, or too large.
+pub(crate) fn read_regular(path: &Path, largest: u64, flags: OFlags) -> io::Result<Vec<u8>> {
+    // A pipe that is opened for reading this way does not wait for a writer.
+    let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut content = Vec::new();
+    // One byte beyond the limit shows that the file is too large.
+    file.take(largest + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > largest {
+        return Err(io::Error::other(format!("the file is larger than {largest} bytes")));
+    }
+    Ok(content)
 }
 
 /// Fails if users other than the owner of a file can read it.

@@ -1,5 +1,5 @@
 //! A counter that fibers on every thread of the rack share: the program of the README. Try
-//! `cargo run --release -p gossamer --example counter -- --hosts 2 --threads 2`.
+//! `cargo run --release -p gossamer-rack --example counter -- --hosts 2 --threads 2`.
 
 use gossamer::{Rack, RackError, Trust, spawn_on_with, trustees};
 

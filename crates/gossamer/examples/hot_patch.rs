@@ -6,7 +6,7 @@
 //! by that code, which travels to the shops and uses what their program exports. Orders are counted on
 //! both sides: none is lost, and the switch is one order behind another.
 //!
-//! `cargo run --release -p gossamer --example hot_patch` runs two hosts on this machine. It needs rustc.
+//! `cargo run --release -p gossamer-rack --example hot_patch` runs two hosts on this machine. It needs rustc.
 
 use std::cell::Cell;
 use std::fs;

@@ -6,8 +6,8 @@
 //! | orders | delegated to the trustee of the book, which traders look up by name | the first order gets the shares: the owner of the book decides, one order after another |
 //! | alarms | a write with notification, into a segment of the trader that asked | a trader that waits for a price sleeps, and the exchange wakes only the traders that asked |
 //!
-//! `cargo run --release -p gossamer --example ticker` runs three hosts on this machine; `-- --hosts 2
-//! --threads 4` sets how many. It is also a job: `gossamer run --hosts a,b,c -- target/release/examples/ticker`.
+//! `cargo run --release -p gossamer-rack --example ticker` runs three hosts on this machine; `--
+//! --hosts 2 --threads 4` sets how many. It is also a job: `gossamer run --hosts a,b,c -- target/release/examples/ticker`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -21,14 +21,14 @@ const ROUNDS: usize = 1000;
 pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
     let lost = |trustee: &Trustee| shared.is_lost(trustee.thread().host);
     let me = trust_core::local_trustee().trustee();
-    let all = || (0..).map_while(Trustee::numbered);
+    let all = || (0..).map_while(Trustee::from_number);
     if !shared.is_stopping() {
         settle(shared, me);
     }
     if check_leaks {
         let alive: Vec<String> = all()
             .filter(|trustee| !lost(trustee))
-            .flat_map(|trustee| trustee.try_visit(|node, ()| owned(node.alive()), ()))
+            .flat_map(|trustee| trustee.try_visit_node(|node, ()| owned(node.alive()), ()))
             .flatten()
             .collect();
         if !alive.is_empty() {
@@ -47,7 +47,7 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
     for host in hosts {
         let stop = |_: &Node, ()| worker::shared().map_or((), |shared| shared.stop());
         // A host that cannot be reached is lost.
-        let _ = host.try_visit(stop, ());
+        let _ = host.try_visit_node(stop, ());
     }
     shared.stop();
 }
@@ -60,14 +60,14 @@ fn collect_unobserved(shared: &Shared, here: HostId) {
         shared.handle(node.take_incidents());
         if last { shared.report_unobserved() } else { None }
     };
-    for trustee in (0..).map_while(Trustee::numbered) {
+    for trustee in (0..).map_while(Trustee::from_number) {
         let thread = trustee.thread();
         if thread.host == here || shared.is_lost(thread.host) {
             continue;
         }
         let last = thread.thread + 1 == shared.transport.threads();
         // A thread whose host was lost cannot answer.
-        if let Ok(Some((count, first))) = trustee.try_visit(ask, last) {
+        if let Ok(Some((count, first))) = trustee.try_visit_node(ask, last) {
             shared.unobserved_at(thread.host, count, first);
         }
     }
@@ -83,13 +83,13 @@ fn settle(shared: &Shared, me: Trustee) {
     for _ in 0..ROUNDS {
         let mut in_flight = 0;
         let mut sent = 0;
-        for trustee in (0..).map_while(Trustee::numbered).filter(|trustee| *trustee != me) {
+        for trustee in (0..).map_while(Trustee::from_number).filter(|trustee| *trustee != me) {
             if shared.is_lost(trustee.thread().host) {
                 continue;
             }
             // A thread whose host was lost has no requests in flight.
             if let Ok((mine, not_done)) =
-                trustee.try_visit(|node: &Node, ()| node.outstanding(), ())
+                trustee.try_visit_node(|node: &Node, ()| node.outstanding(), ())
             {
                 sent += mine;
                 in_flight += not_done;
@@ -106,5 +106,5 @@ fn settle(shared: &Shared, me: Trustee) {
 }
 
 fn local_outstanding() -> u64 {
-    trust_core::local_trustee().trustee().visit(|node: &Node, ()| node.outstanding().1, ())
+    trust_core::local_trustee().trustee().visit_node(|node: &Node, ()| node.outstanding().1, ())
 }

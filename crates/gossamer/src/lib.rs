@@ -27,11 +27,9 @@
 //! Do not make such calls where code relies on having the thread for itself: in the initialisers of
 //! `std`'s `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard
 //! or a borrow is alive that another fiber needs. Some of these are undefined behaviour that the
-//! runtime cannot detect. The README has [the table of such places][table] and of what to use
-//! instead. The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate may
+//! runtime cannot detect. The README has a table of such places and of what to use instead ("Where a
+//! fiber must not wait"). The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate may
 //! wait. [`entrust`], [`Trustee::entrust_moved`] and the drop of a trust never wait.
-//!
-//! [table]: https://github.com/gossamer-rack/gossamer#where-a-fiber-must-not-wait
 //!
 //! ```
 //! use gossamer::{LazyLock, Rack, Trust, entrust};
@@ -127,7 +125,7 @@ pub use transport_api::{HostId, LossReason, ThreadId};
 #[cfg(feature = "rdma")]
 pub use transport_rdma::RdmaConfig;
 #[cfg(feature = "tokio")]
-pub use trust_core::Applied;
+pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{

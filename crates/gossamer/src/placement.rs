@@ -31,7 +31,7 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
     let shared = shared();
     let me = local_trustee();
     let thread = shared.thread_for_property();
-    match Trustee::of(ThreadId { host: shared.transport.local(), thread }) {
+    match Trustee::from_thread(ThreadId { host: shared.transport.local(), thread }) {
         Some(trustee) if trustee != me.trustee() => trustee.entrust_moved(value),
         _ => me.entrust(value),
     }
@@ -233,7 +233,7 @@ pub fn fence() {
 pub fn threads() -> impl Iterator<Item = Trustee> {
     let shared = shared();
     let count = shared.transport.hosts() * shared.transport.threads();
-    (0..count).filter_map(Trustee::numbered)
+    (0..count).filter_map(Trustee::from_number)
 }
 
 /// Every thread of the rack that holds properties, host by host: the dedicated trustees, or all
@@ -256,7 +256,7 @@ pub fn trustee(thread: ThreadId) -> Trustee {
     let transport = &shared().transport;
     let (hosts, threads) = (transport.hosts(), transport.threads());
     // Not in a closure, whose panic would name this line instead of the caller's.
-    match Trustee::of(thread) {
+    match Trustee::from_thread(thread) {
         Some(trustee) => trustee,
         None => {
             panic!("there is no {thread} in this rack of {hosts} hosts with {threads} threads each")

@@ -180,8 +180,8 @@ fn ask<T: 'static>(found: &Found) -> Result<Option<Trust<T>>, LookupError> {
         return Err(SegmentError::OtherKind { name, host, expected: "trust".into() }.into());
     };
     // No host of this build publishes a trust of a thread that it does not have.
-    let Some(trustee) = Trustee::of(ThreadId { host, thread }) else { return Ok(None) };
-    match trustee.try_visit(|_: &Node, id: u64| find::<T>(id), id) {
+    let Some(trustee) = Trustee::from_thread(ThreadId { host, thread }) else { return Ok(None) };
+    match trustee.try_visit_node(|_: &Node, id: u64| find::<T>(id), id) {
         Ok(Ok(trust)) => Ok(Some(trust)),
         Ok(Err(None)) | Err(DelegateError::PeerLost { .. }) => Ok(None),
         Ok(Err(Some(published))) => {

@@ -62,7 +62,7 @@ impl Drop for Reporter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "shm"))]
 mod tests {
     use gossamer_job::LARGEST_REPORT;
 

@@ -21,8 +21,8 @@ use crate::placement;
 /// Rack::new().threads(2).run(|| {
 ///     let ages = Sharded::<String, HashMap<String, u32>>::new(HashMap::new);
 ///     let name = "Ada".to_owned();
-///     ages.of(&name).apply_with(|map, (name, age)| map.insert(name, age), (name.clone(), 36));
-///     assert_eq!(ages.of(&name).apply_with(|map, name| map.get(&name).copied(), name.clone()), Some(36));
+///     ages.shard(&name).apply_with(|map, (name, age)| map.insert(name, age), (name.clone(), 36));
+///     assert_eq!(ages.shard(&name).apply_with(|map, name| map.get(&name).copied(), name.clone()), Some(36));
 /// })?;
 /// # Ok::<(), gossamer::RackError>(())
 /// ```
@@ -42,7 +42,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     /// Outside a fiber of a rack, and in delegated context.
     #[track_caller]
     pub fn new<F: FnOnce() -> T + Delegable + Clone>(make: F) -> Self {
-        Self::with(move |()| make(), ())
+        Self::new_with(move |()| make(), ())
     }
 
     /// Has every trustee of the rack make its shard from a copy of `arguments`.
@@ -51,7 +51,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     /// As [`new`](Self::new).
     #[track_caller]
     #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
-    pub fn with<A, F>(make: F, arguments: A) -> Self
+    pub fn new_with<A, F>(make: F, arguments: A) -> Self
     where
         A: Portable + Clone,
         F: FnOnce(A) -> T + Delegable + Clone,
@@ -71,7 +71,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
 
     /// The shard that `key` belongs to.
     #[inline]
-    pub fn of(&self, key: &K) -> &Trust<T> {
+    pub fn shard(&self, key: &K) -> &Trust<T> {
         &self.shards[self.index_of(key)]
     }
 

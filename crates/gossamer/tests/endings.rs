@@ -389,7 +389,7 @@ fn use_outside_a_rack_is_refused() {
 }
 
 #[test]
-#[ignore = "takes 8 GiB of memory; run it with `cargo test --release -p gossamer --test endings -- --ignored`"]
+#[ignore = "takes 8 GiB of memory; run it with `cargo test --release -p gossamer-rack --test endings -- --ignored`"]
 fn a_gibibyte_there_and_back_and_not_a_byte_more() {
     use serde_bytes::ByteBuf;
     run(Kind::Threads, || {
@@ -425,8 +425,8 @@ const WAITS: [Wait; 7] = [
     ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_secs(60))).join().unwrap()),
     ("`Barrier::wait`", |barrier| assert!(barrier.wait())),
     ("`entrust_with`", |_| drop(another().entrust_with(|()| (), ()))),
-    ("`visit`", |_| another().visit(|_, ()| (), ())),
-    ("`try_visit`", |_| drop(another().try_visit(|_, ()| (), ()))),
+    ("`visit_node`", |_| another().visit_node(|_, ()| (), ())),
+    ("`try_visit_node`", |_| drop(another().try_visit_node(|_, ()| (), ()))),
 ];
 
 #[test]

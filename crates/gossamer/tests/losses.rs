@@ -84,7 +84,7 @@ fn records_of_a_lost_host_are_typed_errors_both_ways() {
     within_deadline("records_of_a_lost_host_are_typed_errors_both_ways", || {
         let ended = run(OnPeerLoss::Return, |other| {
             let records = ShardedRecords::<u64, u64>::new("records", 100).unwrap();
-            let at = |key: u64| records.of(&key).trustee().thread().host;
+            let at = |key: u64| records.shard(&key).trustee().thread().host;
             let keys = [0, 1].map(|host| (0..).find(|key| at(*key) == HostId(host)).unwrap());
             for key in keys {
                 records.put(&key, &(key + 1)).unwrap();

@@ -56,7 +56,7 @@ fn failures_are_panics_of_the_line_that_delegated() {
         raises_here!(gossamer::spawn(|| ()));
         raises_here!(gossamer::entrust(1));
         raises_here!(local_trustee());
-        raises_here!(Trustee::numbered(0));
+        raises_here!(Trustee::from_number(0));
         raises_here!(Barrier::new(2));
     });
 }
@@ -71,7 +71,7 @@ fn inside() -> (gossamer::Trust<u8>, gossamer::Trust<Latch<u8>>) {
     raises_here!(latch.launch(|_| Unsendable));
     raises_here!(latch.launch_with(|_, _: Unsendable| (), Unsendable));
     raises_here!(other.entrust_with(|_: Unsendable| (), Unsendable));
-    raises_here!(other.visit(|_, _: Unsendable| (), Unsendable));
+    raises_here!(other.visit_node(|_, _: Unsendable| (), Unsendable));
     let value = Unsendable;
     raises_here!(delegate!(number, [value] | _number | size_of_val(&value)));
     raises_here!(Sharded::<u8, ()>::with(|_: Unsendable| (), Unsendable));

@@ -92,7 +92,7 @@ fn calls_of_destructors_at_the_end_are_errors() {
                         let ended = there.try_apply_with(|_, s: String| s.len(), long);
                         log.note_end("apply_with", ended);
                         log.note_end("launch", latch.try_launch_with(|n, more| *n += more, 1));
-                        log.note_end("visit", other.try_visit(|_, ()| (), ()));
+                        log.note_end("visit", other.try_visit_node(|_, ()| (), ()));
                         let then = log.clone();
                         there.try_apply_then(|n| *n, move |ended| then.note_end("then", ended));
                         there.apply_then(|n| *n += 1, |()| unreachable!("the rack has ended"));

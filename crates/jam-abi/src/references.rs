@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use crate::signature;
-use crate::types::{Abi, AbiResult, Plain, Pointee};
+use crate::types::{Abi, Plain, Pointee};
 
 macro_rules! abi_references {
     ($(
@@ -48,44 +48,9 @@ abi_references! {
     &mut T, 'a &'a mut T, *mut T, "&mut", pointer => &mut *pointer;
 }
 
-macro_rules! abi_pointers {
-    ($($pointer:ty, $constructor:literal;)*) => {$(
-        // SAFETY: it is a type of C already; the code that dereferences it guarantees that it is valid.
-        unsafe impl<T: Pointee> Abi for $pointer {
-            const SIGNATURE: u64 = signature::of($constructor, T::SIGNATURE);
-            type Repr = Self;
-            type Short<'a>
-                = Self
-            where
-                Self: 'a;
-
-            #[inline(always)]
-            fn into_repr(self) -> Self {
-                self
-            }
-
-            #[inline(always)]
-            unsafe fn from_repr(repr: Self) -> Self {
-                repr
-            }
-
-            #[inline(always)]
-            unsafe fn from_call<'a>(repr: Self, _: &'a ()) -> Self
-            where
-                Self: 'a,
-            {
-                repr
-            }
-        }
-        // SAFETY: it borrows nothing.
-        unsafe impl<T: Pointee> AbiResult for $pointer {}
-    )*};
-}
-
-abi_pointers! {
-    *const T, "*const";
-    *mut T, "*mut";
-}
+// The code that dereferences a pointer guarantees that it is valid.
+crate::abi_by_value!([T: Pointee] *const T, signature::of("*const", T::SIGNATURE));
+crate::abi_by_value!([T: Pointee] *mut T, signature::of("*mut", T::SIGNATURE));
 
 /// How a slice or text is passed: pointer and number of elements, in two words.
 #[derive(Clone, Copy, Debug)]

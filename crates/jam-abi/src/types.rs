@@ -137,14 +137,15 @@ macro_rules! plain_numbers {
     )*};
 }
 
-/// Implements [`Abi`] for a plain type that C can pass by value.
+/// Implements [`Abi`] for a type that C can pass by value and that borrows nothing: a [`Pointee`], or one
+/// with these parameters and this signature.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! abi_by_value {
-    ($type:ty) => {
+    ([$($parameters:tt)*] $type:ty, $signature:expr) => {
         // SAFETY: it is a type of C already.
-        unsafe impl $crate::Abi for $type {
-            const SIGNATURE: u64 = <$type as $crate::Pointee>::SIGNATURE;
+        unsafe impl<$($parameters)*> $crate::Abi for $type {
+            const SIGNATURE: u64 = $signature;
             type Repr = Self;
             type Short<'a>
                 = Self
@@ -170,7 +171,10 @@ macro_rules! abi_by_value {
             }
         }
         // SAFETY: it contains no reference.
-        unsafe impl $crate::AbiResult for $type {}
+        unsafe impl<$($parameters)*> $crate::AbiResult for $type {}
+    };
+    ($type:ty) => {
+        $crate::abi_by_value!([] $type, <$type as $crate::Pointee>::SIGNATURE);
     };
 }
 

@@ -19,12 +19,12 @@ use crate::library::Interface;
 
 /// What a ried may not depend on: crates of which a process has one, with state.
 const OF_PROGRAM: &[&str] = &[
-    "gossamer",
     "gossamer-fiber",
     "gossamer-jam",
     "gossamer-job",
     "gossamer-mailbox",
     "gossamer-progress",
+    "gossamer-rack",
     "gossamer-segment",
     "gossamer-trust-core",
 ];

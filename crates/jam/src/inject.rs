@@ -36,7 +36,6 @@ use jam_abi::entry::PropertyPart;
 use trust_core::Trust;
 
 use crate::error::JamError;
-use crate::inject::by_digest::ByDigest;
 use crate::inject::errors::{failed, undelivered};
 use crate::inject::serve::is_for;
 use crate::sender::{Code, Held, Inner, Mode, Sendable};
@@ -105,13 +104,13 @@ impl<T: 'static> Inject<T> for Trust<T> {
                 Some(Ok(Err(missed))) => match failed(code, *missed.failure) {
                     Some(error) => return Err(error),
                     // It was evicted since.
-                    None => return self.inject_by_digest(jam, code, true, args, payload),
+                    None => return by_digest::call(self, jam, code, true, args, payload),
                 },
                 None => {}
             },
             Name::Digest => {}
         }
-        self.inject_by_digest(jam, code, false, args, payload)
+        by_digest::call(self, jam, code, false, args, payload)
     }
 
     #[inline]
@@ -138,7 +137,7 @@ impl<T: 'static> Inject<T> for Trust<T> {
             }
         };
         if let Err(then) = unsent {
-            self.inject_by_digest_then(jam, code, args, payload, then);
+            by_digest::call_then(self, jam, code, args, payload, then);
         }
     }
 }

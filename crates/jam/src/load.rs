@@ -84,7 +84,7 @@ pub fn load_ried(
         let has_bytes = bytes.is_some();
         let proof = Payload::of_bytes(code.proof());
         let shipped = (own, digest, proof, bytes.take());
-        let answer = trustee.try_visit(|_: &Node, shipped: Shipped| serve(&shipped), shipped);
+        let answer = trustee.try_visit_node(|_: &Node, shipped: Shipped| serve(&shipped), shipped);
         match answer.map_err(|source| undelivered(&name, source))? {
             Ok(layer) => return Ok(RemoteRied { name, trustee, layer, digest }),
             Err(None) if !has_bytes => bytes = Some(Payload::of_bytes(code.bytes())),
@@ -141,7 +141,7 @@ impl RemoteRied {
         let unload = |_: &Node, (layer, digest): (u64, [u8; 16])| {
             receiver().unload_for_peer(layer, &Digest::from_bytes(digest))
         };
-        let answer = self.trustee.try_visit(unload, (self.layer, self.digest));
+        let answer = self.trustee.try_visit_node(unload, (self.layer, self.digest));
         match answer.map_err(|source| undelivered(&self.name, source))? {
             Ok(found) => Ok(found),
             Err(refusal) => {

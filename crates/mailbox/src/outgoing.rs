@@ -7,9 +7,8 @@ use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
 pub use crate::layout::flag_at;
 use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
 
-/// Bytes of a body that are in the line of its header, and their words.
-const INLINE_BYTES: usize = LINE - HEADER_BYTES;
-const INLINE_WORDS: usize = INLINE_BYTES / WORD;
+/// Words of a body that are in the line of its header.
+const INLINE_WORDS: usize = (LINE - HEADER_BYTES) / WORD;
 
 /// Memory of the receiver, as a sender writes to it. Writes and signals of one caller take effect in
 /// their order.
@@ -232,7 +231,7 @@ fn store_body<T: Target>(
     lengths: Lengths,
 ) -> Result<[u64; INLINE_WORDS], T::Error> {
     let (payload, attachment, _) = lengths.places();
-    let mut inline = [0; INLINE_BYTES];
+    let mut inline = [0; INLINE_WORDS];
     if !parts.args.is_empty() {
         store_part(to, (at, HEADER_BYTES), parts.args, &mut inline)?;
     }
@@ -242,8 +241,7 @@ fn store_body<T: Target>(
     if !parts.attachment.is_empty() {
         store_part(to, (at, attachment), parts.attachment, &mut inline)?;
     }
-    let (words, _) = inline.as_chunks();
-    Ok(std::array::from_fn(|word| u64::from_ne_bytes(words[word])))
+    Ok(inline)
 }
 
 /// Writes one part of a body, at byte `place` of the frame at byte `at`, but for what belongs into the
@@ -253,29 +251,58 @@ fn store_part<T: Target>(
     to: &T,
     (at, place): (usize, usize),
     part: &[u8],
-    inline: &mut [u8; INLINE_BYTES],
+    inline: &mut [u64; INLINE_WORDS],
 ) -> Result<(), T::Error> {
-    let rest = if place >= LINE {
-        part
-    } else if let Some((first, rest)) = part.split_first_chunk()
-        && place == HEADER_BYTES
-    {
-        // Of a constant length, this is two moves.
-        *inline = *first;
-        rest
-    } else {
-        store_inline(place - HEADER_BYTES, part, inline)
-    };
-    match rest.is_empty() {
+    // Places are multiples of a word.
+    let first = place.saturating_sub(HEADER_BYTES) / WORD;
+    for (number, word) in inline.iter_mut().skip(first).enumerate() {
+        *word = word_of(part, number * WORD);
+    }
+    let len = part.len().min(INLINE_WORDS.saturating_sub(first) * WORD);
+    match part.len() == len {
         true => Ok(()),
-        false => to.write(at + place + part.len() - rest.len(), rest),
+        false => to.write(at + place + len, &part[len..]),
     }
 }
 
-/// Puts the beginning of a part into `inline` from byte `at` on; the rest of it.
-#[inline(never)]
-fn store_inline<'a>(at: usize, part: &'a [u8], inline: &mut [u8; INLINE_BYTES]) -> &'a [u8] {
-    let (first, rest) = part.split_at(part.len().min(INLINE_BYTES - at));
-    inline[at..][..first.len()].copy_from_slice(first);
-    rest
+/// The word that `part` has from byte `at` on, filled up with zeroes; zero behind its end.
+///
+/// Loaded from the part itself. Bytes that were copied together first are stores which no load of a whole
+/// word can take over: it waits until they are in the cache, behind all lines of earlier frames, which
+/// have to come from the receiver's processor.
+#[inline(always)]
+fn word_of(part: &[u8], at: usize) -> u64 {
+    let rest = part.get(at..).unwrap_or(&[]);
+    match (rest.first_chunk(), rest.first_chunk(), rest.last_chunk()) {
+        (Some(word), ..) => u64::from_ne_bytes(*word),
+        (None, Some(first), Some(last)) => {
+            // Of four to seven bytes, both halves together are all.
+            let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+            let shift = 8 * (rest.len() - size_of::<u32>());
+            u64::from_le(u64::from(first) | u64::from(last) << shift)
+        }
+        _ => {
+            let word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            u64::from_le(word)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_the_bytes_of_a_part_and_zeroes_behind() {
+        let part: Vec<u8> = (1..=20).collect();
+        for len in 0..part.len() {
+            for at in [0, 8] {
+                let mut expected = [0; WORD];
+                let rest = part[..len].get(at..).unwrap_or(&[]);
+                let count = rest.len().min(WORD);
+                expected[..count].copy_from_slice(&rest[..count]);
+                assert_eq!(word_of(&part[..len], at).to_ne_bytes(), expected, "{len} {at}");
+            }
+        }
+    }
 }

@@ -2,8 +2,11 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
-use transport_api::{Event, HostId, Lane, LossReason, Namespace, Notification, PeerEvent};
+use transport_api::{
+    Event, HostId, Lane, LossReason, Namespace, NoticeOutbox, Notification, PeerEvent,
+};
 
 use crate::owner::{Owner, Owners, Violation};
 use crate::tokens::{Kind, Outcome, Token, Tokens};
@@ -26,6 +29,8 @@ const POLL_EVERY: u32 = 32;
 pub struct Progress {
     /// By host.
     lanes: Box<[LaneRef]>,
+    /// By host, then by its thread, where memory is mapped.
+    outboxes: Box<[Vec<Arc<NoticeOutbox>>]>,
     /// Whether lanes are polled in every round: the memory of some host is not mapped, or an
     /// operation is under way or waits to be flushed.
     is_urgent: Cell<bool>,
@@ -56,6 +61,7 @@ impl Progress {
     pub fn new(lanes: Vec<Box<dyn Lane>>, all_mapped: bool) -> Rc<Progress> {
         let gone = RefCell::new(vec![None; lanes.len()].into());
         Rc::new(Progress {
+            outboxes: lanes.iter().map(|lane| lane.outboxes()).collect(),
             lanes: lanes.into_iter().map(RefCell::new).collect(),
             is_urgent: Cell::new(!all_mapped),
             until_poll: Cell::new(0),

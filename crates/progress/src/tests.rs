@@ -9,10 +9,12 @@ use fiber::{Config, LocalJoinHandle, Scheduler, spawn_local};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, Ready, RegionError, RegionKey,
-    RemoteRegion, Tag, ThreadId,
+    Event, HostId, Lane, LossReason, NOTICE_SLOTS_BYTES, Namespace, Notice, NoticeInbox,
+    NoticeOutbox, NoticeReceiver, OpError, PeerEvent, RegionError, RegionKey, RemoteRegion, Tag,
+    ThreadId, Watch,
 };
 
+use crate::TakenNotification::{Beside, MustPoll, Nothing, Taken};
 use crate::{Notification, Owner, Progress, TakenNotification, Violation};
 
 /// The operations that a fake lane has seen, and the events it reports next.
@@ -22,14 +24,29 @@ struct Wire {
     fences: Vec<u64>,
     flushes: usize,
     polls: usize,
-    /// Looks for a notification.
+    /// How often it was asked what to watch.
     looks: usize,
     events: VecDeque<Event>,
-    /// Words to watch, and what comes while they are noted.
+    slots: Slots,
+    /// Words to watch, of all lanes and of each.
     word: Option<SharedBytes>,
-    late: Vec<Event>,
+    /// What comes once the words are noted.
+    late: Option<Notice>,
     /// Whether operations are refused.
     refuses: bool,
+}
+
+/// Both ends of the notice slots from host 1.
+struct Slots(Arc<NoticeOutbox>, NoticeInbox, SharedBytes);
+
+impl Default for Slots {
+    fn default() -> Self {
+        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+        let park_word = SharedBytes::heap(8);
+        let outbox = NoticeOutbox::new(memory.clone(), (1, HostId(1)), park_word, drop);
+        let receiver = Arc::new(NoticeReceiver::new(memory.clone()));
+        Slots(outbox.clone(), NoticeInbox::new(from(1), receiver, outbox), memory)
+    }
 }
 
 struct FakeLane(HostId, Arc<Mutex<Wire>>);
@@ -111,51 +128,32 @@ impl Lane for FakeLane {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let mut wire = self.wire();
         wire.polls += 1;
-        let any = !wire.events.is_empty();
-        wire.events.drain(..).for_each(sink);
+        let mut any = !wire.events.is_empty();
+        wire.events.drain(..).for_each(&mut *sink);
+        while let Ok(Some(Notification { from, key, at, len, value })) = wire.slots.1.take() {
+            sink(Event::Notified { from, key, at, len, value });
+            any = true;
+        }
         any
     }
-    fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
-        let mut wire = self.wire();
+    fn watch(&self, each: &mut dyn FnMut(Watch)) -> bool {
+        let wire = &mut *self.wire();
         wire.looks += 1;
-        match wire.events.pop_front() {
-            None => Ready::Nothing,
-            Some(Event::Notified { from, key, at, len, value }) => {
-                *arrived = Notification { from, key, at, len, value };
-                Ready::Notified
-            }
-            Some(other) => {
-                wire.events.push_front(other);
-                Ready::MustPoll
-            }
+        if let Some(word) = &wire.word {
+            each(Watch::Word(word, 0));
+            each(Watch::Word(word, 8 + 8 * self.0.0 as usize));
         }
-    }
-    fn watch(&self, each: &mut dyn FnMut(&SharedBytes, usize)) -> bool {
-        let mut wire = self.wire();
-        let Some(word) = &wire.word else { return false };
-        // One for all lanes, and one for each.
-        each(word, 0);
-        each(word, 8 + 8 * self.0.0 as usize);
-        // What comes while the words are noted changes none of them afterwards.
-        let late = std::mem::take(&mut wire.late);
-        wire.events.extend(late);
-        true
+        each(Watch::Inbox(&wire.slots.1));
+        if let Some(late) = wire.late.take() {
+            assert_eq!(wire.slots.0.send(late), Ok(true));
+        }
+        wire.events.is_empty()
     }
 }
 
 /// What a look of a thread finds.
-fn take(progress: &Progress) -> (TakenNotification, Option<Notification>) {
-    let mut arrived = Notification::NONE;
-    let taken = progress.take_notified(Namespace::BARE, &mut arrived);
-    let is_there = matches!(taken, TakenNotification::Taken | TakenNotification::Beside);
-    (taken, is_there.then_some(arrived))
-}
-
-const NOTHING: (TakenNotification, Option<Notification>) = (TakenNotification::Nothing, None);
-const MUST_POLL: (TakenNotification, Option<Notification>) = (TakenNotification::MustPoll, None);
-
-fn taken(notification: Notification) -> (TakenNotification, Option<Notification>) {
-    (TakenNotification::Taken, Some(notification))
+fn take(progress: &Progress) -> TakenNotification {
+    progress.take_notified(Namespace::BARE)
 }
 
 /// A thread with lanes to two hosts, whose memory is mapped.
@@ -193,6 +191,11 @@ impl Thread {
 
     fn report(&self, host: usize, event: Event) {
         self.wire(host).events.push_back(event);
+    }
+
+    /// Host 1 notifies over the lane of `host`.
+    fn notify(&self, host: usize, notification: Notification) {
+        assert_eq!(self.wire(host).slots.0.send(notice(notification)), Ok(true));
     }
 
     fn round(&self) {
@@ -385,10 +388,12 @@ fn arrivals_go_to_the_owner_of_their_name_space() {
 }
 
 /// A notification by host 1, and the event that reports it.
-fn notification(key: RegionKey, at: u64) -> (Notification, Event) {
-    let (len, value) = (8, 3);
-    let event = Event::Notified { from: from(1), key, at, len, value };
-    (Notification { from: from(1), key, at, len, value }, event)
+fn notification(key: RegionKey, at: u64) -> Notification {
+    Notification { from: from(1), key, at, len: 8, value: 3 }
+}
+
+fn notice(Notification { key, at, len, value, .. }: Notification) -> Notice {
+    Notice { key, at, len, value }
 }
 
 #[test]
@@ -396,30 +401,30 @@ fn an_owner_takes_its_notifications_without_a_poll_unless_other_events_wait() {
     let thread = Thread::new();
     let (bare, other) = (thread.owner(Namespace::BARE), thread.owner(Namespace::DELEGATION));
     let take = || take(&thread.progress);
-    assert_eq!(take(), NOTHING);
-    let (first, event) = notification(RegionKey::new(Namespace::BARE, 4), 0);
-    thread.report(1, event);
-    assert_eq!(take(), taken(first));
-    assert_eq!(take(), NOTHING);
-    let (second, event) = notification(RegionKey::new(Namespace::DELEGATION, 4), 8);
-    thread.report(1, event);
-    assert_eq!(take(), (TakenNotification::Beside, Some(second)), "another owner's");
+    assert_eq!(take(), Nothing);
+    let first = notification(RegionKey::new(Namespace::BARE, 4), 0);
+    thread.notify(1, first);
+    assert_eq!(take(), Taken(first));
+    assert_eq!(take(), Nothing);
+    let second = notification(RegionKey::new(Namespace::DELEGATION, 4), 8);
+    thread.notify(1, second);
+    assert_eq!(take(), Beside(second), "another owner's");
     thread.progress.hand_on(second);
     assert_eq!((bare.notified.take(), other.notified.take()), (vec![], vec![second]));
     let tag = Tag::new(Namespace::BARE, 9);
     thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![] });
-    assert_eq!(take(), MUST_POLL);
+    assert_eq!(take(), MustPoll);
     assert_eq!(thread.wire(1).polls, 0);
     thread.round();
-    assert_eq!(take(), NOTHING);
+    assert_eq!(take(), Nothing);
     // An operation is under way: polls bring its end.
     let _fence = thread.fence(0);
     thread.round();
-    assert_eq!(take(), MUST_POLL);
+    assert_eq!(take(), MustPoll);
 }
 
 #[test]
-fn lanes_are_looked_at_when_a_word_that_they_watch_has_changed_or_they_are_used() {
+fn lanes_are_asked_when_a_word_that_they_watch_has_changed_or_they_are_used() {
     let thread = Thread::new();
     let _owner = thread.owner(Namespace::BARE);
     let word = SharedBytes::heap(24);
@@ -428,23 +433,18 @@ fn lanes_are_looked_at_when_a_word_that_they_watch_has_changed_or_they_are_used(
     }
     let take = || take(&thread.progress);
     let looks = || [0, 1].map(|wire| std::mem::take(&mut thread.wire(wire).looks) > 0);
-    let key = RegionKey::new(Namespace::BARE, 4);
-    let (first, event) = notification(key, 0);
-    thread.wire(1).late = vec![event];
-    assert_eq!(take(), taken(first), "it came while the words were noted");
-    assert_eq!(take(), NOTHING);
-    assert_eq!(looks(), [true, true]);
-    assert_eq!((take(), looks()), (NOTHING, [false, false]), "nothing has changed");
-    for (at, is_known) in [(0, false), (8, false), (16, true)] {
-        word.store(at, 1 + word.load(at, Ordering::Relaxed), Ordering::Relaxed);
-        if !is_known {
-            assert_eq!((take(), looks()), (NOTHING, [true, true]), "a change of another lane");
-            assert_eq!((take(), looks()), (NOTHING, [false, false]));
-            continue;
-        }
-        let (next, event) = notification(key, at as u64);
-        thread.report(1, event);
-        assert_eq!((take(), looks()), (taken(next), [false, true]));
+    let of = |at| notification(RegionKey::new(Namespace::BARE, 4), at);
+    thread.wire(1).late = Some(notice(of(0)));
+    assert_eq!(take(), Taken(of(0)), "it came while the words were noted");
+    assert_eq!((take(), looks()), (Nothing, [true, true]));
+    for (at, lane) in [(0, 0), (8, 0), (16, 1)] {
+        assert_eq!((take(), looks()), (Nothing, [false, false]), "nothing has changed");
+        thread.notify(lane, of(at));
+        assert_eq!((take(), looks()), (Taken(of(at)), [false, false]));
+        word.store(at as usize, 1, Ordering::Relaxed);
+        thread.notify(lane, of(at));
+        assert_eq!((take(), looks()), (Taken(of(at)), [false, false]), "it is older than a word");
+        assert_eq!((take(), looks()), (Nothing, [true, true]), "a word has changed");
     }
     let uses: [&dyn Fn(); 3] = [
         &|| drop(thread.progress.lane(HostId(0)).borrow_mut()),
@@ -453,17 +453,26 @@ fn lanes_are_looked_at_when_a_word_that_they_watch_has_changed_or_they_are_used(
     ];
     for (number, lane_is_used) in uses.into_iter().enumerate() {
         thread.round();
-        assert_eq!(take(), NOTHING);
-        assert_eq!((take(), looks()), (NOTHING, [true, true]), "{number}");
+        assert_eq!((take(), looks()), (Nothing, [true, true]), "{number}");
         lane_is_used();
         // It came with the use of the lane, and has changed no word.
-        let (next, event) = notification(key, 8);
-        thread.report(1, event);
-        if number < 2 {
-            assert_eq!(take(), taken(next), "{number}");
-        } else {
-            assert_eq!(take(), MUST_POLL, "{number}");
-        }
+        let tag = Tag::new(Namespace::BARE, 9);
+        thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![] });
+        assert_eq!(take(), MustPoll, "{number}");
+    }
+}
+
+#[test]
+fn what_is_no_notice_is_left_to_the_lane() {
+    let thread = Thread::new();
+    let key = RegionKey::new(Namespace::BARE, 4);
+    assert_eq!(take(&thread.progress), Nothing);
+    thread.notify(1, notification(key, 0));
+    let memory = thread.wire(1).slots.2.clone();
+    let kind = NOTICE_SLOTS_BYTES - 63 * 32;
+    memory.store(kind, 99, Ordering::Relaxed);
+    for _ in 0..3 {
+        assert_eq!(take(&thread.progress), MustPoll);
     }
 }
 
@@ -473,25 +482,24 @@ fn an_owner_takes_no_notification_of_a_host_that_is_lost() {
     let bare = thread.owner(Namespace::BARE);
     thread.report(1, Event::Peer(lost(1)));
     thread.round();
-    let (notification, event) = notification(RegionKey::new(Namespace::BARE, 4), 0);
-    thread.report(1, event);
-    assert_eq!(take(&thread.progress), (TakenNotification::Beside, Some(notification)));
+    let notification = notification(RegionKey::new(Namespace::BARE, 4), 0);
+    thread.notify(1, notification);
+    assert_eq!(take(&thread.progress), Beside(notification));
     thread.progress.hand_on(notification);
     assert_eq!(bare.notified.take(), vec![]);
 }
 
 #[test]
 fn no_notification_overtakes_those_that_a_poll_hands_out() {
-    type Taken = (TakenNotification, Option<Notification>);
     /// Looks for more inside a notification.
-    struct Greedy(Rc<Progress>, RefCell<Vec<Taken>>);
+    struct Greedy(Rc<Progress>, RefCell<Vec<TakenNotification>>);
     impl Owner for Greedy {
         fn bulk(&self, _: ThreadId, _: Tag, _: Vec<u8>) -> Result<(), Violation> {
             Ok(())
         }
         fn notified(&self, notification: Notification) -> Result<(), Violation> {
             let mut all = self.1.borrow_mut();
-            all.push(taken(notification));
+            all.push(Taken(notification));
             all.push(take(&self.0));
             Ok(())
         }
@@ -502,11 +510,11 @@ fn no_notification_overtakes_those_that_a_poll_hands_out() {
     let owner: Rc<dyn Owner> = greedy.clone();
     thread.progress.add_owner(Namespace::BARE, Rc::downgrade(&owner));
     let of = |at| notification(RegionKey::new(Namespace::BARE, 4), at);
-    thread.report(0, of(0).1);
-    thread.report(1, of(8).1);
+    thread.notify(0, of(0));
+    thread.notify(1, of(8));
     thread.round();
-    assert_eq!(greedy.1.take(), [taken(of(0).0), MUST_POLL, taken(of(8).0), MUST_POLL]);
-    assert_eq!(take(&thread.progress), NOTHING);
+    assert_eq!(greedy.1.take(), [Taken(of(0)), MustPoll, Taken(of(8)), MustPoll]);
+    assert_eq!(take(&thread.progress), Nothing);
 }
 
 #[test]

@@ -1,13 +1,14 @@
-//! [`Watched`]: the words of shared memory that tell a thread whether any of its lanes has anything.
+//! [`Watched`]: where anything arrives for a thread, over all of its lanes: notice slots, and words of
+//! shared memory that change when a poll is due.
 //!
-//! A thread that waits for a notification looks at them, in place of a call of each lane. They are
-//! noted while there is nothing, and count until one of them changes or a lane is used.
+//! A thread that waits for a notification looks there, in place of a call of each lane. It is noted
+//! while there is nothing to poll for, and counts until a word changes or a lane is used.
 
 use std::cell::{Cell, RefCell};
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
-use transport_api::HostId;
+use transport_api::{NoticeInbox, Notification, Watch};
 
 /// A word that a lane looks at.
 struct Word {
@@ -15,24 +16,28 @@ struct Word {
     at: usize,
     /// What was in it when it was noted.
     seen: u64,
-    /// A host whose lane looks at it.
-    host: HostId,
 }
 
 /// What [`Watched::look`] has found.
 pub(crate) enum Seen {
-    /// The words are not known.
+    /// A notification.
+    Notified(Notification),
+    /// Nothing.
+    Nothing,
+    /// It is not known where to look, or a poll is due.
     Unknown,
-    /// None has changed.
-    Same,
-    /// A word has changed, of the lane to this host and perhaps others.
-    Changed(HostId),
 }
 
-/// The words at which the lanes of a thread look.
+#[derive(Default)]
+struct Places {
+    inboxes: Vec<NoticeInbox>,
+    words: Vec<Word>,
+}
+
+/// Where the lanes of a thread look.
 #[derive(Default)]
 pub(crate) struct Watched {
-    words: RefCell<Vec<Word>>,
+    places: RefCell<Places>,
     is_known: Cell<bool>,
 }
 
@@ -43,59 +48,70 @@ impl Watched {
         self.is_known.set(false);
     }
 
-    /// Whether any of the words has changed.
+    /// Takes the first notification, or says whether a poll may be due.
     #[inline(always)]
     pub(crate) fn look(&self) -> Seen {
         if !self.is_known.get() {
             return Seen::Unknown;
         }
-        for word in self.words.borrow().iter() {
-            if word.memory.load(word.at, Ordering::Relaxed) != word.seen {
-                return Seen::Changed(word.host);
+        let places = self.places.borrow();
+        for inbox in &places.inboxes {
+            match inbox.take() {
+                Ok(None) => {}
+                Ok(Some(notification)) => return Seen::Notified(notification),
+                // The lane finds the violation, too.
+                Err(_) => return self.lose(),
             }
         }
-        Seen::Same
+        // Behind the inboxes, whose notifications are older.
+        for word in &places.words {
+            if word.memory.load(word.at, Ordering::Relaxed) != word.seen {
+                return self.lose();
+            }
+        }
+        Seen::Nothing
     }
 
-    /// Notes the words that `watch` hands over, as [`Lane::watch`](transport_api::Lane::watch) of each
-    /// lane does; whether these are all. What changes after that is seen; so look at the lanes
-    /// themselves once more, then call [`begin`](Self::begin).
     #[cold]
-    pub(crate) fn note(
-        &self,
-        watch: impl FnOnce(&mut dyn FnMut(HostId, &SharedBytes, usize)) -> bool,
-    ) -> bool {
-        let mut words = self.words.borrow_mut();
-        let mut count = 0;
-        let is_all = watch(&mut |host, memory, at| {
-            let is_same = |word: &Word| word.at == at && word.memory.begins_at(0, memory);
-            if words[..count].iter().any(is_same) {
-                return;
-            }
-            let seen = memory.load(at, Ordering::Relaxed);
-            match words.get_mut(count) {
+    fn lose(&self) -> Seen {
+        self.forget();
+        Seen::Unknown
+    }
+
+    /// Notes the places that `watch` hands over, as [`Lane::watch`](transport_api::Lane::watch) of each
+    /// lane does. They count from now on if it returns that these are all and there was nothing.
+    #[cold]
+    pub(crate) fn note(&self, watch: impl FnOnce(&mut dyn FnMut(Watch)) -> bool) {
+        let Places { inboxes, words } = &mut *self.places.borrow_mut();
+        let (mut inbox_count, mut word_count) = (0, 0);
+        let is_all = watch(&mut |watch| match watch {
+            Watch::Inbox(inbox) => {
                 // The usual case, which copies no reference.
-                Some(word)
-                    if word.memory.begins_at(0, memory) && word.memory.len() == memory.len() =>
-                {
-                    (word.at, word.seen, word.host) = (at, seen, host);
+                let is_there = inboxes.get(inbox_count).is_some_and(|old| old.is_same(inbox));
+                if !is_there {
+                    inboxes.truncate(inbox_count);
+                    inboxes.push(inbox.clone());
                 }
-                other => {
-                    let new = Word { memory: memory.clone(), at, seen, host };
-                    match other {
-                        Some(word) => *word = new,
-                        None => words.push(new),
+                inbox_count += 1;
+            }
+            Watch::Word(memory, at) => {
+                let is_same = |word: &Word| word.at == at && word.memory.begins_at(0, memory);
+                if words[..word_count].iter().any(is_same) {
+                    return;
+                }
+                let seen = memory.load(at, Ordering::Relaxed);
+                match words.get_mut(word_count) {
+                    Some(word) if is_same(word) => word.seen = seen,
+                    _ => {
+                        words.truncate(word_count);
+                        words.push(Word { memory: memory.clone(), at, seen });
                     }
                 }
+                word_count += 1;
             }
-            count += 1;
         });
-        words.truncate(count);
-        is_all
-    }
-
-    /// Nothing was found since the words were noted: they tell from now on.
-    pub(crate) fn begin(&self) {
-        self.is_known.set(true);
+        inboxes.truncate(inbox_count);
+        words.truncate(word_count);
+        self.is_known.set(is_all);
     }
 }

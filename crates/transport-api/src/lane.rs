@@ -1,11 +1,13 @@
 //! [`Lane`]: one thread's ordered path to one host; [`Parker`]: where an idle thread sleeps.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use primitive::SharedBytes;
 
 use crate::{
-    HostId, LossReason, Namespace, OpError, RegionError, RegionKey, RemoteRegion, Tag, ThreadId,
+    HostId, LossReason, Namespace, NoticeInbox, NoticeOutbox, OpError, RegionError, RegionKey,
+    RemoteRegion, Tag, ThreadId,
 };
 
 /// Something that a lane reports when it is polled.
@@ -92,26 +94,12 @@ pub struct Notification {
     pub value: u32,
 }
 
-impl Notification {
-    /// Where [`Lane::take_notified`] writes one to: no notification.
-    pub const NONE: Self = Self {
-        from: ThreadId { host: HostId(0), thread: 0 },
-        key: RegionKey(0),
-        at: 0,
-        len: 0,
-        value: 0,
-    };
-}
-
-/// What [`Lane::take_notified`] has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// A notification.
-    Notified,
-    /// No event and nothing to do: a [`poll`](Lane::poll) would have returned false.
-    Nothing,
-    /// Only a [`poll`](Lane::poll) can tell.
-    MustPoll,
+/// What [`Lane::watch`] hands over: where something arrives for a thread.
+pub enum Watch<'a> {
+    /// A word, by its memory and its byte in it. Once it changes, a [`poll`](Lane::poll) is due.
+    Word(&'a SharedBytes, usize),
+    /// Notifications, older than what any word tells of the same host.
+    Inbox(&'a NoticeInbox),
 }
 
 /// How a peer has ended.
@@ -233,16 +221,6 @@ pub trait Lane: Send {
         value: u32,
     ) -> Result<(), OpError>;
 
-    /// Where the peer's memory is mapped: does all of a [`write_notify`](Self::write_notify) of the
-    /// caller's own bytes with the value 0, and of the [`flush`](Self::flush) behind it, and returns
-    /// true. False if that cannot be done at once, for any reason: nothing is done then, and
-    /// `write_notify` finds the reason. Notifications that [wait](Self::waiting_notifications) are a
-    /// reason, so this adds at most one to them.
-    fn try_write_notify(&mut self, to: &RemoteRegion, at: usize, from: &[u8], thread: u32) -> bool {
-        let _ = (to, at, from, thread);
-        false
-    }
-
     /// Tells runtime thread `thread` of the peer, as [`write_notify`](Self::write_notify) does, that
     /// earlier operations of this lane have changed `len` bytes at byte `at`. It is no access to the
     /// memory: it arrives also if the owner has revoked the region since it was imported, as long as
@@ -315,20 +293,19 @@ pub trait Lane: Send {
     /// or any byte moved.
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool;
 
-    /// Where the peer's memory is mapped: takes the first notification that [`poll`](Self::poll) would
-    /// report, in a few instructions, and writes it to `arrived`, which a result would be copied to. A
-    /// caller that repeats this polls now and then as well: other events may wait behind notifications
-    /// that keep coming, and the parker learns from polls which was taken last.
-    fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
-        let _ = arrived;
-        Ready::MustPoll
+    /// Where the peer's memory is mapped: for each thread of the peer, where
+    /// [`write_notify`](Self::write_notify) sends its notifications if nothing is in the way, so that
+    /// the thread of this lane does that without it ([`NoticeOutbox::write_notify`]). Otherwise none.
+    fn outboxes(&self) -> Vec<Arc<NoticeOutbox>> {
+        Vec::new()
     }
 
-    /// The words of shared memory, each a memory and a byte in it, that say for
-    /// [`take_notified`](Self::take_notified) whether there is anything: if it returns
-    /// [`Ready::Nothing`], it does so again until one of them changes or this lane is used. Hands them
-    /// to `each`. False if there is more to look at.
-    fn watch(&self, each: &mut dyn FnMut(&SharedBytes, usize)) -> bool {
+    /// Where something arrives for this lane: while no notification is in one of these inboxes and none
+    /// of these words changes, a [`poll`](Self::poll) would find nothing, until the lane is used. Hands
+    /// them to `each`. A caller that takes notifications out of the inboxes polls now and then as
+    /// well: other events may wait behind notifications that keep coming, and the parker learns from
+    /// polls which was taken last. False if there may be something already, or more to look at.
+    fn watch(&self, each: &mut dyn FnMut(Watch)) -> bool {
         let _ = each;
         false
     }

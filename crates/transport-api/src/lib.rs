@@ -35,6 +35,7 @@ pub mod integrity;
 mod lane;
 mod namespace;
 mod notice_slots;
+mod outbox;
 pub mod park_word;
 pub mod portable;
 mod progress;
@@ -48,11 +49,10 @@ pub use access::{Access, Rights};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
-pub use lane::{Event, Lane, Notification, Parker, PeerEvent, Ready};
+pub use lane::{Event, Lane, Notification, Parker, PeerEvent, Watch};
 pub use namespace::{Namespace, RegionKey, Tag};
-pub use notice_slots::{
-    NOTICE_SLOTS, NOTICE_SLOTS_BYTES, NoticeReceiver, NoticeSender, SlotMessage,
-};
+pub use notice_slots::{NOTICE_SLOTS, NOTICE_SLOTS_BYTES, Notice, NoticeReceiver, NoticeSender};
+pub use outbox::{NoticeInbox, NoticeOutbox, Rouse};
 pub use progress::{PollTracker, ProgressThread};
 pub use quiet::QuietPoints;
 #[cfg(not(loom))]

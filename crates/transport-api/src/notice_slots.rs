@@ -1,19 +1,19 @@
-//! Notice slots: short messages from one thread to another through shared memory, which arrive with
+//! Notice slots: short notices from one thread to another through shared memory, which arrive with
 //! one cache line.
 //!
-//! The sender writes a message into the next slot of a small ring. The slot's last word is the number
-//! of the message, and nothing else says that it is there. So a receiver that polls the next slot has
-//! the whole message with the line that it polls.
+//! The sender writes a notice into the next slot of a small ring. The slot's last word is the number
+//! of the notice, and nothing else says that it is there. So a receiver that polls the next slot has
+//! the whole notice with the line that it polls.
 //!
 //! ```text
-//!   +0    taken    messages taken out of the slots; written by the receiver
+//!   +0    taken    notices taken out of the slots; written by the receiver
 //!   +128  polled   1 while the receiver looks at the next slot in each poll; written by the receiver
-//!   +256  slots    32 bytes each: three words, then (number << 32 | a 32-bit value), in slot
-//!                  number % NOTICE_SLOTS
+//!   +256  slots    32 bytes each, in slot number % NOTICE_SLOTS: (length << 8 | KIND), the key,
+//!                  the offset, then (number << 32 | a 32-bit value)
 //! ```
 //!
 //! 1. Numbers begin with 1 and wrap. A slot is written only after the receiver has published that it
-//!    has taken the message before: so the slot of the next message holds that of one lap earlier, and
+//!    has taken the notice before: so the slot of the next notice holds that of one lap earlier, and
 //!    no other number.
 //! 2. The receiver publishes `taken` after every quarter of the slots: each publication costs both
 //!    sides a transfer of its line. The sender loads it only if there is no free slot behind the last
@@ -23,21 +23,24 @@
 //!
 //! ```text
 //!   sender                              receiver begins to poll, ends it, or goes to sleep
-//!   slot = message                      polled = 1             polled = 0             word = PARKED
+//!   slot = notice                       polled = 1             polled = 0             word = PARKED
 //!   fence(SeqCst)                       fence(SeqCst)          fence(SeqCst)          fence(SeqCst)
 //!   unless polled: tell the receiver    look at the slot, then look at the slot,      look at the slot
 //!   if it is PARKED: wake it            in each poll           once more
 //! ```
 //!
 //!    In each pair one side sees the other.
-//! 4. What the other side wrote is read once, then checked, then used.
+//! 4. What the other side wrote is read once, then checked, then used. What is no notice stays where
+//!    it is: every look finds the violation again, until the lane ends the sender.
 //!
-//! `tests/loom_notice_slots.rs` checks this file.
+//! `outbox.rs` has the two ends as threads hold them. `tests/loom_notice_slots.rs` checks this file.
 
 use primitive::SharedBytes;
-use primitive::sync::{Ordering, fence};
+use primitive::sync::{AtomicU32, Ordering, fence};
 
-/// Messages that the slots hold.
+use crate::RegionKey;
+
+/// Notices that the slots hold.
 pub const NOTICE_SLOTS: u32 = if cfg!(loom) { 2 } else { 64 };
 
 const TAKEN: usize = 0;
@@ -48,7 +51,7 @@ const SLOT_BYTES: usize = 32;
 /// Bytes of the memory that a sender and a receiver share.
 pub const NOTICE_SLOTS_BYTES: usize = SLOTS + NOTICE_SLOTS as usize * SLOT_BYTES;
 
-/// Messages after which the receiver publishes how many it has taken.
+/// Notices after which the receiver publishes how many it has taken.
 const STEP: u32 = if NOTICE_SLOTS < 4 { 1 } else { NOTICE_SLOTS / 4 };
 
 fn slot(number: u32) -> usize {
@@ -61,37 +64,59 @@ fn is_from(number: u32, first: u32) -> bool {
     number.wrapping_sub(first) <= u32::MAX / 2
 }
 
-/// For backends: a message in a slot.
+/// The kind of what is in a slot. Nothing else is, and no memory that is zero has it.
+const KIND: u64 = 2;
+
+/// For backends: a notification on its way, without its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotMessage {
-    /// Whatever the two sides agree on.
-    pub words: [u64; 3],
-    /// The same.
+pub struct Notice {
+    /// The region that was written.
+    pub key: RegionKey,
+    /// The byte at which it was written.
+    pub at: u64,
+    /// Bytes that were written, fewer than 2^56.
+    pub len: u64,
+    /// The word that the sender sends along.
     pub value: u32,
 }
 
-/// For backends: the sending end of notice slots.
+impl Notice {
+    /// As words, without the value.
+    #[inline(always)]
+    pub fn words(self) -> [u64; 3] {
+        [KIND | self.len << 8, self.key.0, self.at]
+    }
+
+    /// From words of a peer; `None` if they are no notice.
+    #[inline(always)]
+    pub fn parse([kind, key, at]: [u64; 3], value: u32) -> Option<Notice> {
+        let notice = Notice { key: RegionKey(key), at, len: kind >> 8, value };
+        (kind & 0xff == KIND).then_some(notice)
+    }
+}
+
+/// For backends: the sending end of notice slots. One thread at a time uses it.
 ///
 /// ```
-/// use gossamer_transport_api::{NOTICE_SLOTS_BYTES, NoticeReceiver, NoticeSender, SlotMessage};
+/// use gossamer_transport_api::{NOTICE_SLOTS_BYTES, Notice, NoticeReceiver, NoticeSender, RegionKey};
 /// use primitive::SharedBytes;
 ///
 /// let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
-/// let mut sender = NoticeSender::new(memory.clone());
-/// let mut receiver = NoticeReceiver::new(memory);
-/// let message = SlotMessage { words: [1, 2, 3], value: 4 };
-/// assert_eq!(sender.try_send(message), Ok(true));
+/// let sender = NoticeSender::new(memory.clone());
+/// let receiver = NoticeReceiver::new(memory);
+/// let notice = Notice { key: RegionKey(1), at: 2, len: 3, value: 4 };
+/// assert_eq!(sender.try_send(notice), Ok(true));
 /// assert!(!sender.is_polled(), "the sender must tell the receiver");
-/// assert_eq!(receiver.take(), Ok(Some(message)));
+/// assert_eq!(receiver.take(), Ok(Some(notice)));
 /// assert_eq!(receiver.take(), Ok(None));
 /// receiver.set_polled(true);
 /// assert!(sender.is_polled());
 /// ```
 pub struct NoticeSender {
     memory: SharedBytes,
-    sent: u32,
+    sent: AtomicU32,
     /// What the receiver had taken when that was last loaded.
-    taken: u32,
+    taken: AtomicU32,
 }
 
 impl NoticeSender {
@@ -101,73 +126,88 @@ impl NoticeSender {
     /// If it has fewer than [`NOTICE_SLOTS_BYTES`].
     pub fn new(memory: SharedBytes) -> Self {
         let memory = memory.slice(0, NOTICE_SLOTS_BYTES);
-        Self { memory, sent: 0, taken: 0 }
+        Self { memory, sent: AtomicU32::new(0), taken: AtomicU32::new(0) }
     }
 
-    /// Sends a message; `false` if no slot is free. Then ask [`is_polled`](Self::is_polled).
+    /// Sends a notice; `false` if no slot is free. Then ask [`is_polled`](Self::is_polled).
     ///
     /// # Errors
     /// How the receiver broke the protocol.
-    #[inline]
-    pub fn try_send(&mut self, message: SlotMessage) -> Result<bool, String> {
-        if self.sent.wrapping_sub(self.taken) >= NOTICE_SLOTS && !self.reload()? {
-            return Ok(false);
+    #[inline(always)]
+    pub fn try_send(&self, notice: Notice) -> Result<bool, String> {
+        let has_room = self.has_room()?;
+        if has_room {
+            self.put(notice);
         }
-        self.sent = self.sent.wrapping_add(1);
-        let (at, number) = (slot(self.sent), u64::from(self.sent) << 32);
-        let [first, second, third] = message.words;
-        let words = self.memory.words().part(at / 8, SLOT_BYTES / 8);
+        Ok(has_room)
+    }
+
+    /// Sends a notice into a slot, which is [free](Self::has_room).
+    #[inline(always)]
+    pub(crate) fn put(&self, notice: Notice) {
+        let sent = self.sent().wrapping_add(1);
+        self.sent.store(sent, Ordering::Relaxed);
+        let words = self.memory.words().part(slot(sent) / 8, SLOT_BYTES / 8);
+        let [first, second, third] = notice.words();
         words.store(0, first, Ordering::Relaxed);
         words.store(1, second, Ordering::Relaxed);
         words.store(2, third, Ordering::Relaxed);
-        words.store(3, number | u64::from(message.value), Ordering::Release);
-        Ok(true)
+        words.store(3, u64::from(sent) << 32 | u64::from(notice.value), Ordering::Release);
     }
 
-    /// Messages sent so far, wrapping.
-    #[inline]
+    /// Whether a slot is free.
+    ///
+    /// # Errors
+    /// How the receiver broke the protocol.
+    #[inline(always)]
+    pub fn has_room(&self) -> Result<bool, String> {
+        let under_way = self.sent().wrapping_sub(self.taken.load(Ordering::Relaxed));
+        if under_way < NOTICE_SLOTS { Ok(true) } else { self.reload() }
+    }
+
+    /// Notices sent so far, wrapping.
+    #[inline(always)]
     pub fn sent(&self) -> u32 {
-        self.sent
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Brings the next slot into this processor's cache, to be written. For a sender that is about to
-    /// send: the receiver, which polls the slot, has it too, so that the message would wait for the line.
+    /// send: the receiver, which polls the slot, has it too, so that the notice would wait for the line.
     #[inline(always)]
     pub fn prefetch(&self) {
-        let at = slot(self.sent.wrapping_add(1));
+        let at = slot(self.sent().wrapping_add(1));
         self.memory.prefetch_write(at, at + SLOT_BYTES);
     }
 
     /// Loads what the receiver has taken; whether a slot is free.
     #[cold]
-    fn reload(&mut self) -> Result<bool, String> {
+    #[inline(never)]
+    fn reload(&self) -> Result<bool, String> {
         let word = self.memory.load(TAKEN, Ordering::Acquire);
-        let (under_way, taken) = (self.sent.wrapping_sub(self.taken), word as u32);
-        if word > u64::from(u32::MAX) || self.sent.wrapping_sub(taken) > under_way {
-            return Err(format!(
-                "{word} notices taken, of {} sent and {} taken before",
-                self.sent, self.taken
-            ));
+        let (sent, before) = (self.sent(), self.taken.load(Ordering::Relaxed));
+        let taken = word as u32;
+        if word > u64::from(u32::MAX) || sent.wrapping_sub(taken) > sent.wrapping_sub(before) {
+            return Err(format!("{word} notices taken, of {sent} sent and {before} taken before"));
         }
-        self.taken = taken;
-        Ok(self.sent.wrapping_sub(taken) < NOTICE_SLOTS)
+        self.taken.store(taken, Ordering::Relaxed);
+        Ok(sent.wrapping_sub(taken) < NOTICE_SLOTS)
     }
 
     /// Whether the receiver looks at what was sent by itself, in each of its polls. Contains a
     /// sequentially consistent fence, in front of the look.
-    #[inline]
+    #[inline(always)]
     pub fn is_polled(&self) -> bool {
         fence(Ordering::SeqCst);
         self.memory.load(POLLED, Ordering::Relaxed) == 1
     }
 }
 
-/// For backends: the receiving end of notice slots.
+/// For backends: the receiving end of notice slots. One thread at a time uses it.
 pub struct NoticeReceiver {
     memory: SharedBytes,
-    taken: u32,
+    taken: AtomicU32,
     /// What the sender can see of it.
-    published: u32,
+    published: AtomicU32,
 }
 
 impl NoticeReceiver {
@@ -177,50 +217,39 @@ impl NoticeReceiver {
     /// As [`NoticeSender::new`].
     pub fn new(memory: SharedBytes) -> Self {
         let memory = memory.slice(0, NOTICE_SLOTS_BYTES);
-        Self { memory, taken: 0, published: 0 }
+        Self { memory, taken: AtomicU32::new(0), published: AtomicU32::new(0) }
     }
 
-    /// The number of the next message.
-    #[inline]
+    /// The number of the next notice.
+    #[inline(always)]
     pub fn next(&self) -> u32 {
-        self.taken.wrapping_add(1)
+        self.taken.load(Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// The word that changes when the next message comes: the memory, and the byte in it.
-    #[inline]
-    pub fn next_word(&self) -> (&SharedBytes, usize) {
-        (&self.memory, slot(self.next()) + 24)
-    }
-
-    /// Takes the next message, if it is there.
+    /// Takes the next notice, if it is there.
     ///
     /// # Errors
-    /// How the sender broke the protocol: the slot has the number of a message that comes later.
-    #[inline]
-    pub fn take(&mut self) -> Result<Option<SlotMessage>, String> {
+    /// How the sender broke the protocol: the slot has the number of a notice that comes later, or
+    /// what is no notice. It is found again the next time.
+    #[inline(always)]
+    pub fn take(&self) -> Result<Option<Notice>, String> {
         let next = self.next();
         let words = self.memory.words().part(slot(next) / 8, SLOT_BYTES / 8);
         let last = words.load(3, Ordering::Acquire);
-        if (last >> 32) as u32 != next {
-            return self.nothing((last >> 32) as u32);
+        let number = (last >> 32) as u32;
+        if number != next {
+            // An earlier one, unless the sender is broken. A later one would keep the parker awake
+            // for ever (`is_there`).
+            return if is_from(number, next) { Err(later(number, next)) } else { Ok(None) };
         }
         let words = [0, 1, 2].map(|word| words.load(word, Ordering::Relaxed));
-        self.taken = next;
-        if next.wrapping_sub(self.published) >= STEP {
+        let Some(notice) = Notice::parse(words, last as u32) else { return Err(bad(words)) };
+        self.taken.store(next, Ordering::Relaxed);
+        if next.wrapping_sub(self.published.load(Ordering::Relaxed)) >= STEP {
             self.memory.store(TAKEN, u64::from(next), Ordering::Release);
-            self.published = next;
+            self.published.store(next, Ordering::Relaxed);
         }
-        Ok(Some(SlotMessage { words, value: last as u32 }))
-    }
-
-    /// What [`take`](Self::take) returns where the slot has another number: an earlier one, unless the
-    /// sender is broken. A later one would keep the parker awake for ever ([`is_there`](Self::is_there)).
-    #[inline]
-    fn nothing<T>(&self, number: u32) -> Result<Option<T>, String> {
-        if is_from(number, self.next()) {
-            return Err(format!("a notice with number {number}, after {}", self.taken));
-        }
-        Ok(None)
+        Ok(Some(notice))
     }
 
     /// Tells the sender whether this end looks in each poll from now on. The caller looks once after
@@ -230,7 +259,7 @@ impl NoticeReceiver {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the message with this number, or a later one, was put into its slot, in the slots at byte
+    /// Whether the notice with this number, or a later one, was put into its slot, in the slots at byte
     /// `at` of `memory`: for a parker, which does not have the receiving end.
     ///
     /// # Panics
@@ -238,6 +267,18 @@ impl NoticeReceiver {
     pub fn is_there(memory: &SharedBytes, at: usize, number: u32) -> bool {
         is_from((memory.load(at + slot(number) + 24, Ordering::Relaxed) >> 32) as u32, number)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn later(number: u32, next: u32) -> String {
+    format!("a notice with number {number} in place of {next}")
+}
+
+#[cold]
+#[inline(never)]
+fn bad(words: [u64; 3]) -> String {
+    format!("a notice {words:x?}")
 }
 
 #[cfg(all(test, not(loom)))]
@@ -249,21 +290,22 @@ mod tests {
         (NoticeSender::new(memory.clone()), NoticeReceiver::new(memory.clone()), memory)
     }
 
-    fn message(n: u32) -> SlotMessage {
+    fn notice(n: u32) -> Notice {
         let word = u64::from(n);
-        SlotMessage { words: [word, !word, word << 8], value: !n }
+        Notice { key: RegionKey(word), at: !word, len: word << 8, value: !n }
     }
 
     #[test]
-    fn messages_arrive_in_order_over_many_laps_and_the_wrap_of_their_numbers() {
-        let (mut sender, mut receiver, memory) = ends();
+    fn notices_arrive_in_order_over_many_laps_and_the_wrap_of_their_numbers() {
+        let (sender, receiver, memory) = ends();
         let start = u32::MAX - 100 * NOTICE_SLOTS;
-        (sender.sent, sender.taken) = (start, start);
-        (receiver.taken, receiver.published) = (start, start);
+        for count in [&sender.sent, &sender.taken, &receiver.taken, &receiver.published] {
+            count.store(start, Ordering::Relaxed);
+        }
         memory.store(TAKEN, start.into(), Ordering::Relaxed);
         let (mut sent, mut taken) = (0, 0);
         for lap in 0..1000u32 {
-            while sender.try_send(message(sent)) == Ok(true) {
+            while sender.try_send(notice(sent)) == Ok(true) {
                 sent += 1;
                 if sent % 7 == 0 {
                     break;
@@ -276,7 +318,7 @@ mod tests {
                     break;
                 };
                 assert!(is_there);
-                assert_eq!(arrived, message(taken));
+                assert_eq!(arrived, notice(taken));
                 taken += 1;
             }
         }
@@ -285,18 +327,18 @@ mod tests {
 
     #[test]
     fn no_slot_is_free_until_a_quarter_was_taken() {
-        let (mut sender, mut receiver, _) = ends();
+        let (sender, receiver, _) = ends();
         for n in 0..NOTICE_SLOTS {
-            assert_eq!(sender.try_send(message(n)), Ok(true));
+            assert_eq!(sender.try_send(notice(n)), Ok(true));
         }
         for _ in 0..STEP {
-            assert_eq!(sender.try_send(message(0)), Ok(false));
+            assert_eq!(sender.try_send(notice(0)), Ok(false));
             assert!(matches!(receiver.take(), Ok(Some(_))));
         }
         for _ in 0..STEP {
-            assert_eq!(sender.try_send(message(0)), Ok(true));
+            assert_eq!(sender.try_send(notice(0)), Ok(true));
         }
-        assert_eq!(sender.try_send(message(0)), Ok(false));
+        assert_eq!(sender.try_send(notice(0)), Ok(false));
     }
 
     /// A receiver takes no more than was sent, and gives nothing back.
@@ -304,16 +346,16 @@ mod tests {
     fn a_count_outside_of_what_was_sent_is_an_error() {
         let laps = u64::from(NOTICE_SLOTS);
         for taken in [4, laps + 6, u64::MAX, 1 << 32] {
-            let (mut sender, _, memory) = ends();
+            let (sender, _, memory) = ends();
             for n in 0..NOTICE_SLOTS {
-                assert_eq!(sender.try_send(message(n)), Ok(true));
+                assert_eq!(sender.try_send(notice(n)), Ok(true));
             }
             memory.store(TAKEN, 5, Ordering::Relaxed);
             for n in 0..5 {
-                assert_eq!(sender.try_send(message(n)), Ok(true));
+                assert_eq!(sender.try_send(notice(n)), Ok(true));
             }
             memory.store(TAKEN, taken, Ordering::Relaxed);
-            assert!(sender.try_send(message(0)).is_err(), "{taken}");
+            assert!(sender.try_send(notice(0)).is_err(), "{taken}");
         }
     }
 
@@ -321,8 +363,8 @@ mod tests {
     #[test]
     fn a_slot_with_a_later_number_is_an_error() {
         for ahead in [1, 5, NOTICE_SLOTS, u32::MAX / 2] {
-            let (mut sender, mut receiver, memory) = ends();
-            assert_eq!(sender.try_send(message(1)), Ok(true));
+            let (sender, receiver, memory) = ends();
+            assert_eq!(sender.try_send(notice(1)), Ok(true));
             assert!(matches!(receiver.take(), Ok(Some(_))));
             let next = receiver.next();
             let number = u64::from(next.wrapping_add(ahead));
@@ -330,6 +372,19 @@ mod tests {
             assert!(NoticeReceiver::is_there(&memory, 0, next), "{ahead}");
             assert!(receiver.take().is_err(), "{ahead}");
         }
+    }
+
+    /// A look that consumed it would hide it from the lane, which ends the sender.
+    #[test]
+    fn what_is_no_notice_is_an_error_each_time() {
+        let (sender, receiver, memory) = ends();
+        assert_eq!(sender.try_send(notice(1)), Ok(true));
+        memory.store(slot(1), 3, Ordering::Relaxed);
+        for _ in 0..3 {
+            assert!(receiver.take().is_err());
+        }
+        memory.store(slot(1), KIND, Ordering::Relaxed);
+        assert!(matches!(receiver.take(), Ok(Some(_))), "it is still there");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl ThreadId {
     /// use gossamer_transport_api::{HostId, ThreadId};
     /// let thread = ThreadId { host: HostId(2), thread: 1 };
     /// assert_eq!(thread.number(4), 9);
-    /// assert_eq!(ThreadId::numbered(9, 4), thread);
+    /// assert_eq!(ThreadId::from_number(9, 4), thread);
     /// ```
     #[inline(always)]
     pub fn number(self, threads: u32) -> u32 {
@@ -56,7 +56,7 @@ impl ThreadId {
     /// # Panics
     /// If `threads` is zero.
     #[inline]
-    pub fn numbered(number: u32, threads: u32) -> ThreadId {
+    pub fn from_number(number: u32, threads: u32) -> ThreadId {
         ThreadId { host: HostId(number / threads), thread: number % threads }
     }
 }

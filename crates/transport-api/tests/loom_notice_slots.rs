@@ -6,13 +6,13 @@
 use std::cell::Cell;
 
 use gossamer_transport_api::park_word::{AWAKE, ParkWord};
-use gossamer_transport_api::{NOTICE_SLOTS_BYTES, NoticeReceiver, NoticeSender, SlotMessage};
+use gossamer_transport_api::{NOTICE_SLOTS_BYTES, Notice, NoticeReceiver, NoticeSender, RegionKey};
 use loom::sync::{Arc, Condvar, Mutex};
 use primitive::SharedBytes;
 use primitive::sync::{AtomicU32, Ordering};
 
-fn message(n: u64) -> SlotMessage {
-    SlotMessage { words: [n, n + 100, n + 200], value: n as u32 }
+fn notice(n: u64) -> Notice {
+    Notice { key: RegionKey(n), at: n + 100, len: n + 200, value: n as u32 }
 }
 
 #[test]
@@ -21,15 +21,15 @@ fn messages_arrive_whole_and_in_order() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
-        let mut sender = NoticeSender::new(memory.clone());
+        let sender = NoticeSender::new(memory.clone());
         let thread = loom::thread::spawn(move || {
             for n in 0..3 {
-                while !sender.try_send(message(n)).unwrap() {
+                while !sender.try_send(notice(n)).unwrap() {
                     loom::thread::yield_now();
                 }
             }
         });
-        let mut receiver = NoticeReceiver::new(memory);
+        let receiver = NoticeReceiver::new(memory);
         for n in 0..3 {
             let taken = loop {
                 match receiver.take().expect("an honest sender") {
@@ -37,7 +37,7 @@ fn messages_arrive_whole_and_in_order() {
                     None => loom::thread::yield_now(),
                 }
             };
-            assert_eq!(taken, message(n));
+            assert_eq!(taken, notice(n));
         }
         thread.join().unwrap();
     });
@@ -82,12 +82,12 @@ fn no_message_is_slept_over(is_polled_first: bool) {
             wakes: Mutex::new(0),
             woken: Condvar::new(),
         });
-        let mut receiver = NoticeReceiver::new(memory.clone());
+        let receiver = NoticeReceiver::new(memory.clone());
         receiver.set_polled(is_polled_first);
-        let mut sender = NoticeSender::new(memory.clone());
+        let sender = NoticeSender::new(memory.clone());
         let there = sleeper.clone();
         let thread = loom::thread::spawn(move || {
-            assert!(sender.try_send(message(0)).unwrap());
+            assert!(sender.try_send(notice(0)).unwrap());
             if !sender.is_polled() {
                 there.attention.fetch_or(1, Ordering::AcqRel);
             }
@@ -103,7 +103,7 @@ fn no_message_is_slept_over(is_polled_first: bool) {
             // The look that a change calls for, or one of those that it begins.
             let look = std::mem::take(&mut look_first) || is_polled.get() || is_asked;
             if look && let Some(taken) = receiver.take().expect("an honest sender") {
-                assert_eq!(taken, message(0));
+                assert_eq!(taken, notice(0));
                 break;
             }
             let next = receiver.next();
@@ -141,18 +141,18 @@ fn a_parker_with_an_older_number_sleeps_over_nothing() {
             wakes: Mutex::new(0),
             woken: Condvar::new(),
         });
-        let mut receiver = NoticeReceiver::new(memory.clone());
+        let receiver = NoticeReceiver::new(memory.clone());
         receiver.set_polled(true);
-        let mut sender = NoticeSender::new(memory.clone());
+        let sender = NoticeSender::new(memory.clone());
         let mut noted = receiver.next();
         for n in 0..2 {
-            assert!(sender.try_send(message(n)).unwrap());
-            assert_eq!(receiver.take(), Ok(Some(message(n))));
+            assert!(sender.try_send(notice(n)).unwrap());
+            assert_eq!(receiver.take(), Ok(Some(notice(n))));
         }
         let there = sleeper.clone();
         let thread = loom::thread::spawn(move || {
             // Of the slots, which are two, it takes that of the number that is noted.
-            assert!(sender.try_send(message(2)).unwrap());
+            assert!(sender.try_send(notice(2)).unwrap());
             assert!(sender.is_polled());
             if ParkWord::new(&there.word).must_wake_behind_fence() {
                 there.wake();
@@ -160,7 +160,7 @@ fn a_parker_with_an_older_number_sleeps_over_nothing() {
         });
         loop {
             if let Some(arrived) = receiver.take().expect("an honest sender") {
-                assert_eq!(arrived, message(2));
+                assert_eq!(arrived, notice(2));
                 break;
             }
             let ready = || NoticeReceiver::is_there(&memory, 0, noted);

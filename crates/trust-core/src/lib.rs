@@ -41,7 +41,7 @@ mod codec;
 mod error;
 
 #[cfg(all(feature = "async", not(loom)))]
-pub use crate::api::future::Applied;
+pub use crate::api::future::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use crate::closure::noref::NoRef;
 pub use crate::wire::{arrivals, link, slot};

@@ -31,6 +31,8 @@ const SLOTS_OF_VICTIM: RegionKey = RegionKey::new(Namespace::DELEGATION, 1 << 32
 
 /// Whether a closure has ever met a property of another type.
 static MISTAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether a call of so many bytes has ever been served with another number of them.
+static MISCOUNTED: AtomicBool = AtomicBool::new(false);
 /// Closures that have run.
 static RUN: AtomicU64 = AtomicU64::new(0);
 
@@ -54,11 +56,14 @@ impl<const N: u64> Sealed<N> {
     }
 }
 
-/// A call of plain bytes, of so many or of any number.
-struct Plain<const FIXED: bool>;
+/// A call of plain bytes, of so many, or of any number if 0.
+struct Plain<const BYTES: usize>;
 
-impl<const FIXED: bool> PlainCall<Sealed<1>> for Plain<FIXED> {
-    const BYTES: Option<usize> = if FIXED { Some(11) } else { None };
+/// Bytes of a call that is too long for the stack.
+const LONG: usize = 200;
+
+impl<const BYTES: usize> PlainCall<Sealed<1>> for Plain<BYTES> {
+    const BYTES: Option<usize> = if BYTES == 0 { None } else { Some(BYTES) };
     type Run = u64;
     type Reply = [u64; 2];
     type Error = String;
@@ -71,6 +76,9 @@ impl<const FIXED: bool> PlainCall<Sealed<1>> for Plain<FIXED> {
     ) -> Result<[u64; 2], String> {
         *run += 1;
         assert!(bytes.as_ptr().addr().is_multiple_of(16));
+        if Self::BYTES.is_some_and(|len| bytes.len() != len) {
+            MISCOUNTED.store(true, SeqCst);
+        }
         if word == 3 { Err(format!("three, {bytes:?}")) } else { Ok([sealed.touch(word), *run]) }
     }
 }
@@ -112,14 +120,15 @@ fn delegate_everything(local: LocalTrustee) {
         Chain(None),
     );
     text.apply_with(|_, nothing: Vec<()>| nothing.len() as u64, vec![]);
-    assert!(one.plain_call::<Plain<true>>(1, &[2; 11], &[]).is_none());
-    assert!(one.plain_call::<Plain<false>>(1, &[2; 11], &[&[3; 9], &[4; 2]]).is_none());
+    assert!(one.plain_call::<Plain<11>>(1, &[2; 11], &[]).is_none());
+    assert!(one.plain_call::<Plain<LONG>>(1, &[2; LONG], &[]).is_none());
+    assert!(one.plain_call::<Plain<0>>(1, &[2; 11], &[&[3; 9], &[4; 2]]).is_none());
     let trustee = local.trustee();
     spawn(trustee, |words| words.len() as u64);
     drop(trustee.entrust(5u32));
     drop(trustee.entrust_with(|n: u8| vec![n; 3], 1));
     drop(trustee.entrust_moved(vec![String::new()]));
-    trustee.visit(|node, ()| node.outstanding(), ());
+    trustee.visit_node(|node, ()| node.outstanding(), ());
 }
 
 /// What the peer does next.
@@ -234,7 +243,7 @@ impl Scene {
             Step::Provoke => {
                 // From a fiber: what it asks has no answer that makes sense, which it must survive.
                 drop(fibers.remote().spawn(|| {
-                    let peer = Trustee::numbered(0).expect("the peer");
+                    let peer = Trustee::from_number(0).expect("the peer");
                     drop(peer.spawn_with(|words: Vec<u32>| words.len() as u64, vec![7; 3]));
                 }));
             }
@@ -259,6 +268,7 @@ impl Scene {
         }
         let incidents = format!("{:?}", node.take_incidents());
         assert!(!MISTAKEN.load(SeqCst), "a closure ran on a property of another type");
+        assert!(!MISCOUNTED.load(SeqCst), "a call was served with too few bytes, or too many");
         let text = self.text();
         for never in ["access to bytes", "overflow", "out of range", "index out of bounds"] {
             assert!(!text.contains(never), "{text}");
@@ -436,6 +446,48 @@ fn a_word_left_out_is_that_of_the_last_plain_call_served_or_not() {
     });
 }
 
+#[test]
+fn a_plain_call_of_so_many_bytes_is_served_with_exactly_so_many() {
+    fill_table();
+    Scene::with(|scene, node, fibers| {
+        // Those that are served with 11 and 200 bytes: the other kind has all that is sent.
+        let kinds = [11, LONG].map(|len| {
+            let found = (0..1000).find(|closure| {
+                let said =
+                    scene.request(head(1, *closure, 41, false), &plain_words(3, 40), node, fibers);
+                said.matches("2, ").count() == len - 1 && said.contains("three, [")
+            });
+            (found.expect("a call of plain bytes"), len)
+        });
+        for (closure, len) in kinds {
+            for bytes in 0..=2 * LONG {
+                let is_whole = bytes >= len + WORD;
+                let payload: Vec<u8> = [&3u64.to_le_bytes()[..], &[2; 2 * LONG]].concat();
+                scene.act(&Step::Bulk(0, payload[..bytes].to_vec()), fibers);
+                scene.serve(node, fibers);
+                let said = scene.request(head(1, closure, 1, true), &[0], node, fibers);
+                let expected = if is_whole {
+                    format!("three, [{}2]", "2, ".repeat(len - 1))
+                } else {
+                    format!("has {bytes} bytes of arguments, and at least {} were", len + WORD)
+                };
+                assert!(said.contains(&expected), "{len}, bulk of {bytes}: {said}");
+                let words = bytes / WORD;
+                if bytes % WORD == 0 && words > 0 {
+                    let head = head(1, closure, words, false);
+                    let said = scene.request(head, &plain_words(3, words - 1), node, fibers);
+                    assert!(said.contains(&expected), "{len}, {words} words: {said}");
+                }
+            }
+        }
+    });
+}
+
+/// The words of a call of plain bytes: its own, and some of twos.
+fn plain_words(word: u64, others: usize) -> Vec<u64> {
+    [&[word][..], &vec![u64::from_ne_bytes([2; 8]); others]].concat()
+}
+
 /// A payload for the bulk path: the header of an encoded value with this body, and the body.
 fn encoded(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u64).to_le_bytes()[..], body].concat()
@@ -496,8 +548,8 @@ fn replies_that_stand_apart_are_taken_for_what_they_are() {
     Scene::with(|scene, node, fibers| {
         for (words, end, expected) in cases {
             drop(fibers.remote().spawn(|| {
-                let peer = Trustee::numbered(0).expect("the peer");
-                let ended = match peer.try_visit(|_, ()| 5u64, ()) {
+                let peer = Trustee::from_number(0).expect("the peer");
+                let ended = match peer.try_visit_node(|_, ()| 5u64, ()) {
                     Ok(number) => number.to_string(),
                     Err(error) => error.to_string(),
                 };

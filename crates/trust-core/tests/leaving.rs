@@ -122,7 +122,7 @@ fn a_visitor_cannot_end_the_node() {
         leave();
         node.threads()
     };
-    stays(&here, || local_trustee().trustee().visit(visit, ()));
+    stays(&here, || local_trustee().trustee().visit_node(visit, ()));
 }
 
 #[test]

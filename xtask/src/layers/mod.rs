@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn looking_down_is_allowed() {
         assert_eq!(broken_rule(&edge("gossamer-trust-core", "gossamer-transport-api")), None);
-        assert_eq!(broken_rule(&edge("gossamer", "gossamer-transport-shm")), None);
-        assert_eq!(broken_rule(&edge("gossamer-kv", "gossamer")), None);
+        assert_eq!(broken_rule(&edge("gossamer-rack", "gossamer-transport-shm")), None);
+        assert_eq!(broken_rule(&edge("gossamer-kv", "gossamer-rack")), None);
         assert_eq!(broken_rule(&test_edge("gossamer-trust-core", "gossamer-transport-shm")), None);
         assert_eq!(broken_rule(&test_edge("gossamer-segment", "gossamer-segment")), None);
     }
@@ -154,11 +154,11 @@ mod tests {
 
     #[test]
     fn only_builds_know_how_jams_are_built() {
-        let broken = broken_rule(&edge("gossamer", "gossamer-jam-build")).unwrap();
+        let broken = broken_rule(&edge("gossamer-rack", "gossamer-jam-build")).unwrap();
         assert!(broken.contains("tests and build scripts only"), "{broken}");
         let for_build = Edge { for_build: true, ..edge("gossamer-kv", "gossamer-jam-build") };
         assert_eq!(broken_rule(&for_build), None);
-        assert_eq!(broken_rule(&test_edge("gossamer", "gossamer-jam-build")), None);
+        assert_eq!(broken_rule(&test_edge("gossamer-rack", "gossamer-jam-build")), None);
         assert_eq!(broken_rule(&edge("gossamer-daemon", "gossamer-jam-build")), None);
     }
 
@@ -179,13 +179,13 @@ mod tests {
     #[test]
     fn only_gossamer_knows_transports() {
         let broken = broken_rule(&edge("gossamer-trust-core", "gossamer-transport-shm")).unwrap();
-        assert!(broken.contains("only gossamer knows transports"), "{broken}");
+        assert!(broken.contains("only gossamer-rack knows transports"), "{broken}");
         assert!(broken_rule(&edge("gossamer-kv", "gossamer-transport-shm")).is_some());
     }
 
     #[test]
     fn a_crate_without_a_place_is_reported() {
-        let broken = broken_rules(&["gossamer", "gossamer-new"], &[]);
+        let broken = broken_rules(&["gossamer-rack", "gossamer-new"], &[]);
         assert_eq!(broken.len(), 1);
         assert!(broken[0].contains("gossamer-new has no place"), "{broken:?}");
     }

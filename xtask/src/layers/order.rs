@@ -35,7 +35,7 @@ pub(super) const TRANSPORTS: &[&str] =
 pub(super) const TESTED_OVER: (&str, &str) = ("gossamer-transport-rdma", "gossamer-transport-tcp");
 
 /// The one crate that selects transports.
-pub(super) const PICKS_TRANSPORTS: &str = "gossamer";
+pub(super) const PICKS_TRANSPORTS: &str = "gossamer-rack";
 
 /// The crate that builds jams, and the one whose program builds them for users.
 pub(super) const BUILDS_JAMS: (&str, &str) = ("gossamer-jam-build", "gossamer-daemon");

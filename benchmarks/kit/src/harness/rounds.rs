@@ -1,6 +1,6 @@
 //! The rounds: one sample of each candidate, then the next round.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::case::{Case, Placement, Suite, Unit};
@@ -11,6 +11,9 @@ use crate::measure::sampling::{CaseError, Reading, Sampler};
 /// How often one round asks a case for a sample before it goes on without one; half as often for each
 /// round of it that had none, so that a machine that others use does not hold up the rest for long.
 pub const MAX_TRIES: usize = 20;
+
+/// See [`Harness::retry_grace`].
+const RETRY_GRACE: Duration = Duration::from_secs(5);
 
 /// A sample that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +43,8 @@ pub struct Outcome {
     pub last_disturbance: Option<String>,
     /// Samples thrown away because the cores' distance was not the same before and after.
     pub flipped: usize,
-    /// Rounds that ended without a sample after [`MAX_TRIES`] tries.
+    /// Rounds that ended without a sample: after [`MAX_TRIES`] tries, or when further tries of the suite
+    /// had taken too long.
     pub empty_rounds: usize,
     /// Why the case was given up, if it was.
     pub failure: Option<String>,
@@ -88,6 +92,9 @@ pub struct Harness {
     pub rounds: usize,
     /// How long the second try of a round waits; each further one waits this much longer.
     pub pause: Duration,
+    /// How much longer than all first tries of a suite so far its further tries may take. So a suite takes
+    /// at most about twice as long as on a machine where nothing disturbs it.
+    pub retry_grace: Duration,
     /// One-way latency of the two cores; [`one_way_ns`] unless a test stands in for the machine.
     pub distance: Distance,
     /// Told, before each sample, the round and the case.
@@ -101,6 +108,7 @@ impl Harness {
             cores,
             rounds,
             pause: Duration::from_millis(20),
+            retry_grace: RETRY_GRACE,
             distance: Box::new(one_way_ns),
             progress: Box::new(|_, _| {}),
         }
@@ -110,11 +118,12 @@ impl Harness {
     pub fn run(&mut self, suite: &mut Suite) -> Vec<Outcome> {
         let sampler = Sampler { cores: self.cores, time: suite.time };
         let mut outcomes: Vec<Outcome> = suite.cases.iter().map(fresh).collect();
+        let mut spent = Spent::default();
         for round in 0..self.rounds {
             for (case, outcome) in suite.cases.iter_mut().zip(&mut outcomes) {
                 if outcome.failure.is_none() && outcome.absent.is_none() {
                     (self.progress)(round, &case.name);
-                    self.round(round, suite.placement, &sampler, case, outcome);
+                    self.round(round, suite.placement, &sampler, case, (outcome, &mut spent));
                 }
             }
         }
@@ -127,12 +136,18 @@ impl Harness {
         placement: Placement,
         sampler: &Sampler,
         case: &mut Case,
-        outcome: &mut Outcome,
+        (outcome, spent): (&mut Outcome, &mut Spent),
     ) {
         for tries in 0..tries_after(outcome.empty_rounds) as u32 {
+            if tries > 0 && spent.retries > spent.first_tries + self.retry_grace {
+                break;
+            }
+            let start = Instant::now();
             // Whatever disturbed the last try gets time to pass.
             thread::sleep(self.pause * tries);
-            match self.sample(placement, sampler, case) {
+            let taken = self.sample(placement, sampler, case);
+            *spent.of(tries) += start.elapsed();
+            match taken {
                 Ok(Taken::Counts(reading, distance)) => {
                     let Some(value) = in_unit(case.unit, reading) else {
                         outcome.failure =
@@ -147,6 +162,10 @@ impl Harness {
                 Err(CaseError::Disturbed(why)) => {
                     outcome.disturbed += 1;
                     outcome.last_disturbance = Some(why);
+                }
+                Err(CaseError::Empty(why)) => {
+                    outcome.last_disturbance = Some(why);
+                    break;
                 }
                 Err(CaseError::Absent(what)) => {
                     outcome.absent = Some(what);
@@ -185,6 +204,20 @@ impl Harness {
 /// The tries of a round, if so many before it had no sample.
 fn tries_after(empty_rounds: usize) -> usize {
     MAX_TRIES.checked_shr(empty_rounds as u32).unwrap_or(0).max(1)
+}
+
+/// The time that samples of a suite have taken so far.
+#[derive(Default)]
+struct Spent {
+    first_tries: Duration,
+    retries: Duration,
+}
+
+impl Spent {
+    /// That of all tries like this one.
+    fn of(&mut self, tries: u32) -> &mut Duration {
+        if tries == 0 { &mut self.first_tries } else { &mut self.retries }
+    }
 }
 
 /// What a try has brought.
@@ -280,6 +313,37 @@ mod tests {
             harness(2, vec![30.0]).run(&mut suite(Placement::SingleThread, vec![case])).remove(0);
         assert_eq!(outcome.disturbed, MAX_TRIES + MAX_TRIES / 2);
         assert_eq!((outcome.empty_rounds, outcome.samples.len()), (2, 0));
+    }
+
+    #[test]
+    fn retries_of_a_suite_take_no_longer_than_its_first_tries() {
+        let tries = Rc::new(std::cell::Cell::new(0));
+        let counted = tries.clone();
+        let case = Case::new("a", Unit::Mops, move |_| {
+            counted.set(counted.get() + 1);
+            if counted.get() > 1 {
+                thread::sleep(Duration::from_millis(20));
+            }
+            Err(CaseError::Disturbed("always".to_owned()))
+        });
+        let mut harness = harness(1, vec![30.0]);
+        harness.retry_grace = Duration::ZERO;
+        let outcome = harness.run(&mut suite(Placement::SingleThread, vec![case])).remove(0);
+        assert!((2..MAX_TRIES).contains(&tries.get()), "{} tries", tries.get());
+        assert_eq!((outcome.disturbed, outcome.empty_rounds), (tries.get(), 1));
+    }
+
+    #[test]
+    fn a_case_that_no_other_try_would_help_is_tried_once_a_round() {
+        let tries = Rc::new(std::cell::Cell::new(0));
+        let counted = tries.clone();
+        let case = Case::new("a", Unit::Mops, move |_| {
+            counted.set(counted.get() + 1);
+            Err(CaseError::Empty("nothing".to_owned()))
+        });
+        let outcome =
+            harness(2, vec![30.0]).run(&mut suite(Placement::SingleThread, vec![case])).remove(0);
+        assert_eq!((tries.get(), outcome.empty_rounds, outcome.disturbed), (2, 2, 0));
     }
 
     #[test]

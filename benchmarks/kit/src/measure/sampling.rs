@@ -25,6 +25,9 @@ pub enum CaseError {
     /// The sample was disturbed; the harness counts this and retries.
     #[error("disturbed: {0}")]
     Disturbed(String),
+    /// The case has no sample in this round, and another try would not bring one.
+    #[error("{0}")]
+    Empty(String),
     /// A program that the case needs is not on this machine; reported, but not a failure.
     #[error("{0}")]
     Absent(String),

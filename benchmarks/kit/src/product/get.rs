@@ -135,7 +135,7 @@ fn keys<const BYTES: usize>(
     is_local: bool,
 ) -> impl Iterator<Item = Key> + '_ {
     let keys = (0..).map(key);
-    keys.filter(move |key| records.of(key).is_local() == is_local).take(RECORDS)
+    keys.filter(move |key| records.shard(key).is_local() == is_local).take(RECORDS)
 }
 
 /// Puts the values of the calling thread.

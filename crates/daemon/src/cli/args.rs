@@ -256,7 +256,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) loss_bound: u64,
     /// The program and its arguments; it is sent to hosts that do not have it
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     pub(crate) program: Vec<String>,
 }
 
@@ -268,7 +268,7 @@ pub(crate) struct DeployArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
     /// The program, a file of this machine, and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     pub(crate) program: Vec<String>,
 }
 
@@ -348,6 +348,21 @@ mod tests {
         }
         let expected = "unknown machine \"riscv64\": expected x86-64 or aarch64";
         assert_eq!(machine("riscv64"), Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn words_behind_the_program_are_its_own_and_those_before_it_are_options() {
+        let words = |words: &str| Gossamer::try_parse_from(words.split(' '));
+        for program in ["kv bench --hosts 3", "-- kv bench --hosts 3", "kv -v -- --identity"] {
+            let parsed = words(&format!("gossamer run --hosts a {program}")).unwrap();
+            let Command::Run(run) = parsed.command else { panic!("{parsed:?}") };
+            let own: Vec<&str> = program.trim_start_matches("-- ").split(' ').collect();
+            assert_eq!(run.hosts.len(), 1);
+            assert_eq!(run.program, own);
+        }
+        let error = words("gossamer run --hosts a --processes 2 -- kv").unwrap_err().to_string();
+        assert!(error.contains("'--processes'"), "{error}");
+        assert!(error.contains("'--processes-per-host'"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! Memory is bounded by the bytes that have arrived, not by the announced length: a length above
 //! [`LARGEST`] is refused as soon as its four bytes have arrived.
 
-use bincode::config;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -14,9 +13,6 @@ pub const LARGEST: usize = 1 << 20;
 
 const HEADER: usize = 4;
 
-const CONFIG: config::Configuration<config::LittleEndian, config::Varint, config::Limit<LARGEST>> =
-    config::standard().with_limit::<LARGEST>();
-
 /// Bytes are not a message.
 #[derive(Debug, Error)]
 pub enum FrameError {
@@ -25,13 +21,13 @@ pub enum FrameError {
     TooLarge(usize),
     /// It cannot be decoded.
     #[error("undecodable message")]
-    Decode(#[from] bincode::error::DecodeError),
+    Decode(#[source] postcard::Error),
     /// More bytes follow the message.
     #[error("message followed by {0} unexpected bytes")]
     Surplus(usize),
     /// It cannot be encoded.
     #[error("cannot encode the message")]
-    Encode(#[from] bincode::error::EncodeError),
+    Encode(#[source] postcard::Error),
 }
 
 /// The bytes of a message, with its length in front.
@@ -39,8 +35,7 @@ pub enum FrameError {
 /// # Errors
 /// [`FrameError::TooLarge`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    let mut bytes = vec![0; HEADER];
-    bincode::serde::encode_into_std_write(message, &mut bytes, CONFIG)?;
+    let mut bytes = postcard::to_extend(message, vec![0; HEADER]).map_err(FrameError::Encode)?;
     let length = bytes.len() - HEADER;
     if length > LARGEST {
         return Err(FrameError::TooLarge(length));
@@ -89,9 +84,9 @@ impl Decoder {
             return Err(FrameError::TooLarge(length));
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
-        let (message, read) = bincode::serde::decode_from_slice(body, CONFIG)?;
-        if read < length {
-            return Err(FrameError::Surplus(length - read));
+        let (message, surplus) = postcard::take_from_bytes(body).map_err(FrameError::Decode)?;
+        if !surplus.is_empty() {
+            return Err(FrameError::Surplus(surplus.len()));
         }
         self.taken += HEADER + length;
         Ok(Some(message))
@@ -132,8 +127,7 @@ mod tests {
     #[test]
     fn a_length_inside_a_message_allocates_nothing() {
         // A vector that claims 2^60 elements.
-        let mut body = vec![253];
-        body.extend_from_slice(&(1u64 << 60).to_le_bytes());
+        let body = postcard::to_stdvec(&(1u64 << 60)).unwrap();
         let mut decoder = Decoder::default();
         decoder.push(&(body.len() as u32).to_le_bytes());
         decoder.push(&body);

@@ -4,8 +4,8 @@
 //! in its state directory, so that this also holds after a restart.
 
 use std::fs;
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -22,14 +22,11 @@ use crate::quarantine::Quarantine;
 use crate::security::identity::Identity;
 use crate::security::known_signers::{self, SIGNERS};
 use crate::security::member::IdentityError;
-use crate::security::revocation::{self, List, ListError, REVOKED};
+use crate::security::revocation::{self, LARGEST_LIST, List, ListError, REVOKED};
 use crate::security::tls::{self, TlsError};
 
 /// The newest list that a daemon has seen, in its state directory, as DER.
 const NEWEST: &str = "revoked.crl";
-/// The most bytes to read from that file, which a job may have replaced by an endless one: enough for
-/// 400,000 revoked certificates of about 40 bytes each.
-const LARGEST_LIST: u64 = 16 << 20;
 
 /// Distinguishes versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +65,6 @@ enum NotUsed {
     Io(#[from] io::Error),
     #[error("{REVOKED} was removed")]
     Gone,
-    #[error("not a regular file")]
-    NotAFile,
-    #[error("the file is larger than {LARGEST_LIST} bytes")]
-    TooLarge,
     #[error("{offered} is older than {known}, the newest that this daemon has seen")]
     Older { offered: List, known: List },
 }
@@ -240,9 +233,9 @@ fn signing_authority(identity: &Identity, directory: &Path) -> SigningAuthority 
 
 /// The newest list, stored at `path`, if the authority `ca` has signed it.
 fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
-    let read = match read_regular(path) {
-        Err(NotUsed::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
-        read => read,
+    let read = match files::read_regular(path, LARGEST_LIST, OFlags::NOFOLLOW) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        read => read.map_err(NotUsed::from),
     };
     let verified = read.and_then(|der| Ok(List::verify(der.into(), ca)?));
     verified
@@ -254,23 +247,6 @@ fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
         .ok()
 }
 
-/// Reads the file at `path` if it is a regular file of a plausible size. A job can put any file
-/// there: opening a pipe or reading a device could block forever.
-fn read_regular(path: &Path) -> Result<Vec<u8>, NotUsed> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(NotUsed::NotAFile);
-    }
-    let mut content = Vec::new();
-    // One byte beyond the limit shows that the file is too large.
-    file.take(LARGEST_LIST + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > LARGEST_LIST {
-        return Err(NotUsed::TooLarge);
-    }
-    Ok(content)
-}
-
 fn stamp(path: &Path) -> Option<Stamp> {
     let file = fs::metadata(path).ok()?;
     Some(Stamp { inode: file.ino(), bytes: file.len(), modified: file.modified().ok() })
@@ -278,10 +254,12 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use tempfile::TempDir;
 
     use super::*;
     use crate::security::authority::{Authority, good_for, init_rack};
+    use crate::security::identity::{CA, CERTIFICATE, HOSTS, KEY};
     use crate::security::member::Role;
 
     /// A rack with a host and two lists of its authority, in the order in which they were signed.
@@ -323,6 +301,15 @@ mod tests {
             Acceptor::new(identity, directory, &self.place.path().join("state"))
         }
     }
+
+    /// What a job may put in place of a file. The pipe comes first: a daemon that reads it stops there,
+    /// before the endless ones.
+    const REPLACEMENTS: [fn(&Path); 4] = [
+        |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+        |path| fs::create_dir_all(path.join("inner")).unwrap(),
+        |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+        |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
+    ];
 
     #[test]
     fn a_list_only_becomes_newer_also_after_a_restart() {
@@ -384,19 +371,50 @@ mod tests {
     }
 
     #[test]
+    fn no_file_beside_the_identity_holds_the_daemon_up() {
+        for replace in REPLACEMENTS {
+            let rack = Rack::new();
+            let authority = Authority::open(rack.place.path()).unwrap();
+            authority.make_member(&"ann".parse().unwrap(), Role::Signer).unwrap();
+            let (ca, own) = (rack.place.path().join("ca"), rack.place.path().join("a"));
+            fs::copy(ca.join(SIGNERS), own.join(SIGNERS)).unwrap();
+            rack.put(&rack.lists[1]);
+            let mut acceptor = rack.start().unwrap();
+            let before = acceptor.newest.clone();
+            for name in [REVOKED, SIGNERS] {
+                fs::remove_file(own.join(name)).unwrap();
+                replace(&own.join(name));
+            }
+            acceptor.current();
+            // The list stays in force; the signers are verified when they sign.
+            assert_eq!(acceptor.newest, before);
+            assert!(acceptor.signing().signers.is_empty());
+            // A daemon that starts reads all of them, and says which one it cannot use.
+            for name in [REVOKED, HOSTS, CA, KEY, CERTIFICATE] {
+                let file = own.join(name);
+                if name != REVOKED {
+                    fs::rename(&file, own.join("aside")).or_else(ignore_missing).unwrap();
+                    replace(&file);
+                }
+                let error = Identity::load(&own).unwrap_err();
+                let IdentityError::File { path, .. } = &error else { panic!("{name}: {error}") };
+                assert_eq!(*path, file);
+                fs::remove_dir_all(&file).or_else(|_| fs::remove_file(&file)).unwrap();
+                fs::rename(own.join("aside"), &file).or_else(ignore_missing).unwrap();
+            }
+        }
+    }
+
+    fn ignore_missing(error: io::Error) -> io::Result<()> {
+        if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+    }
+
+    #[test]
     fn whatever_replaces_the_kept_list_is_set_aside_or_ignored() {
-        use rustix::fs::{CWD, FileType, Mode, mknodat};
         let rack = Rack::new();
         let newest = rack.newest();
         let newest_file = rack.place.path().join("state").join(NEWEST);
-        // The pipe comes first: a daemon that reads it stops there, before the endless ones.
-        let replacements: [fn(&Path); 4] = [
-            |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
-            |path| fs::create_dir_all(path.join("inner")).unwrap(),
-            |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
-            |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
-        ];
-        for replace in replacements {
+        for replace in REPLACEMENTS {
             fs::remove_file(&newest_file).unwrap();
             replace(&newest_file);
             assert_eq!(rack.start().unwrap().newest, Some(newest.clone()));

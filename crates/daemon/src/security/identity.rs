@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use rustls::pki_types::pem::{self, PemObject};
+use rustix::fs::OFlags;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 
@@ -82,17 +83,22 @@ pub(crate) const KEY: &str = "key.pem";
 pub(crate) const CA: &str = "ca.pem";
 pub(crate) const HOSTS: &str = "hosts.toml";
 
+/// The most bytes that are read of a file; the list of all certificates of an authority has the most.
+const LARGEST: u64 = 64 << 20;
+
 fn read_pem<T: PemObject>(path: &Path) -> Result<T, IdentityError> {
-    T::from_pem_file(path).map_err(|error| match error {
-        pem::Error::Io(error) => IdentityError::File { path: path.to_owned(), error },
-        // The parser's error may quote the file, which may be a key.
-        _ => IdentityError::Content { path: path.to_owned(), reason: "not PEM".into() },
-    })
+    // The parser's error may quote the file, which may be a key.
+    T::from_pem_slice(&read(path)?)
+        .map_err(|_| IdentityError::Content { path: path.to_owned(), reason: "not PEM".into() })
 }
 
 pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, IdentityError> {
-    let file = |error| IdentityError::File { path: path.to_owned(), error };
-    let text = std::fs::read_to_string(path).map_err(file)?;
-    toml::from_str(&text)
+    toml::from_slice(&read(path)?)
         .map_err(|e| IdentityError::Content { path: path.to_owned(), reason: e.to_string() })
+}
+
+/// The content of a file, which is never waited for.
+fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+    files::read_regular(path, LARGEST, OFlags::empty())
+        .map_err(|error| IdentityError::File { path: path.to_owned(), error })
 }

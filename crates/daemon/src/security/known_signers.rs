@@ -5,13 +5,15 @@
 //! time that the first package of a signer takes. Nothing depends on the file being right or complete:
 //! processes ignore what is not the certificate of a signer, and verify others when they come.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use gossamer_job::MAX_KNOWN_SIGNERS;
+use rustix::fs::OFlags;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+
+use crate::files;
 
 /// The file in the directory of a daemon, and in that of the authority.
 pub(crate) const SIGNERS: &str = "signers.pem";
@@ -21,33 +23,29 @@ const LARGEST: u64 = 16 * 1024 * MAX_KNOWN_SIGNERS as u64;
 /// The certificates in `directory`, in DER; none if there is no such file.
 ///
 /// # Errors
-/// The error of the system, or the file is too large.
+/// The error of the system, or the file is not a regular one, not text, or too large.
 pub(crate) fn read(directory: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let file = match File::open(directory.join(SIGNERS)) {
+    let pem = match files::read_regular(&directory.join(SIGNERS), LARGEST, OFlags::empty()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        opened => opened?,
+        read => String::from_utf8(read?).map_err(io::Error::other)?,
     };
-    let mut pem = String::new();
-    file.take(LARGEST + 1).read_to_string(&mut pem)?;
-    if pem.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("{SIGNERS} is larger than {LARGEST} bytes")));
-    }
     let mut all: Vec<_> = in_pem(&pem).map(|(_, certificate)| certificate.to_vec()).collect();
     // The newest are last.
     Ok(all.split_off(all.len().saturating_sub(MAX_KNOWN_SIGNERS)))
 }
 
-/// The certificates of a file, each as it is there and in DER.
+/// The certificates of a file, each as it is there, without what ends its last line, and in DER.
 pub(crate) fn in_pem(file: &str) -> impl Iterator<Item = (&str, CertificateDer<'static>)> {
-    file.split_inclusive("-----END CERTIFICATE-----\n").filter_map(|pem| {
+    // Without the end of the line, which is different if the file was edited on another system.
+    file.split_inclusive("-----END CERTIFICATE-----").filter_map(|pem| {
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-        Some((pem, certificate))
+        Some((pem.trim_start(), certificate))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
 
     use super::*;
     use crate::security::authority::{Authority, init_rack};
@@ -72,6 +70,27 @@ mod tests {
         assert_eq!(read(&ca).unwrap(), std::slice::from_ref(&ann));
         let host = authority.make_member(&"a".parse().unwrap(), Role::Host).unwrap();
         assert_eq!(read(&host).unwrap(), [ann]);
+    }
+
+    #[test]
+    fn lines_may_end_as_on_other_systems_and_the_last_one_not_at_all() {
+        let place = tempfile::tempdir().unwrap();
+        init_rack(place.path(), &"lab".parse().unwrap(), None).unwrap();
+        let (authority, ca) = (Authority::open(place.path()).unwrap(), place.path().join("ca"));
+        let make = |name: &str| authority.make_member(&name.parse().unwrap(), Role::Signer);
+        make("ann").unwrap();
+        make("eve").unwrap();
+        let (file, both) = (ca.join(SIGNERS), read(&ca).unwrap());
+        assert_eq!(both.len(), 2);
+        let pem = fs::read_to_string(&file).unwrap();
+        fs::write(&file, pem.replace('\n', "\r\n")).unwrap();
+        assert_eq!(read(&ca).unwrap(), both);
+        // The authority adds to such a file.
+        fs::write(&file, pem.replace('\n', "\r\n").trim_end()).unwrap();
+        assert_eq!(read(&ca).unwrap(), both);
+        make("mia").unwrap();
+        let all = read(&ca).unwrap();
+        assert_eq!((&all[..2], all.len()), (&both[..], 3));
     }
 
     #[test]

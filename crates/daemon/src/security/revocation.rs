@@ -15,7 +15,8 @@ use std::{fmt, io};
 use rcgen::{
     CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
 };
-use rustls::pki_types::pem::{self, PemObject};
+use rustix::fs::OFlags;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -27,6 +28,9 @@ use crate::security::member::{IdentityError, Name, Role};
 
 /// The list in the directory of a member, and in that of the authority.
 pub(crate) const REVOKED: &str = "revoked.pem";
+/// The most bytes that are read of a list: enough for 200,000 revoked certificates of about 40 bytes
+/// each, in PEM.
+pub(crate) const LARGEST_LIST: u64 = 16 << 20;
 /// The file of signed certificates.
 pub(crate) const CERTIFICATES: &str = "certificates.toml";
 
@@ -194,15 +198,15 @@ pub(crate) fn read(
     directory: &Path,
 ) -> Result<Option<CertificateRevocationListDer<'static>>, IdentityError> {
     let path = directory.join(REVOKED);
-    match CertificateRevocationListDer::from_pem_file(&path) {
-        Ok(list) => Ok(Some(list)),
-        Err(pem::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(pem::Error::Io(error)) => Err(IdentityError::File { path, error }),
-        Err(_) => {
-            let reason = "not a list of revoked certificates".into();
-            Err(IdentityError::Content { path, reason })
-        }
-    }
+    let pem = match files::read_regular(&path, LARGEST_LIST, OFlags::empty()) {
+        Ok(pem) => pem,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(IdentityError::File { path, error }),
+    };
+    CertificateRevocationListDer::from_pem_slice(&pem).map(Some).map_err(|_| {
+        let reason = "not a list of revoked certificates".into();
+        IdentityError::Content { path, reason }
+    })
 }
 
 /// The list in a member's directory, if the authority with the certificate `ca`, in PEM, has signed it.

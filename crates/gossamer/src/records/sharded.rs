@@ -60,7 +60,7 @@ pub enum ReadMode {
 ///     assert_eq!(quotes.get_by(b"GOSSAMER", ReadMode::Delegated).unwrap(), quote);
 ///
 ///     // What depends on the old value happens at the trustee, alone.
-///     quotes.of(b"GOSSAMER").apply(|shard| {
+///     quotes.shard(b"GOSSAMER").apply(|shard| {
 ///         let old = shard.get(b"GOSSAMER").unwrap();
 ///         shard.put(b"GOSSAMER", &Quote { bid: old.bid + 1, ..old }).unwrap();
 ///     });
@@ -112,7 +112,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
             let make = |_: &Node, (name, capacity): (String, usize)| {
                 make::<K, V>(&name, capacity).map_err(|error| Chain(&error).to_string())
             };
-            let made = trustee.try_visit(make, (segment_name(name, trustee), capacity))?;
+            let made = trustee.try_visit_node(make, (segment_name(name, trustee), capacity))?;
             let thread = trustee.thread();
             shards.push(made.map_err(|reason| RecordsError::Make { thread, reason })?);
         }
@@ -128,7 +128,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     /// As [`Trust::try_apply_with`].
     #[track_caller]
     pub fn put(&self, key: &K, value: &V) -> Result<(), RecordsError> {
-        let shard = self.of(key);
+        let shard = self.shard(key);
         let put = |shard: &mut RecordMap<K, V>, (key, value): (Bytes<K>, Bytes<V>)| {
             shard.put(&key.0, &value.0).map_err(|full| full.capacity)
         };
@@ -146,7 +146,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     #[track_caller]
     pub fn remove(&self, key: &K) -> Result<bool, RecordsError> {
         let remove = |shard: &mut RecordMap<K, V>, key: Bytes<K>| shard.remove(&key.0);
-        Ok(self.of(key).try_apply_with(remove, Bytes(*key))?)
+        Ok(self.shard(key).try_apply_with(remove, Bytes(*key))?)
     }
 
     /// The value of a key, by READ.
@@ -193,8 +193,8 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     /// The trust of the shard that `key` belongs to, for changes that depend on the old value or on
     /// several keys of one shard.
     #[inline]
-    pub fn of(&self, key: &K) -> &Trust<RecordMap<K, V>> {
-        self.shards.of(key.as_bytes())
+    pub fn shard(&self, key: &K) -> &Trust<RecordMap<K, V>> {
+        self.shards.shard(key.as_bytes())
     }
 
     /// All shards, in the order of [`trustees`](crate::trustees).
@@ -206,7 +206,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     #[track_caller]
     fn ask(&self, key: &K) -> Result<Option<V>, RecordsError> {
         let get = |shard: &mut RecordMap<K, V>, key: Bytes<K>| shard.get(&key.0).map(Bytes);
-        let found = self.of(key).try_apply_with(get, Bytes(*key))?;
+        let found = self.shard(key).try_apply_with(get, Bytes(*key))?;
         Ok(found.map(|value| value.0))
     }
 

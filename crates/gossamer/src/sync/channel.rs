@@ -90,7 +90,7 @@ pub fn channel_on<T: Portable>(
 ) -> (Sender<T>, Receiver<T>) {
     let arguments = (capacity as u64, placement::local_host());
     let make = |_: &Node, (capacity, host): (u64, HostId)| entrust_ends::<T>(capacity, host);
-    trustee.into().visit(make, arguments)
+    trustee.into().visit_node(make, arguments)
 }
 
 /// Makes a channel on this thread, whose receiver is at `host`.

@@ -115,7 +115,7 @@ pub(crate) fn shards_are_found_by_key_from_everywhere() {
     let ages = Sharded::<u64, HashMap<u64, u64>>::new(HashMap::new);
     assert_eq!(ages.shards().len(), gossamer::trustees().count());
     for key in 0..200u64 {
-        ages.of(&key).apply_with(|map, (k, v)| map.insert(k, v), (key, key * key));
+        ages.shard(&key).apply_with(|map, (k, v)| map.insert(k, v), (key, key * key));
     }
     let fill: Vec<usize> = ages.shards().iter().map(|shard| shard.apply(|m| m.len())).collect();
     assert_eq!(fill.iter().sum::<usize>(), 200);
@@ -123,13 +123,14 @@ pub(crate) fn shards_are_found_by_key_from_everywhere() {
     for trustee in everywhere() {
         let look = |ages: Sharded<u64, HashMap<u64, u64>>| {
             (0..200u64).all(|key| {
-                ages.of(&key).apply_with(|map, key| map.get(&key).copied(), key) == Some(key * key)
+                ages.shard(&key).apply_with(|map, key| map.get(&key).copied(), key)
+                    == Some(key * key)
             })
         };
         assert!(gossamer::spawn_on_with(trustee, look, ages.clone()).join().unwrap());
     }
-    let sized = Sharded::<str, Vec<u8>>::with(|len| vec![1; len], 3usize);
-    assert_eq!(sized.of("any").apply(|v| v.len()), 3);
+    let sized = Sharded::<str, Vec<u8>>::new_with(|len| vec![1; len], 3usize);
+    assert_eq!(sized.shard("any").apply(|v| v.len()), 3);
 }
 
 pub(crate) fn values_are_entrusted_to_any_thread() {
@@ -184,7 +185,7 @@ const LOOPS: [fn(Trust<bool>); 6] = [
     |done| {
         let me = gossamer::local_trustee().trustee();
         // The fiber calls no property of its own before it is done.
-        while !me.visit(|_, ()| IS_DONE.get(), ()) {}
+        while !me.visit_node(|_, ()| IS_DONE.get(), ()) {}
         assert!(done.apply(|done| *done));
     },
 ];

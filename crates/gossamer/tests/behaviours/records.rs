@@ -108,7 +108,7 @@ pub(crate) fn records_of_a_full_shard_are_refused_and_names_are_taken_once() {
         .collect();
     assert_eq!(refused.len() as u64, 18 * shards, "each has 2 of all");
     for (key, error) in &refused {
-        let at = records.of(key).trustee().thread();
+        let at = records.shard(key).trustee().thread();
         assert!(matches!(error, RecordsError::Full { thread, capacity: 2 } if *thread == at));
         BOTH.iter().for_each(|read| assert_eq!(records.get_by(key, *read).unwrap(), None));
     }

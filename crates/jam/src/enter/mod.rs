@@ -26,6 +26,7 @@ mod aarch64;
 mod x86_64;
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 use jam_abi::{Call, Entry};
@@ -63,15 +64,17 @@ thread_local! {
 #[inline(always)]
 pub(crate) unsafe fn run(entry: Entry, call: &mut Call) -> Result<u32, Box<Panicked>> {
     let outer = INNERMOST.get();
-    let mark = Mark { stack: Cell::new(0), outer, reason: Cell::new(None) };
-    INNERMOST.set(&mark);
+    // `escape` alone sets a reason, which is taken below; so there is nothing to drop.
+    let mark = ManuallyDrop::new(Mark { stack: Cell::new(0), outer, reason: Cell::new(None) });
+    let mark: &Mark = &mark;
+    INNERMOST.set(mark);
     // SAFETY: as the caller promises; the mark is alive until `enter_jam` has returned.
     let code = unsafe { enter_jam(entry, call, mark.stack.as_ptr()) };
-    if INNERMOST.get() != &raw const mark {
+    if !ptr::eq(INNERMOST.get(), mark) {
         out_of_turn();
     }
     INNERMOST.set(mark.outer);
-    if code == ESCAPED { Err(reason_of(&mark)) } else { Ok(code) }
+    if code == ESCAPED { Err(reason_of(mark)) } else { Ok(code) }
 }
 
 /// Runs a Local Function, which no [`escape`] leaves: one that is called inside ends the process.

@@ -6,6 +6,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
+use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart};
 use jam_format::Digest;
 use serde::{Deserialize, Serialize};
@@ -47,91 +48,61 @@ const WANTS_HANDLE: u64 = 1 << 33;
 #[serde(bound = "")]
 struct Answer<R: Part>(Value<R>, u64, Option<Box<Failure>>);
 
-/// Calls that name a jam by its digest.
-pub(super) trait ByDigest<T: 'static> {
-    /// `is_evicted` if a call has just found it so.
-    fn inject_by_digest<J: Sendable>(
-        &self,
-        jam: &J,
-        code: &Code,
-        is_evicted: bool,
-        args: J::Args,
-        payload: &[J::Element],
-    ) -> Result<J::Reply, JamError>
-    where
-        T: Open;
-
-    fn inject_by_digest_then<J: Sendable>(
-        &self,
-        jam: &J,
-        code: &Code,
-        args: J::Args,
-        payload: &[J::Element],
-        then: impl FnOnce(Result<J::Reply, JamError>) + 'static,
-    ) where
-        T: Open;
-}
-
-impl<T: 'static> ByDigest<T> for Trust<T> {
-    #[inline(never)]
-    fn inject_by_digest<J: Sendable>(
-        &self,
-        jam: &J,
-        code: &Code,
-        is_evicted: bool,
-        args: J::Args,
-        payload: &[J::Element],
-    ) -> Result<J::Reply, JamError>
-    where
-        T: Open,
-    {
-        let from = Origin { home: self.home(), mode: jam.mode() };
-        let mut with_code = is_evicted || carries_code(self.home(), code, jam.mode());
-        loop {
-            let request = request::<J>(code, jam.mode(), with_code, args, payload);
-            let answer = self
-                .try_apply_with(serve::<T, J::Property, J::Args, J::Element, J::Reply>, request);
-            match result(code, from, answer) {
-                // It was evicted since. With its code it is linked, unless others take its place.
-                Err(None) if !with_code => with_code = true,
-                Err(None) => return Err(no_room(code)),
-                Err(Some(error)) => return Err(error),
-                Ok(reply) => return Ok(reply),
-            }
+/// Calls a jam by its digest, and waits. `is_evicted` if a call has just found it so.
+#[inline(never)]
+pub(super) fn call<T: Open, J: Sendable>(
+    trust: &Trust<T>,
+    jam: &J,
+    code: &Code,
+    is_evicted: bool,
+    args: J::Args,
+    payload: &[J::Element],
+) -> Result<J::Reply, JamError> {
+    let from = Origin { home: trust.home(), mode: jam.mode() };
+    let mut with_code = is_evicted || carries_code(trust.home(), code, jam.mode());
+    loop {
+        let request = request::<J>(code, jam.mode(), with_code, args, payload);
+        let answer =
+            trust.try_apply_with(serve::<T, J::Property, J::Args, J::Element, J::Reply>, request);
+        match result(code, from, answer) {
+            // It was evicted since. With its code it is linked, unless others take its place.
+            Err(None) if !with_code => with_code = true,
+            Err(None) => return Err(no_room(code)),
+            Err(Some(error)) => return Err(error),
+            Ok(reply) => return Ok(reply),
         }
     }
+}
 
-    #[inline(never)]
-    fn inject_by_digest_then<J: Sendable>(
-        &self,
-        jam: &J,
-        code: &Code,
-        args: J::Args,
-        payload: &[J::Element],
-        then: impl FnOnce(Result<J::Reply, JamError>) + 'static,
-    ) where
-        T: Open,
-    {
-        let (code, mode) = (code.clone(), jam.mode());
-        let from = Origin { home: self.home(), mode };
-        let with_code = carries_code(self.home(), &code, mode);
-        let first = request::<J>(&code, mode, with_code, args, payload);
-        // Kept only where it may have to be sent again.
-        let again = (!with_code).then(|| (shared(self), Payload::of(payload)));
-        self.try_apply_with_then(
-            serve::<T, J::Property, J::Args, J::Element, J::Reply>,
-            first,
-            move |answer| match (result(&code, from, answer), again) {
-                (Ok(reply), _) => then(Ok(reply)),
-                (Err(Some(error)), _) => then(Err(error)),
-                (Err(None), None) => then(Err(no_room(&code))),
-                (Err(None), Some((trust, payload))) => {
-                    let trust = trust.downcast_ref::<Trust<T>>().expect("it is of this property");
-                    send_code_then::<T, J>(trust, code, mode, args, payload, then);
-                }
-            },
-        );
-    }
+/// Calls a jam by its digest.
+#[inline(never)]
+pub(super) fn call_then<T: Open, J: Sendable>(
+    trust: &Trust<T>,
+    jam: &J,
+    code: &Code,
+    args: J::Args,
+    payload: &[J::Element],
+    then: impl FnOnce(Result<J::Reply, JamError>) + 'static,
+) {
+    let (code, mode) = (code.clone(), jam.mode());
+    let from = Origin { home: trust.home(), mode };
+    let with_code = carries_code(trust.home(), &code, mode);
+    let first = request::<J>(&code, mode, with_code, args, payload);
+    // Kept only where it may have to be sent again.
+    let again = (!with_code).then(|| (shared(trust), Payload::of(payload)));
+    trust.try_apply_with_then(
+        serve::<T, J::Property, J::Args, J::Element, J::Reply>,
+        first,
+        move |answer| match (result(&code, from, answer), again) {
+            (Ok(reply), _) => then(Ok(reply)),
+            (Err(Some(error)), _) => then(Err(error)),
+            (Err(None), None) => then(Err(no_room(&code))),
+            (Err(None), Some((trust, payload))) => {
+                let trust = trust.downcast_ref::<Trust<T>>().expect("it is of this property");
+                send_code_then::<T, J>(trust, code, mode, args, payload, then);
+            }
+        },
+    );
 }
 
 /// Sends a call that has found its jam evicted again, with the code.
@@ -260,11 +231,11 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     let payload = more.as_ref().map_or(&[][..], |more| more.payload.bytes());
     trustee::run::<T, P, A, E, R, _>(
         property,
-        sender as u32,
+        &receiver.context(sender as u32),
         args.bytes(),
         payload,
         // SAFETY: the call is of `serve::run`; a delegated closure does not wait.
-        |signature, call| unsafe {
+        |signature, call: &mut Call| unsafe {
             if sender & LOCAL != 0 {
                 return receiver.run_local(&digest, signature, call);
             }

@@ -4,8 +4,8 @@
 
 use std::marker::PhantomData;
 
-use jam_abi::code;
 use jam_abi::entry::{Part, PropertyPart, Types};
+use jam_abi::{Call, code};
 use serde::{Deserialize, Serialize};
 use trust_core::{DelegateError, PlainBytes, PlainCall, Trust};
 
@@ -13,8 +13,8 @@ use crate::error::{JamError, Refusal};
 use crate::handles;
 use crate::inject::by_digest::send_code_then;
 use crate::inject::errors::{failed, refused, undelivered};
-use crate::inject::layout::{Behind, args_of, too_short, with_front};
-use crate::inject::serve;
+use crate::inject::layout::{Behind, args_of, with_front};
+use crate::inject::serve::{self, Enter};
 use crate::plain_bytes::{Payload, Value, bytes_of};
 use crate::receiver::Failure;
 use crate::receiver::running::Running;
@@ -69,26 +69,19 @@ type Ended<T, J> = Result<
     DelegateError,
 >;
 
-/// A kind of call: on a property of type `T`, of a jam with these types.
-pub(super) type Of<T, Types> = PhantomData<fn(T, Types)>;
-
-/// A call without a payload.
-struct Short<T, P, A, E, R>(Of<T, Types<P, A, E, R>>);
-type ShortOf<T, J> = Short<
-    T,
+/// The types of a jam, which name a kind of call on both sides: two jams of the same types have the same.
+pub(super) type TypesOf<J> = Types<
     <J as Sendable>::Property,
     <J as Sendable>::Args,
     <J as Sendable>::Element,
     <J as Sendable>::Reply,
 >;
 
-impl<T, P, A, E, R> PlainCall<T> for Short<T, P, A, E, R>
-where
-    T: Open,
-    P: PropertyPart + 'static,
-    A: Part,
-    E: Part,
-    R: Part,
+/// A call without a payload, of a jam with the types `S`.
+struct Short<S>(PhantomData<S>);
+
+impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
+    for Short<Types<P, A, E, R>>
 {
     const BYTES: Option<usize> = Some(A::BYTES);
     type Run = Running;
@@ -102,30 +95,15 @@ where
         word: u64,
         bytes: &[u8],
     ) -> Result<Reply<R>, Box<Missed<T, A>>> {
-        match bytes.get(..A::BYTES) {
-            Some(args) => run::<T, P, A, E, R>(running, property, word, args, &[]),
-            None => Err(Missed::new(too_short(code::ARGS_LENGTH), &[], &[])),
-        }
+        run::<T, P, A, E, R>(running, property, word, bytes, &[])
     }
 }
 
-/// A call with a payload.
-struct Long<T, P, A, E, R>(Of<T, Types<P, A, E, R>>);
-type LongOf<T, J> = Long<
-    T,
-    <J as Sendable>::Property,
-    <J as Sendable>::Args,
-    <J as Sendable>::Element,
-    <J as Sendable>::Reply,
->;
+/// A call with a payload, of a jam with the types `S`.
+struct Long<S>(PhantomData<S>);
 
-impl<T, P, A, E, R> PlainCall<T> for Long<T, P, A, E, R>
-where
-    T: Open,
-    P: PropertyPart + 'static,
-    A: Part,
-    E: Part,
-    R: Part,
+impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
+    for Long<Types<P, A, E, R>>
 {
     const BYTES: Option<usize> = None;
     type Run = Running;
@@ -158,11 +136,24 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     payload: &[u8],
 ) -> Result<Reply<R>, Box<Missed<T, A>>> {
     let (handle, host) = handles::of_word(word);
-    let ended = serve::run::<T, P, A, E, R, _>(property, host, args, payload, |signature, call| {
-        // SAFETY: the call is of `serve::run`; a delegated call does not wait.
-        unsafe { running.run(handle, signature, call) }
-    });
+    let context = running.context(host);
+    let enter = ByHandle { running, handle };
+    let ended = serve::run::<T, P, A, E, R, _>(property, &context, args, payload, enter);
     ended.map(Reply).map_err(|failure| Missed::new(failure, args, payload))
+}
+
+/// Runs what has a handle.
+struct ByHandle<'r> {
+    running: &'r mut Running,
+    handle: u64,
+}
+
+impl Enter<Box<Failure>> for ByHandle<'_> {
+    #[inline(always)]
+    fn enter(self, signature: u64, call: &mut Call) -> Result<(), Box<Failure>> {
+        // SAFETY: the call is of `serve::run`; a delegated call does not wait.
+        unsafe { self.running.run(self.handle, signature, call) }
+    }
 }
 
 /// Calls a jam by the word of its handle, and waits; `None` if the property is this thread's own.
@@ -176,8 +167,8 @@ pub(super) fn call<T: Open, J: Sendable>(
 ) -> Option<Ended<T, J>> {
     let payload = bytes_of(payload);
     with_front(payload.len(), 0, (), args, |front| match payload.is_empty() {
-        true => trust.plain_call::<ShortOf<T, J>>(word, args_of::<(), J::Args>(front), &[]),
-        false => trust.plain_call::<LongOf<T, J>>(word, front, &[payload]),
+        true => trust.plain_call::<Short<TypesOf<J>>>(word, args_of::<(), J::Args>(front), &[]),
+        false => trust.plain_call::<Long<TypesOf<J>>>(word, front, &[payload]),
     })
 }
 
@@ -208,9 +199,11 @@ where
     with_front(payload.len(), 0, (), args, |front| match payload.is_empty() {
         true => {
             let args = args_of::<(), J::Args>(front);
-            trust.plain_call_then::<ShortOf<T, J>, _, _>(word, args, &[], then, wrap)
+            trust.plain_call_then::<Short<TypesOf<J>>, _, _>(word, args, &[], then, wrap)
         }
-        false => trust.plain_call_then::<LongOf<T, J>, _, _>(word, front, &[payload], then, wrap),
+        false => {
+            trust.plain_call_then::<Long<TypesOf<J>>, _, _>(word, front, &[payload], then, wrap)
+        }
     })
 }
 

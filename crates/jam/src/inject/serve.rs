@@ -2,11 +2,11 @@
 //! jam gets.
 
 use jam_abi::entry::{Part, PropertyPart, Types};
-use jam_abi::{Call, code};
+use jam_abi::{Call, ContextData, code};
 
 use crate::error::Refusal;
 use crate::plain_bytes::Value;
-use crate::receiver::{Failure, receiver};
+use crate::receiver::Failure;
 use crate::symbols::export::Open;
 
 /// Makes a call of a jam with the types of the parameters, and has `enter` run it, which gets the
@@ -18,10 +18,10 @@ use crate::symbols::export::Open;
 #[inline(always)]
 pub(super) fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, F: From<Failure>>(
     property: &mut T,
-    host: u32,
+    context: &ContextData,
     args: &[u8],
     payload: &[u8],
-    enter: impl FnOnce(u64, &mut Call) -> Result<(), F>,
+    enter: impl Enter<F>,
 ) -> Result<R, F> {
     debug_assert_eq!(args.len(), A::BYTES);
     if const { !is_for::<T, P>() } {
@@ -31,7 +31,6 @@ pub(super) fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, F: From<F
     if !is_whole::<E>(payload.len()) {
         return Err(parts_of_elements().into());
     }
-    let context = receiver().context(host);
     let mut reply = Value::<R>::zeroed();
     let mut call = Call {
         property: std::ptr::from_mut(property).cast(),
@@ -42,10 +41,24 @@ pub(super) fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, F: From<F
         reply: reply.as_mut_ptr(),
         reply_capacity: R::BYTES,
         reply_len: 0,
-        context: &raw const context,
+        context,
     };
-    enter(Types::<P, A, E, R>::SIGNATURE, &mut call)?;
+    enter.enter(Types::<P, A, E, R>::SIGNATURE, &mut call)?;
     Ok(reply.get())
+}
+
+/// Runs a call that [`run`] has made. Not a closure: calls by handle, the common ones, are to have it
+/// inlined, whatever its size.
+pub(super) trait Enter<F> {
+    /// Runs it, if what it names has this signature.
+    fn enter(self, signature: u64, call: &mut Call) -> Result<(), F>;
+}
+
+impl<F, G: FnOnce(u64, &mut Call) -> Result<(), F>> Enter<F> for G {
+    #[inline]
+    fn enter(self, signature: u64, call: &mut Call) -> Result<(), F> {
+        self(signature, call)
+    }
 }
 
 /// Whether a jam with the property `P` may run on a `T`.

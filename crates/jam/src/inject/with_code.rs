@@ -5,13 +5,16 @@
 //! the linked one, byte by byte, and runs it if they are the same. Any other code is verified, and linked
 //! or refused.
 
+use std::marker::PhantomData;
+
+use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_format::Digest;
 use trust_core::{DelegateError, PlainCall, Trust};
 
 use crate::error::JamError;
 use crate::handles;
-use crate::inject::by_handle::{Of, Reply};
+use crate::inject::by_handle::{Reply, TypesOf};
 use crate::inject::errors::{failed, no_room, undelivered};
 use crate::inject::layout::{Behind, with_front};
 use crate::inject::serve;
@@ -21,26 +24,14 @@ use crate::receiver::running::Running;
 use crate::sender::{Code, Inner, Sendable};
 use crate::symbols::export::Open;
 
-/// A call with its code, on a property of type `T`, of a jam with these types.
-struct WithCode<T, P, A, E, R>(Of<T, Types<P, A, E, R>>);
-type WithCodeOf<T, J> = WithCode<
-    T,
-    <J as Sendable>::Property,
-    <J as Sendable>::Args,
-    <J as Sendable>::Element,
-    <J as Sendable>::Reply,
->;
+/// A call with its code, of a jam with the types `S`.
+struct WithCode<S>(PhantomData<S>);
 
 /// How a call ends for its sender.
 type Ended<J> = Result<Result<Reply<<J as Sendable>::Reply>, Box<Failure>>, DelegateError>;
 
-impl<T, P, A, E, R> PlainCall<T> for WithCode<T, P, A, E, R>
-where
-    T: Open,
-    P: PropertyPart + 'static,
-    A: Part,
-    E: Part,
-    R: Part,
+impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
+    for WithCode<Types<P, A, E, R>>
 {
     const BYTES: Option<usize> = None;
     type Run = Running;
@@ -58,11 +49,12 @@ where
         let (digest, code) = (Digest::from_bytes(behind.more.get()), behind.code()?);
         let (_, host) = handles::of_word(word);
         let (args, payload) = (behind.args, behind.payload);
-        serve::run::<T, P, A, E, R, _>(property, host, args, payload, |signature, call| {
+        let context = running.context(host);
+        let enter = |signature, call: &mut Call| {
             // SAFETY: the call is of `serve::run`; a delegated call does not wait.
             unsafe { running.run_with_code(&digest, code, signature, call) }
-        })
-        .map(Reply::new)
+        };
+        serve::run::<T, P, A, E, R, _>(property, &context, args, payload, enter).map(Reply::new)
     }
 }
 
@@ -76,7 +68,7 @@ pub(super) fn call<T: Open, J: Sendable>(
     payload: &[J::Element],
 ) -> Option<Result<J::Reply, JamError>> {
     let ended = with_head::<J, _>(code, args, payload, |word, head, tails| {
-        trust.plain_call::<WithCodeOf<T, J>>(word, head, tails)
+        trust.plain_call::<WithCode<TypesOf<J>>>(word, head, tails)
     });
     ended.map(|ended| result::<J>(code, ended))
 }
@@ -105,7 +97,7 @@ where
         }
     };
     with_head::<J, _>(carried, args, payload, |word, head, tails| {
-        trust.plain_call_then::<WithCodeOf<T, J>, _, _>(word, head, tails, then, wrap)
+        trust.plain_call_then::<WithCode<TypesOf<J>>, _, _>(word, head, tails, then, wrap)
     })
 }
 

@@ -34,11 +34,7 @@ impl Receiver {
         call: &mut Call,
     ) -> Result<(), Failure> {
         // SAFETY: as the caller promises.
-        unsafe {
-            self.run_checked(digest, self.gate(None), call, |shape, _| {
-                check_signature(signature, shape)
-            })
-        }
+        unsafe { self.run_checked(digest, self.gate(None), call, of_signature(signature)) }
     }
 
     /// Runs the jam with this digest, which was not linked when its call arrived, with the code of the
@@ -127,11 +123,7 @@ impl Receiver {
         call: &mut Call,
     ) -> Result<(), Failure> {
         // SAFETY: as the caller promises.
-        unsafe {
-            self.run_local_checked(digest, self.gate(None), call, |shape, _| {
-                check_signature(signature, shape)
-            })
-        }
+        unsafe { self.run_local_checked(digest, self.gate(None), call, of_signature(signature)) }
     }
 
     /// Runs the Local Function of the jam with this digest, unless `check` refuses the call.
@@ -173,6 +165,12 @@ pub(super) unsafe fn enter_local(local: &Resolved<'_>, call: &mut Call) -> Resul
         Ok(code) => Err(Refusal::Entry { code }.into()),
         Err(payload) => Err(Failure::Panicked(panicked_of(payload))),
     }
+}
+
+/// The check of a call of this signature: [`check_signature`].
+#[inline(always)]
+fn of_signature(wanted: u64) -> impl FnOnce(&Shape, &mut Call) -> Result<(), Failure> {
+    move |shape, _| check_signature(wanted, shape)
 }
 
 /// Refuses a call of another signature than the jam's.

@@ -1,7 +1,7 @@
 //! [`Running`]: jams that a thread runs one behind the other, by their [handles](crate::handles), or with
 //! their code beside the call. The common path of calls to what is linked.
 
-use jam_abi::{Call, code};
+use jam_abi::{Call, ContextData, code};
 use jam_format::Digest;
 use primitive::sync::Ordering;
 
@@ -37,6 +37,15 @@ impl Running {
     #[cfg(test)]
     pub(crate) fn at(receiver: &'static Receiver) -> Self {
         Running(Some(State::of(receiver)))
+    }
+
+    /// What a jam of this sender is told.
+    #[inline(always)]
+    pub(crate) fn context(&self, sender: u32) -> ContextData {
+        match &self.0 {
+            Some(state) => state.receiver.context(sender),
+            None => receiver().context(sender),
+        }
     }
 
     /// Runs the jam with this handle, if it is linked, or the Local Function with it.

@@ -6,7 +6,7 @@ mod memory;
 mod policy;
 mod running;
 
-use jam_abi::Call;
+use jam_abi::{Call, ContextData};
 use jam_format::{Blob, Features, Import, Machine, Relocation};
 
 use super::*;
@@ -154,29 +154,57 @@ fn receive(receiver: &Receiver, blob: &[u8]) -> Result<Digest, Refusal> {
     receiver.receive(blob, digest).map(|()| digest)
 }
 
+/// A call of the jams of these tests, whose argument and result have a word each, of all that it is
+/// given.
+fn call_of(
+    context: &ContextData,
+    property: &mut u64,
+    args: &[u64; 2],
+    payload: &[u8],
+    reply: &mut [u64; 2],
+) -> Call {
+    Call {
+        property: std::ptr::from_mut(property).cast(),
+        args: args.as_ptr().cast(),
+        args_len: 8,
+        payload: payload.as_ptr(),
+        payload_len: payload.len(),
+        reply: reply.as_mut_ptr().cast(),
+        reply_capacity: 8,
+        reply_len: 0,
+        context: std::ptr::from_ref(context),
+    }
+}
+
 fn run(
     receiver: &Receiver,
     digest: &Digest,
     property: &mut u64,
     args: u64,
 ) -> Result<u64, Failure> {
-    let (args, mut reply) = ([args, 0], [0u64; 2]);
-    let context = receiver.context(5);
-    let mut call = Call {
-        property: std::ptr::from_mut(property).cast(),
-        args: args.as_ptr().cast(),
-        args_len: 8,
-        payload: [1u8; 3].as_ptr(),
-        payload_len: 3,
-        reply: reply.as_mut_ptr().cast(),
-        reply_capacity: 8,
-        reply_len: 0,
-        context: &raw const context,
-    };
+    let (context, args, mut reply) = (receiver.context(5), [args, 0], [0; 2]);
+    let mut call = call_of(&context, property, &args, &[1; 3], &mut reply);
     // SAFETY: the jams of this file take such calls.
     unsafe { receiver.run(digest, SIGNATURE, &mut call) }?;
     assert_eq!(call.reply_len, 8);
     Ok(reply[0])
+}
+
+/// Has `receiver_test_add` double its argument from now on; the layer.
+fn double(receiver: &Receiver) -> u64 {
+    extern "C" fn doubles(_: *mut u64, by: u64) -> u64 {
+        by * 2
+    }
+    let address = doubles as *const () as usize;
+    let function = LoadedFunction {
+        name: "receiver_test_add".to_owned(),
+        types: "",
+        signature: add_signature(),
+        injected: address,
+        local: address,
+    };
+    // SAFETY: a function with these types, which does not unwind and is never unloaded.
+    unsafe { receiver.symbols().add_layer(&[function]) }
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, Failure>) -> Refusal {

@@ -11,7 +11,7 @@
 //! A function has two addresses. Injected code does not unwind, so what it calls catches its panics
 //! and leaves the jam ([`guard`]); a Local Function is ordinary Rust, through which a panic unwinds.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -181,12 +181,18 @@ unsafe fn records<T>(start: *const [usize; 0], end: *const [usize; 0]) -> &'stat
 pub fn guard<R>(run: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result,
-        Err(payload) => {
-            let message = PanicReport::of(&*payload).message;
-            drop_payload(payload);
-            escape(Panicked { message, ..Panicked::default() })
-        }
+        Err(payload) => leave(payload),
     }
+}
+
+/// Leaves the jam that called a function with this panic. Apart, since what it keeps in registers is
+/// otherwise saved by every call.
+#[cold]
+#[inline(never)]
+fn leave(payload: Box<dyn Any + Send>) -> ! {
+    let message = PanicReport::of(&*payload).message;
+    drop_payload(payload);
+    escape(Panicked { message, ..Panicked::default() })
 }
 
 /// Offers functions to jams, under their names and with the signature of their types, which are

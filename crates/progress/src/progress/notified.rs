@@ -1,6 +1,6 @@
-//! Notifications that a thread takes from its lanes without a poll, for a thread that waits for one.
+//! Notifications that a thread sends and takes without a call of its lanes.
 
-use transport_api::{Event, HostId, Namespace, Notification, Ready};
+use transport_api::{Event, HostId, Namespace, NoticeOutbox, Notification};
 
 use crate::progress::Progress;
 use crate::watched::Seen;
@@ -9,9 +9,9 @@ use crate::watched::Seen;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakenNotification {
     /// A notification, which the owner handles as [`Owner::notified`](crate::Owner::notified) does.
-    Taken,
+    Taken(Notification),
     /// A notification of another owner, or of a host that is lost: call [`Progress::hand_on`] next.
-    Beside,
+    Beside(Notification),
     /// Nothing at all: a poll would find nothing.
     Nothing,
     /// Only a poll can tell.
@@ -19,87 +19,45 @@ pub enum TakenNotification {
 }
 
 impl Progress {
-    /// For an owner that waits for notifications of its name space: takes the next one, if a lane has
-    /// it at hand ([`Lane::take_notified`](transport_api::Lane::take_notified)). A caller that repeats
-    /// this [polls](Self::poll) now and then as well, and when this says so. Inside a poll, other
-    /// notifications may come first, so this takes none. It calls no owner. A notification is written
-    /// to `arrived`.
+    /// Where notifications of `thread` of `host` go if nothing is in the way: a write with notification
+    /// that this refuses is for the [lane](Self::lane). `None` if no memory of the host is mapped, or
+    /// if there is no such thread.
     #[inline(always)]
-    pub fn take_notified(
-        &self,
-        namespace: Namespace,
-        arrived: &mut Notification,
-    ) -> TakenNotification {
-        match self.watched.look() {
-            Seen::Same => return TakenNotification::Nothing,
-            Seen::Changed(host) => {
-                self.watched.forget();
-                let ready = self.lanes[host.0 as usize].borrow_mut().take_notified(arrived);
-                if ready == Ready::Notified {
-                    return self.taken(namespace, ready, arrived);
-                }
-            }
-            Seen::Unknown => {}
-        }
-        let ready = self.look_for_notified(arrived);
-        self.taken(namespace, ready, arrived)
+    pub fn outbox(&self, host: HostId, thread: u32) -> Option<&NoticeOutbox> {
+        self.outboxes.get(host.0 as usize)?.get(thread as usize).map(|outbox| &**outbox)
     }
 
-    /// As [`take_notified`](Self::take_notified), lane by lane.
-    #[inline(never)]
-    fn look_for_notified(&self, arrived: &mut Notification) -> Ready {
-        if self.is_urgent() || self.is_dispatching.get() {
-            return Ready::MustPoll;
-        }
-        let ready = self.take_from_any(arrived);
-        if ready != Ready::Nothing || !self.note_watched() {
-            return ready;
-        }
-        // Finds what came before the words were noted.
-        let ready = self.take_from_any(arrived);
-        if ready == Ready::Nothing {
-            self.watched.begin();
-        }
-        ready
-    }
-
-    fn note_watched(&self) -> bool {
-        self.watched.note(|each| {
-            (0..)
-                .map(HostId)
-                .zip(&self.lanes)
-                .all(|(host, lane)| lane.borrow().watch(&mut |memory, at| each(host, memory, at)))
-        })
-    }
-
-    /// What the first lane has that has anything.
-    fn take_from_any(&self, arrived: &mut Notification) -> Ready {
-        for lane in &self.lanes {
-            let ready = lane.borrow_mut().take_notified(arrived);
-            if ready != Ready::Nothing {
-                return ready;
-            }
-        }
-        Ready::Nothing
-    }
-
+    /// For an owner that waits for notifications of its name space: takes the next one, if it is where
+    /// a lane [watches](transport_api::Lane::watch). A caller that repeats this [polls](Self::poll) now
+    /// and then as well, and when this says so. Inside a poll, other notifications may come first, so
+    /// this takes none. It calls no owner.
     #[inline(always)]
-    fn taken(
-        &self,
-        namespace: Namespace,
-        ready: Ready,
-        arrived: &Notification,
-    ) -> TakenNotification {
-        match ready {
-            Ready::Notified
-                if arrived.key.namespace() == namespace && !self.is_lost(arrived.from.host) =>
+    pub fn take_notified(&self, namespace: Namespace) -> TakenNotification {
+        let mut seen = self.watched.look();
+        if matches!(seen, Seen::Unknown) {
+            self.note_watched();
+            seen = self.watched.look();
+        }
+        match seen {
+            Seen::Nothing => TakenNotification::Nothing,
+            Seen::Unknown => TakenNotification::MustPoll,
+            Seen::Notified(notification)
+                if notification.key.namespace() == namespace
+                    && !self.is_lost(notification.from.host) =>
             {
-                TakenNotification::Taken
+                TakenNotification::Taken(notification)
             }
-            Ready::Notified => TakenNotification::Beside,
-            Ready::Nothing => TakenNotification::Nothing,
-            Ready::MustPoll => TakenNotification::MustPoll,
+            Seen::Notified(notification) => TakenNotification::Beside(notification),
         }
+    }
+
+    /// Notes where to look, unless a poll is due.
+    #[inline(never)]
+    fn note_watched(&self) {
+        if self.is_urgent() || self.is_dispatching.get() {
+            return;
+        }
+        self.watched.note(|each| self.lanes.iter().all(|lane| lane.borrow().watch(each)));
     }
 
     /// Hands a notification that [`take_notified`](Self::take_notified) has taken beside those of its

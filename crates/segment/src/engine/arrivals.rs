@@ -68,17 +68,16 @@ impl Engine {
         if left == 0 || self.shared.has_turns() {
             return Look::MustPoll;
         }
-        let mut arrived = Arrived::NONE;
-        match self.progress.take_notified(Namespace::SEGMENTS, &mut arrived) {
+        match self.progress.take_notified(Namespace::SEGMENTS) {
             TakenNotification::Nothing => Look::Nothing,
-            TakenNotification::Taken => {
+            TakenNotification::Taken(arrived) => {
                 self.until_poll.set(left - 1);
                 match self.next_of(queue, &arrived) {
                     Some(notification) => Look::Taken(notification),
                     None => Look::Beside(arrived),
                 }
             }
-            TakenNotification::Beside => {
+            TakenNotification::Beside(arrived) => {
                 self.until_poll.set(0);
                 Look::Beside(arrived)
             }
@@ -116,7 +115,7 @@ impl Engine {
         let known =
             known.as_ref().filter(|known| known.is_of(arrived.key, self.shared.changes()))?;
         let (exported, notification) = known.check(arrived)?;
-        (Arc::ptr_eq(queue, &exported.queue) && queue.is_bypassed()).then_some(notification)
+        (Arc::ptr_eq(queue, &exported.queue) && !queue.had_callback()).then_some(notification)
     }
 }
 

@@ -67,7 +67,8 @@ impl Engine {
         bytes: &[u8],
         thread: u32,
     ) -> bool {
-        self.progress.lane(to.owner()).borrow_mut().try_write_notify(to, at, bytes, thread)
+        let (window, outbox) = (to.window(), self.progress.outbox(to.owner(), thread));
+        matches!((window, outbox), (Some(window), Some(outbox)) if outbox.write_notify(window, at, bytes))
     }
 
     /// Writes at most [`PIECE`] bytes to memory that is mapped, and notifies `thread` of the owner.

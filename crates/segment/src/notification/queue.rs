@@ -244,11 +244,11 @@ impl Queue {
         self.take_from(&mut self.lock())
     }
 
-    /// Whether the next notification need not enter the queue if the thread that it arrives at is the
-    /// one that takes it: none is queued, more may arrive, and no callback is to be called.
+    /// Whether a callback was ever set. If not, and the queue is empty, a notification need not enter it
+    /// where the thread that it arrives at is the one that takes it.
     #[inline]
-    pub(crate) fn is_bypassed(&self) -> bool {
-        !self.has_any() && !self.had_callback.load(Ordering::Acquire)
+    pub(crate) fn had_callback(&self) -> bool {
+        self.had_callback.load(Ordering::Acquire)
     }
 
     /// Whether a notification is queued, or no more will arrive.

@@ -3,13 +3,14 @@
 mod atomics;
 mod element;
 mod open;
+mod read;
 mod record;
 mod renewal;
 mod segment;
-mod transfer;
+mod write;
 
 pub use self::element::RemoteElement;
 pub use self::open::OpenOptions;
 pub use self::record::RemoteRecord;
 pub use self::segment::RemoteSegment;
-pub use self::transfer::MAX_OPERATION;
+pub use self::write::MAX_OPERATION;

@@ -10,7 +10,7 @@ use crate::engine::attached;
 use crate::error::SegmentError;
 use crate::record::Record;
 use crate::remote::segment::RemoteSegment;
-use crate::remote::transfer::MAX_OPERATION;
+use crate::remote::write::MAX_OPERATION;
 
 /// The most READs of a record that is not mapped, if each is torn.
 const ATTEMPTS: u32 = 200;

@@ -1,5 +1,5 @@
 //! [`RemoteSegment`]: a segment of another host, or of this one, that was opened; and what its
-//! operations share. Reading and writing are in `transfer.rs`, operations on a word in `atomics.rs`.
+//! operations share. Reading is in `read.rs`, writing in `write.rs`, operations on a word in `atomics.rs`.
 //!
 //! ```text
 //!   mapped (shared memory), attached thread      otherwise

@@ -5,13 +5,13 @@
 //! payloads and notifications, and what the service thread has left. An idle poll is two loads: of
 //! this thread's attention word, and of the lane itself; and one for each sender whose notice slots
 //! the lane polls. Those are the threads of the peer that have notified this one, up to a limit; a
-//! thread that waits for a notification looks there without a poll
-//! ([`take_notified`](Lane::take_notified)), and calls the lane only once one of the words has changed
-//! that it [`watch`](Lane::watch)es:
+//! thread that waits for a notification looks there past the lane, and calls it only once its attention
+//! word has changed ([`watch`](Lane::watch)); one that writes and notifies needs the lane only if
+//! something is in the way ([`outboxes`](Lane::outboxes)):
 //!
 //! ```text
-//!   write_notify                                poll
-//!   the data, then the notice slot ----------> the slot: Event::Notified        (one cache line)
+//!   NoticeOutbox                                NoticeInbox, or poll
+//!   the data, then the notice slot ----------> the slot: a notification         (one cache line)
 //!   fence; is this slot polled? if not:
 //!     the attention bit         ----------> attention: take the bit, look at every ring and all
 //!   is the thread parked? if so, wake it           slots; poll the slots of this sender from now on
@@ -21,14 +21,14 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, Namespace, Notification, OpError, PeerEvent,
-    Ready, RemoteRegion, Rights, Tag, Window,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, Notice, NoticeOutbox, OpError,
+    PeerEvent, RemoteRegion, Rights, Rouse, Tag, Watch, Window,
 };
 
 use self::receiving::Polled;
 use crate::control::host::Host;
 use crate::memory::host_memory::HostMemory;
-use crate::memory::ring::{Frame, Notice, Place, Receiver, Sender};
+use crate::memory::ring::{Frame, Place, Receiver, Sender};
 
 mod receiving;
 #[cfg(test)]
@@ -71,7 +71,21 @@ impl ShmLane {
             Place::new(host.memory_of(owner).memory(), at, layout.ring_bytes())
         };
         let threads = 0..host.threads;
-        let senders = threads.clone().map(|t| Sender::new(place(peer, t, local, thread))).collect();
+        let sender = |to| {
+            let place = place(peer, to, local, thread);
+            let theirs = host.memory_of(peer).clone();
+            let park_word = theirs.park_word_memory(to);
+            let rouse = move |how| match how {
+                Rouse::Wake => theirs.wake_now(to),
+                Rouse::Ask => {
+                    theirs.ask(to, local);
+                    theirs.wake(to);
+                }
+            };
+            let outbox = NoticeOutbox::new(place.slots(), (host.id, peer), park_word, rouse);
+            Sender::new(place, outbox)
+        };
+        let senders = threads.clone().map(sender).collect();
         let receivers = threads.map(|t| Receiver::new(place(local, thread, peer, t))).collect();
         host.open_lane(thread, peer);
         let (own, theirs) = (host.own().clone(), host.memory_of(peer).clone());
@@ -103,16 +117,10 @@ impl ShmLane {
     /// What this lane holds of `region`, if the region belongs here and the peer is there.
     #[inline(always)]
     fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
-        let window = self.mapping(region).ok_or(OpError::Foreign(region.key()))?;
+        let ours = |w: &&Window| w.issuer() == self.host.id && self.is_between(w.owner());
+        let window = region.window().filter(ours).ok_or(OpError::Foreign(region.key()))?;
         self.event_queue.check_peer()?;
         Ok(window)
-    }
-
-    /// As [`window`](Self::window), wherever the peer is.
-    #[inline(always)]
-    fn mapping<'r>(&self, region: &'r RemoteRegion) -> Option<&'r Window> {
-        let ours = |w: &&Window| w.issuer() == self.host.id && self.is_between(w.owner());
-        region.window().filter(ours)
     }
 
     fn completed(&mut self, token: u64, value: u64) {
@@ -120,23 +128,9 @@ impl ShmLane {
     }
 
     /// Notifies `thread`, which exists: in a notice slot, or in the ring if none is free.
-    #[inline(always)]
     fn notify(&mut self, thread: u32, notice: Notice) {
-        let sender = &mut self.senders[thread as usize];
-        match sender.notify(notice) {
-            Ok(true) if sender.is_polled() => self.theirs.wake_behind_fence(thread),
-            sent => self.notify_further(thread, notice, sent),
-        }
-    }
-
-    /// Notifies a thread that does not poll the slots, or for which none is free.
-    #[cold]
-    fn notify_further(&mut self, thread: u32, notice: Notice, sent: Result<bool, String>) {
-        match sent {
-            Ok(true) => {
-                self.theirs.ask(thread, self.host.local);
-                self.theirs.wake(thread);
-            }
+        match self.senders[thread as usize].notify(notice) {
+            Ok(true) => {}
             Ok(false) => self.send(thread, Frame::Notify(notice), Vec::new()),
             Err(violation) => self.broken(violation),
         }
@@ -185,6 +179,7 @@ impl ShmLane {
     fn close(&mut self) {
         if std::mem::take(&mut self.is_open) {
             self.poll_none();
+            self.senders.iter().for_each(|sender| sender.outbox().set_open(false));
             self.host.close_lane(self.thread, self.peer);
         }
     }
@@ -263,23 +258,6 @@ impl Lane for ShmLane {
         Ok(())
     }
 
-    #[inline]
-    fn try_write_notify(&mut self, to: &RemoteRegion, at: usize, from: &[u8], thread: u32) -> bool {
-        let is_free = self.waiting == 0 && (thread as usize) < self.senders.len();
-        let Some(window) = self.mapping(to).filter(|_| is_free && !self.event_queue.is_over())
-        else {
-            return false;
-        };
-        // Its receiver polls the slot, and so has the line too.
-        self.senders[thread as usize].prefetch_slot();
-        if window.write_from(at, from).is_err() {
-            return false;
-        }
-        let (at, len) = (at as u64, from.len() as u64);
-        self.notify(thread, Notice { key: to.key(), at, len, value: 0 });
-        true
-    }
-
     fn notify(
         &mut self,
         on: &RemoteRegion,
@@ -337,24 +315,15 @@ impl Lane for ShmLane {
         }
     }
 
-    #[inline]
-    fn take_notified(&mut self, arrived: &mut Notification) -> Ready {
-        // What is in a slot is older than whatever else this lane is asked to look at.
-        let taken = self.take_polled(arrived);
-        if taken != Ready::Nothing {
-            return taken;
-        }
-        let must_poll = self.is_asked() || self.waiting > 0 || !self.done.is_empty();
-        if must_poll { Ready::MustPoll } else { Ready::Nothing }
+    fn outboxes(&self) -> Vec<Arc<NoticeOutbox>> {
+        self.senders.iter().map(|sender| sender.outbox().clone()).collect()
     }
 
-    fn watch(&self, each: &mut dyn FnMut(&SharedBytes, usize)) -> bool {
-        each(self.own.memory(), self.attention.0);
-        for polled in &self.polled {
-            let (memory, at) = self.receivers[polled.thread as usize].next_slot_word();
-            each(memory, at);
-        }
-        self.waiting == 0 && self.done.is_empty()
+    fn watch(&self, each: &mut dyn FnMut(Watch)) -> bool {
+        each(Watch::Word(self.own.memory(), self.attention.0));
+        self.polled.iter().for_each(|polled| each(Watch::Inbox(&polled.inbox)));
+        // Behind the word: a request that this does not see changes it.
+        !self.is_asked() && self.waiting == 0 && self.done.is_empty()
     }
 
     #[inline]

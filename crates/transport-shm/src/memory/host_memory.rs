@@ -136,6 +136,11 @@ impl HostMemory {
         self.memory.word32(thread as usize * THREAD_BYTES)
     }
 
+    /// The memory of the park word of `thread`.
+    pub(crate) fn park_word_memory(&self, thread: u32) -> SharedBytes {
+        self.memory.slice(thread as usize * THREAD_BYTES, size_of::<u64>())
+    }
+
     /// The park word of `thread`.
     pub(crate) fn park_word(&self, thread: u32) -> ParkWord<'_> {
         ParkWord::new(self.parker(thread))
@@ -153,15 +158,6 @@ impl HostMemory {
     #[inline]
     pub(crate) fn wake(&self, thread: u32) {
         if self.park_word(thread).must_wake() {
-            self.wake_now(thread);
-        }
-    }
-
-    /// As [`wake`](Self::wake), for a caller that has made its work visible and then passed a
-    /// sequentially consistent fence.
-    #[inline]
-    pub(crate) fn wake_behind_fence(&self, thread: u32) {
-        if self.park_word(thread).must_wake_behind_fence() {
             self.wake_now(thread);
         }
     }

@@ -41,7 +41,7 @@ use primitive::SharedBytes;
 use primitive::sync::AtomicU32;
 use transport_api::NOTICE_SLOTS_BYTES;
 
-pub(crate) use self::frame::{Frame, Notice};
+pub(crate) use self::frame::Frame;
 pub(crate) use self::receiver::{Arrival, Receiver};
 pub(crate) use self::sender::Sender;
 use crate::memory::host_memory::RING_HEADER;
@@ -80,7 +80,8 @@ impl Place {
         self.memory.word32(WAITING)
     }
 
-    fn slots(&self) -> SharedBytes {
+    /// Its notice slots.
+    pub(crate) fn slots(&self) -> SharedBytes {
         self.memory.slice(SLOTS, NOTICE_SLOTS_BYTES)
     }
 

@@ -25,7 +25,7 @@ use crate::node::with_node;
 ///
 /// ```ignore
 /// for word in words {
-///     counts.of(&word).apply_with_then(|counts, word| *counts.entry(word).or_default() += 1, word, drop);
+///     counts.shard(&word).apply_with_then(|counts, word| *counts.entry(word).or_default() += 1, word, drop);
 /// }
 /// gossamer::flush(); // all of them are counted
 /// ```

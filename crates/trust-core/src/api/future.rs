@@ -17,9 +17,9 @@ use crate::node::racks;
 /// The future of a delegated call. The call is under way whether or not this is polled; dropping it
 /// only discards the result.
 #[must_use = "a future does nothing for you unless it is awaited"]
-pub struct Applied<U>(Receiver<Result<U, DelegateError>>);
+pub struct DelegateFuture<U>(Receiver<Result<U, DelegateError>>);
 
-impl<U> Future for Applied<U> {
+impl<U> Future for DelegateFuture<U> {
     type Output = Result<U, DelegateError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -34,7 +34,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Errors
     /// The future's, as of [`try_apply`](Self::try_apply); also when the rack ends first.
-    pub fn apply_async<F, U>(&self, closure: F) -> Applied<U>
+    pub fn apply_async<F, U>(&self, closure: F) -> DelegateFuture<U>
     where
         F: FnOnce(&mut T) -> U + Delegable,
         U: Portable + Send,
@@ -50,7 +50,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Errors
     /// As [`apply_async`](Self::apply_async).
-    pub fn apply_with_async<F, V, U>(&self, closure: F, arguments: V) -> Applied<U>
+    pub fn apply_with_async<F, V, U>(&self, closure: F, arguments: V) -> DelegateFuture<U>
     where
         F: FnOnce(&mut T, V) -> U + Delegable,
         V: Portable + Send,
@@ -68,12 +68,12 @@ impl<T: 'static> Trust<T> {
     fn post<U: Send + 'static, J>(
         &self,
         job: impl FnOnce(Sender<Result<U, DelegateError>>) -> J,
-    ) -> Applied<U>
+    ) -> DelegateFuture<U>
     where
         J: FnOnce(&crate::Node) + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
         racks::post(self.home.rack(), job(sender));
-        Applied(receiver)
+        DelegateFuture(receiver)
     }
 }

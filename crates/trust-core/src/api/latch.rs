@@ -203,7 +203,7 @@ impl HeldByCaller {
 pub(super) fn place_of(call: ReplyTo) -> String {
     let ask = |node: &Node, token| node.place_of(token).map(ToString::to_string);
     Trustee::with_number(call.thread())
-        .try_visit(ask, call.token())
+        .try_visit_node(ask, call.token())
         .ok()
         .flatten()
         .unwrap_or_else(|| "an unknown place".to_owned())

@@ -114,7 +114,7 @@ impl Trustee {
     /// # Panics
     /// Outside a thread of a rack.
     #[track_caller]
-    pub fn numbered(number: u32) -> Option<Trustee> {
+    pub fn from_number(number: u32) -> Option<Trustee> {
         let exists = on_node(|node| node.thread_numbered(number).is_some());
         or_raise(exists.ok_or_else(outside)).then_some(Trustee { number })
     }
@@ -124,7 +124,7 @@ impl Trustee {
     /// # Panics
     /// Outside a thread of a rack.
     #[track_caller]
-    pub fn of(thread: ThreadId) -> Option<Trustee> {
+    pub fn from_thread(thread: ThreadId) -> Option<Trustee> {
         let number = on_node(|node| node.has(thread).then(|| node.number_of(thread)));
         or_raise(number.ok_or_else(outside)).map(Self::with_number)
     }
@@ -230,17 +230,17 @@ impl Trustee {
     /// # Panics
     /// As [`Trust::apply_with`].
     #[track_caller]
-    pub fn visit<A, U, F>(&self, closure: F, arguments: A) -> U
+    pub fn visit_node<A, U, F>(&self, closure: F, arguments: A) -> U
     where
         A: Portable,
         U: Portable,
         F: FnOnce(&Node, A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        or_raise(self.call("`visit`", Visit(closure), arguments))
+        or_raise(self.call("`visit_node`", Visit(closure), arguments))
     }
 
-    /// As [`visit`](Self::visit), but failures come back as errors.
+    /// As [`visit_node`](Self::visit_node), but failures come back as errors.
     ///
     /// # Errors
     /// As [`Trust::try_apply`].
@@ -248,14 +248,14 @@ impl Trustee {
     /// # Panics
     /// As [`Trust::try_apply`].
     #[track_caller]
-    pub fn try_visit<A, U, F>(&self, closure: F, arguments: A) -> Result<U, DelegateError>
+    pub fn try_visit_node<A, U, F>(&self, closure: F, arguments: A) -> Result<U, DelegateError>
     where
         A: Portable,
         U: Portable,
         F: FnOnce(&Node, A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        self.call("`try_visit`", Visit(closure), arguments).map_err(|error| *error)
+        self.call("`try_visit_node`", Visit(closure), arguments).map_err(|error| *error)
     }
 
     fn runtime(&self) -> Target<Runtime> {

@@ -29,7 +29,9 @@ use crate::wire::words::WORD;
 /// plain. It is for layers that send bytes anyhow, and check them by themselves; the arguments of
 /// [`apply_with`](crate::Trust::apply_with) are for everything else.
 pub trait PlainCall<T>: 'static {
-    /// Bytes of the arguments; `None` if they differ from call to call.
+    /// Bytes of the arguments; `None` if they differ from call to call. With a number,
+    /// [`serve`](Self::serve) gets exactly so many: a request with fewer is refused
+    /// ([`DelegateError::Refused`](crate::DelegateError)), and what follows them is left out.
     const BYTES: Option<usize>;
 
     /// What a trustee keeps from one call to the next, while it serves calls of this kind that stand
@@ -41,9 +43,9 @@ pub trait PlainCall<T>: 'static {
     type Error: Portable;
 
     /// Runs on the thread of the property, in delegated context. A peer has chosen the word and the
-    /// bytes, and may also have sent more bytes than the caller of an honest one gave it: up to seven,
-    /// as they travel in whole words, or more where the result is longer. The bytes are the thread's
-    /// own copy, and begin at a multiple of 16.
+    /// bytes. Without a number in [`BYTES`](Self::BYTES) it has chosen their length, too; of an honest
+    /// peer come up to seven bytes more than its caller gave, as they travel in whole words, or more
+    /// where the result is longer. The bytes are the thread's own copy, and begin at a multiple of 16.
     ///
     /// # Errors
     /// What the caller gets instead of a result.
@@ -135,7 +137,8 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
     }
 }
 
-/// Refuses a request without its word, or with fewer bytes of arguments than the `expected` ones.
+/// Refuses a request without its word, or with fewer bytes of arguments than the `expected` ones behind
+/// the word.
 #[cold]
 #[inline(never)]
 fn refuse(batch: &mut Batch<'_>, request: Received, is_again: bool, expected: usize) {
@@ -148,7 +151,7 @@ fn refuse(batch: &mut Batch<'_>, request: Received, is_again: bool, expected: us
         batch.word = 0;
     }
     let found = batch.bulk.as_ref().map_or(request.words * WORD, Vec::len);
-    let expected = (expected + if is_again { 0 } else { WORD }).next_multiple_of(WORD);
+    let expected = expected + if is_again { 0 } else { WORD };
     batch.refuse(&format!(
         "the request has {found} bytes of arguments, and at least {expected} were expected"
     ));
@@ -167,7 +170,7 @@ fn arguments<T, C: PlainCall<T>, R, const AGAIN: bool>(
 ) -> Option<R> {
     let len = match C::BYTES {
         Some(len) if !request.head.is_bulk() && len <= STACK_WORDS * WORD => len,
-        _ => return other_arguments(batch, request, AGAIN, read),
+        _ => return other_arguments(batch, request, AGAIN, C::BYTES, read),
     };
     let before = usize::from(!AGAIN);
     if request.words < before + len.div_ceil(WORD) {
@@ -208,18 +211,24 @@ thread_local! {
 /// The longest room that a thread keeps.
 const MAX_KEPT: usize = 1 << 20;
 
+/// As [`arguments`], of a call that is long, or of no certain length.
 #[inline(never)]
 fn other_arguments<R>(
     batch: &mut Batch<'_>,
     request: Received,
     is_again: bool,
+    expected: Option<usize>,
     read: impl FnOnce(u64, &[u8]) -> R,
 ) -> Option<R> {
     let before = usize::from(!is_again);
-    let len = match &batch.bulk {
+    let found = match &batch.bulk {
         Some(bytes) => bytes.len().checked_sub(before * WORD)?,
         None => request.words.checked_sub(before)? * WORD,
     };
+    let len = expected.unwrap_or(found);
+    if found < len {
+        return None;
+    }
     let bulk = batch.bulk.take();
     let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
     if room.len() * size_of::<u128>() < len {
@@ -229,7 +238,7 @@ fn other_arguments<R>(
     let word = match &bulk {
         Some(bulk) => {
             let (word, behind) = bulk.split_at(before * WORD);
-            all[..len].copy_from_slice(behind);
+            all[..len].copy_from_slice(&behind[..len]);
             word.first_chunk().map(|word| u64::from_le_bytes(*word))
         }
         None => {

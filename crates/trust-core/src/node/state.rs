@@ -196,7 +196,7 @@ impl Node {
 
     /// The thread with this number, if there is one.
     pub(crate) fn thread_numbered(&self, number: u32) -> Option<ThreadId> {
-        let thread = ThreadId::numbered(number, self.threads);
+        let thread = ThreadId::from_number(number, self.threads);
         self.has(thread).then_some(thread)
     }
 

@@ -171,7 +171,7 @@ impl Node {
             let toggle = |_: &mut Runtime, (home, property, id): (u32, u32, u64)| {
                 on_node(|node| node.toggle_at(home, property, vec![id]));
             };
-            let user = ThreadId::numbered(user, self.threads());
+            let user = ThreadId::from_number(user, self.threads());
             self.tell(user, (home, property, id), toggle);
         }
     }

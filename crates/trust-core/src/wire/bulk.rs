@@ -122,7 +122,7 @@ mod tests {
             for _ in 0..calls {
                 let results = results.clone();
                 drop(fibers.remote().spawn(move || {
-                    let result = call(Trustee::numbered(1).expect("the other thread"));
+                    let result = call(Trustee::from_number(1).expect("the other thread"));
                     results.lock().push(result);
                 }));
             }
@@ -147,7 +147,7 @@ mod tests {
         const CALLS: usize = 40;
         const { assert!(CALLS < BATCH_REQUESTS && CALLS * LARGE > 2 * REQUEST_BYTES) };
         let results = call_at_once(CALLS, |trustee| {
-            trustee.try_visit(|_, bytes: Vec<u8>| bytes.len() as u64, vec![0; LARGE])
+            trustee.try_visit_node(|_, bytes: Vec<u8>| bytes.len() as u64, vec![0; LARGE])
         });
         for result in results {
             assert_eq!(result.expect("a result"), LARGE as u64);
@@ -158,8 +158,9 @@ mod tests {
     fn replies_that_are_too_large_together_are_errors() {
         const CALLS: usize = 40;
         const { assert!(CALLS < BATCH_REQUESTS && CALLS * LARGE > 2 * BATCH_REPLY_BYTES) };
-        let results =
-            call_at_once(CALLS, |trustee| trustee.try_visit(|_, len: usize| vec![0u8; len], LARGE));
+        let results = call_at_once(CALLS, |trustee| {
+            trustee.try_visit_node(|_, len: usize| vec![0u8; len], LARGE)
+        });
         let (fine, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
         assert!(fine.len() * LARGE >= BATCH_REPLY_BYTES - LARGE, "{} were answered", fine.len());
         assert!(!refused.is_empty());
@@ -175,13 +176,13 @@ mod tests {
         static ENDED: AtomicUsize = AtomicUsize::new(0);
         let results = call_at_once(CALLS, |trustee| {
             let entrust = |node: &Node, len: usize| (Trust::entrust_at(node, 5u8), vec![0u8; len]);
-            let result = trustee.try_visit(entrust, LARGE).map(|(_trust, bytes)| bytes.len());
+            let result = trustee.try_visit_node(entrust, LARGE).map(|(_trust, bytes)| bytes.len());
             ENDED.fetch_add(1, Relaxed);
             while ENDED.load(Relaxed) < CALLS {
                 fiber::yield_now();
             }
             // What the drops of trusts have sent is served before this.
-            let alive = trustee.try_visit(|node, ()| node.alive().len(), ())?;
+            let alive = trustee.try_visit_node(|node, ()| node.alive().len(), ())?;
             result.map(|_| alive)
         });
         let (fine, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
@@ -198,7 +199,7 @@ mod tests {
             let entrust = |len: usize| (crate::local_trustee().entrust(5u8), vec![0u8; len]);
             let ended = here.trustee().spawn_with(entrust, LARGE).join();
             let said = ended.map(|_| ()).expect_err("a reply beyond the limit").to_string();
-            Ok((said, here.trustee().visit(|node, ()| node.alive().len(), ())))
+            Ok((said, here.trustee().visit_node(|node, ()| node.alive().len(), ())))
         });
         let (said, alive) = results[0].as_ref().expect("what the fiber saw");
         assert!(said.contains("send it in parts"), "{said}");
@@ -218,8 +219,8 @@ mod tests {
             for _ in 0..CALLS {
                 let called = called.clone();
                 let _ = fiber::spawn_local(move || {
-                    let trustee = Trustee::numbered(1).expect("the other thread");
-                    trustee.visit(|_, bytes: Vec<u8>| bytes.len() as u64, vec![0; LARGE]);
+                    let trustee = Trustee::from_number(1).expect("the other thread");
+                    trustee.visit_node(|_, bytes: Vec<u8>| bytes.len() as u64, vec![0; LARGE]);
                     called.set(called.get() + 1);
                 });
             }

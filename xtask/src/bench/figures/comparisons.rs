@@ -2,8 +2,9 @@
 //! Levy and Lazowska 1994), and GETs.
 
 use super::list::{Lists, PROGRAMS, Row};
+use super::merge::{NOTHING, Table};
 use super::plot::{Line, dots};
-use super::tables::{figure, time};
+use super::tables::{figure, parsed_ns, quotient, time};
 
 /// How the transports of the programs are called, in the heads of tables.
 pub(super) const TRANSPORTS: [&str; PROGRAMS.len()] = ["shared memory", "TCP", "RDMA (guest)"];
@@ -34,7 +35,7 @@ fn cell(row: Option<&Row>) -> String {
             Some(ns) => time(ns),
             None => format!("{} {}", figure(row.median), row.unit),
         },
-        None => "–".to_owned(),
+        None => NOTHING.to_owned(),
     }
 }
 
@@ -77,8 +78,8 @@ pub(super) fn table_2(lists: &Lists) -> String {
         ("blocks of 4 KiB, read", "read_block, 4 KiB", "the same"),
     ] {
         let cells = found(lists, &everywhere("segment", "-table-2", case)).map(cell);
-        table += &format!("| {name} | {then} | |");
-        cells.iter().for_each(|cell| table += &format!(" {cell} | |"));
+        table += &format!("| {name} | {then} |  |");
+        cells.iter().for_each(|cell| table += &format!(" {cell} |  |"));
         table += "\n";
     }
     table
@@ -109,8 +110,8 @@ fn ratios(
         }
         table += &format!("| {name} |");
         for (ns, first) in all.into_iter().zip(firsts) {
-            let ratio = ns.zip(first).map_or_else(String::new, |(ns, first)| figure(ns / first));
-            let ns = ns.map_or_else(|| "–".to_owned(), time);
+            let ratio = quotient(ns, first);
+            let ns = ns.map_or_else(|| NOTHING.to_owned(), time);
             table += &format!(" {ns} | {ratio} |");
         }
         table += "\n";
@@ -223,36 +224,36 @@ pub(super) fn gets(lists: &Lists) -> String {
     table
 }
 
-/// The plots: their files below the root, and what is in them.
-pub(super) fn pictures(lists: &Lists) -> [(&'static str, String); 2] {
-    let plain = |name: &str| name.replace(['`', '*'], "");
-    let of_tables = [("-table-2", &TABLE_2[..]), ("-names", &TABLE_3[..])];
-    let lines = of_tables.into_iter().flat_map(|(suite, operations)| {
-        operations.iter().map(move |(name, case, then)| {
-            let rows = found(lists, &everywhere("segment", suite, case));
-            let mut points: Vec<_> = rows.map(|row| row.and_then(Row::ns)).into();
-            points.push(then.map(|us| us * 1e3));
-            Line { name: plain(name), points }
-        })
+/// The plot of the operations of tables 2 and 3, as they are in the documents.
+pub(super) fn operations_picture(tables: &[Table]) -> String {
+    let lines = tables.iter().flat_map(|table| &table.rows).map(|row| {
+        // Each is followed by what it is divided by the first.
+        let ns = |column: usize| row.get(column).and_then(|cell| parsed_ns(cell));
+        let points = [3, 5, 7, 1].map(ns).into();
+        Line { name: plain(&row[0]), points }
     });
+    // Blocks have throughputs, which are not drawn.
+    let lines = lines.filter(|line| line.points.iter().any(Option::is_some)).collect::<Vec<_>>();
     let [shm, tcp, rdma] = TRANSPORTS;
     let title = "segments: time of an operation, and that of 1994";
-    let segments = dots(title, &[shm, tcp, rdma, "1994"], &lines.collect::<Vec<_>>());
-    let lines = TRANSPORTS.into_iter().enumerate().flat_map(|(at, transport)| {
-        SIZES.into_iter().map(move |(bytes, under_way, ours, theirs)| {
-            let points = WAYS.map(|(_, way)| {
-                let suite = format!("get-{}", SUITES[at]);
-                lists.find(PROGRAMS[at], &suite, &get_case(way, (ours, theirs)))?.ns()
-            });
-            let name = format!("{transport}, {bytes} bytes, {under_way} under way");
-            Line { name, points: points.into() }
-        })
+    dots(title, &[shm, tcp, rdma, "1994"], &lines)
+}
+
+/// The plot of the table of GETs, as it is in the documents.
+pub(super) fn gets_picture(table: &Table) -> String {
+    let lines = table.rows.iter().map(|row| {
+        let name = format!("{}, {}, {} under way", row[0], row[1], row[2]);
+        Line { name, points: row[3..].iter().map(|cell| parsed_ns(cell)).collect() }
     });
     let ways = WAYS.map(|(name, _)| plain(name));
     let ways = ways.each_ref().map(|name| &**name);
-    let gets =
-        dots("GETs: time of the sample divided by their number", &ways, &lines.collect::<Vec<_>>());
-    [("docs/segments.svg", segments), ("docs/gets.svg", gets)]
+    let title = "GETs: time of the sample divided by their number";
+    dots(title, &ways, &lines.collect::<Vec<_>>())
+}
+
+/// A text without marks of Markdown.
+fn plain(text: &str) -> String {
+    text.replace(['`', '*'], "")
 }
 
 #[cfg(test)]
@@ -285,6 +286,22 @@ mod tests {
     }
 
     #[test]
+    fn times_of_tables_are_drawn_and_throughputs_are_not() {
+        let tables = [table_2(&lists()), table_3(&lists())];
+        let tables = tables.map(|text| Table::parse(&text).expect("a table"));
+        let dots = |svg: &str| svg.matches(r#"width="8.0""#).count();
+        let of_1994 = TABLE_2.iter().chain(&TABLE_3).filter(|(_, _, then)| then.is_some()).count();
+        let svg = operations_picture(&tables);
+        assert_eq!(dots(&svg), 2 + of_1994, "{svg}");
+        assert!(
+            !svg.contains("blocks") && svg.contains(">a cached lookup and 1.2 READs<"),
+            "{svg}"
+        );
+        let table = Table::parse(&gets(&lists())).expect("a table");
+        assert_eq!(dots(&gets_picture(&table)), 1);
+    }
+
+    #[test]
     fn every_table_has_lines_of_as_many_columns() {
         let lists = lists();
         for table in [costs(&lists), gets(&lists), table_3(&lists)] {
@@ -295,6 +312,6 @@ mod tests {
         let gets = gets(&lists);
         let line = "| shared memory | 100 bytes | 1 | – | – | 40.0 us | – |";
         assert!(gets.contains(line), "{gets}");
-        assert!(!lists.missing().is_empty());
+        assert!(!lists.report().is_empty());
     }
 }

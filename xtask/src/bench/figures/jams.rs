@@ -3,8 +3,9 @@
 
 use super::comparisons::{SUITES, TRANSPORTS};
 use super::list::{Lists, PROGRAMS, Row};
+use super::merge::{NOTHING, Table};
 use super::plot::{Line, dots};
-use super::tables::{figure, time};
+use super::tables::{figure, parsed_ns, quotient, time};
 
 const FUNCTIONS: [&str; 2] = ["Server-Side Sum", "Indirect Put"];
 const FORMS: [&str; 3] = ["Local", "Cached", "Injected"];
@@ -12,8 +13,6 @@ const PAYLOADS: [&str; 5] = ["4 bytes", "64 bytes", "512 bytes", "4 KiB", "32 Ki
 /// Those that are measured over RDMA, and those on a loaded machine.
 const OVER_RDMA: [&str; 2] = ["64 bytes", "4 KiB"];
 const LOADED: [&str; 3] = ["64 bytes", "4 KiB", "32 KiB"];
-/// What stands where nothing was measured.
-const NOTHING: &str = "–";
 
 /// A row of the suite `jam-TRANSPORT-WHAT`.
 fn row<'a>(lists: &'a Lists, at: usize, what: &str, case: &str) -> Option<&'a Row> {
@@ -29,22 +28,12 @@ fn payloads(at: usize) -> &'static [&'static str] {
     if PROGRAMS[at] == "rdma" { &OVER_RDMA } else { &PAYLOADS }
 }
 
-/// Nanoseconds of an operation, also where the row has a rate.
-fn ns(row: Option<&Row>) -> Option<f64> {
-    let row = row?;
-    row.ns().or_else(|| (row.unit == "Mops").then(|| 1e3 / row.median))
-}
-
 /// A time in the unit in which it has few digits, or a number without a unit.
 fn cell(row: Option<&Row>) -> String {
     match row {
         Some(row) => row.ns().map_or_else(|| figure(row.median), time),
         None => NOTHING.to_owned(),
     }
-}
-
-fn quotient(one: Option<f64>, other: Option<f64>) -> String {
-    one.zip(other).map_or_else(String::new, |(one, other)| figure(one / other))
 }
 
 /// A table: its head, and a line for each transport and payload.
@@ -149,8 +138,8 @@ pub(super) fn loaded(lists: &Lists) -> String {
     for (name, rows) in loaded_rows(lists) {
         let [alone, alone_tail, beside, beside_tail] = rows;
         let spread = |median: Option<&Row>, tail: Option<&Row>| {
-            let spread = ns(tail).zip(ns(median)).map(|(tail, median)| (tail - median) / median);
-            spread.map_or_else(String::new, figure)
+            let (median, tail) = (median.and_then(Row::ns), tail.and_then(Row::ns));
+            quotient(tail.zip(median).map(|(tail, median)| tail - median), median)
         };
         table += &format!(
             "\n| {name} | {} | {} | {} | {} | {} | {} |",
@@ -205,74 +194,81 @@ pub(super) fn waiting(lists: &Lists) -> String {
     table + "\n"
 }
 
-/// The plots: their files below the root, and what is in them.
-pub(super) fn pictures(lists: &Lists) -> [(&'static str, String); 4] {
-    let of_forms = |what: &str, test: &str| {
-        let mut lines = Vec::new();
-        for (at, transport) in TRANSPORTS.into_iter().enumerate() {
-            for function in FUNCTIONS {
-                for payload in payloads(at) {
-                    let form = |form| {
-                        let case = format!("gossamer/{function}, {form}, {payload}");
-                        ns(row(lists, at, what, &case))
-                    };
-                    let mut points: Vec<_> = FORMS.map(form).into();
-                    points.push(ns(ucx(lists, at, what, &format!("{test}, {payload}"))));
-                    lines
-                        .push(Line { name: format!("{transport}, {function}, {payload}"), points });
-                }
-            }
-        }
-        lines
+/// A plot that stands below a table.
+pub(super) struct Picture {
+    /// Its file, in the folder of the documents.
+    pub(super) file: &'static str,
+    /// What it shows.
+    pub(super) shows: &'static str,
+    pub(super) svg: String,
+}
+
+/// The plot of a part, from its table as it is in the document; `None` if the part has no plot, or its
+/// table no figure that is drawn.
+pub(super) fn picture(part: &str, table: &Table) -> Option<Picture> {
+    let of_forms = || {
+        let of_transport = |transport| table.rows.iter().filter(move |row| row[0] == transport);
+        let lines = TRANSPORTS.into_iter().flat_map(|transport| {
+            FUNCTIONS.into_iter().enumerate().flat_map(move |(at, function)| {
+                let first = 2 + at * FORMS.len();
+                let forms = move |row: &Vec<String>| {
+                    let cells = row[first..first + FORMS.len()].iter().chain(row.last());
+                    let name = format!("{transport}, {function}, {}", row[1]);
+                    Line { name, points: cells.map(|cell| drawn_ns(cell)).collect() }
+                };
+                of_transport(transport).map(forms)
+            })
+        });
+        lines.collect::<Vec<_>>()
     };
-    let mut of_frames = Vec::new();
-    for (at, transport) in TRANSPORTS.into_iter().enumerate() {
-        for payload in payloads(at) {
-            let of =
-                |case: &str| ns(row(lists, at, "frame-latency", &format!("{case}, {payload}")));
-            let put = ns(ucx(lists, at, "frame-latency", &format!("ucp_put_lat, {payload}")));
-            let points = vec![of("gossamer/write"), of("gossamer/empty frame"), put];
-            of_frames.push(Line { name: format!("{transport}, {payload}"), points });
-        }
-    }
-    let of_loaded = loaded_rows(lists).into_iter();
-    let of_loaded = of_loaded.map(|(name, rows)| Line { name, points: rows.map(ns).into() });
-    let forms = ["Local", "Cached", "Injected", "UCX"];
-    let loads = ["alone: median", "99.9th", "stress-ng: median", "99.9th"];
-    [
-        (
-            "docs/jams-frames.svg",
-            dots(
-                "a frame that runs nothing: half a round trip",
-                &["write", "empty frame", "UCX put"],
-                &of_frames,
-            ),
+    let of_columns = |names: usize, columns: &[usize]| {
+        let line = |row: &Vec<String>| {
+            let points = columns.iter().map(|&column| drawn_ns(&row[column])).collect();
+            Line { name: row[..names].join(", "), points }
+        };
+        table.rows.iter().map(line).collect::<Vec<_>>()
+    };
+    let forms: &[&str] = &["Local", "Cached", "Injected", "UCX"];
+    let loads: &[&str] = &["alone: median", "99.9th", "stress-ng: median", "99.9th"];
+    let (file, shows, title, series, mut lines) = match part {
+        "jam-frames" => (
+            "jams-frames.svg",
+            "Half a round trip of a frame that runs nothing",
+            "a frame that runs nothing: half a round trip",
+            &["write", "empty frame", "UCX put"][..],
+            of_columns(2, &[2, 3, 5]),
         ),
-        (
-            "docs/jams-latency.svg",
-            dots(
-                "jams from mailbox to mailbox: half a round trip",
-                &forms,
-                &of_forms("latency", "ucp_am_lat"),
-            ),
+        "jam-latency" => (
+            "jams-latency.svg",
+            "Half a round trip of each jam in each form",
+            "jams from mailbox to mailbox: half a round trip",
+            forms,
+            of_forms(),
         ),
-        (
-            "docs/jams-rate.svg",
-            dots(
-                "jams to a mailbox: time of a message at full rate",
-                &forms,
-                &of_forms("rate", "ucp_am_bw"),
-            ),
+        "jam-rate" => (
+            "jams-rate.svg",
+            "Time of a message at full rate",
+            "jams to a mailbox: time of a message at full rate",
+            forms,
+            of_forms(),
         ),
-        (
-            "docs/jams-loaded.svg",
-            dots(
-                "jams over shared memory, alone and beside stress-ng: half a round trip",
-                &loads,
-                &of_loaded.collect::<Vec<_>>(),
-            ),
+        "jam-loaded" => (
+            "jams-loaded.svg",
+            "Median and 99.9th percentile, alone and beside stress-ng",
+            "jams over shared memory, alone and beside stress-ng: half a round trip",
+            loads,
+            of_columns(1, &[1, 2, 4, 5]),
         ),
-    ]
+        _ => return None,
+    };
+    lines.retain(|line| line.points.iter().any(Option::is_some));
+    let svg = dots(title, series, &lines);
+    (!lines.is_empty()).then_some(Picture { file, shows, svg })
+}
+
+/// Nanoseconds of an operation in a cell, also where it has millions of them a second.
+fn drawn_ns(cell: &str) -> Option<f64> {
+    parsed_ns(cell).or_else(|| Some(1e3 / cell.parse::<f64>().ok()?))
 }
 
 #[cfg(test)]
@@ -321,9 +317,24 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_is_drawn() {
+        let lists = lists();
+        let dots = |part: &str, text: String| {
+            let table = Table::parse(&text).expect("a table");
+            picture(part, &table).map(|picture| picture.svg.matches(r#"width="8.0""#).count())
+        };
+        assert_eq!(dots("jam-frames", frames(&lists)), Some(2));
+        assert_eq!(dots("jam-rate", rate(&lists)), Some(1));
+        assert_eq!(dots("jam-loaded", loaded(&lists)), Some(2));
+        assert_eq!(dots("jam-latency", latency(&lists)), None);
+        assert_eq!(dots("jam-waiting", waiting(&lists)), None);
+    }
+
+    #[test]
     fn a_rate_is_drawn_as_a_time() {
-        let pictures = pictures(&lists());
-        let dots = pictures.map(|(_, svg)| svg.matches(r#"width="8.0""#).count());
-        assert_eq!(dots, [2, 0, 1, 2]);
+        assert_eq!(
+            ["5.00", "45.0 us", "–", ""].map(drawn_ns),
+            [Some(200.0), Some(45_000.0), None, None]
+        );
     }
 }

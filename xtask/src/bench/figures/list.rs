@@ -1,6 +1,6 @@
 //! [`Lists`]: the rows that measurements have written, by program and suite.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
@@ -36,8 +36,12 @@ pub(super) type Suite = (String, Vec<Row>);
 #[derive(Default)]
 pub(super) struct Lists {
     suites: BTreeMap<&'static str, Vec<Suite>>,
-    /// Figures that were asked for and are not there.
-    missing: RefCell<BTreeSet<String>>,
+    /// Cases that were asked for and are not there, by program and suite.
+    missing: RefCell<BTreeMap<(String, String), BTreeSet<String>>>,
+    /// Suites that were asked for and are there, by program.
+    used: RefCell<BTreeSet<(String, String)>>,
+    /// How often something was asked for that is there.
+    found: Cell<usize>,
 }
 
 impl Lists {
@@ -72,14 +76,11 @@ impl Lists {
         let suites = self.suites.get(program).into_iter().flatten();
         let suites: Vec<_> = suites.filter(|(name, _)| name.starts_with(prefix)).cloned().collect();
         if suites.is_empty() {
-            self.missing.borrow_mut().insert(format!("{program}: {prefix}*"));
+            let suite = (program.to_owned(), format!("{prefix}*"));
+            self.missing.borrow_mut().entry(suite).or_default();
         }
+        suites.iter().for_each(|(suite, _)| self.is_used(program, suite));
         suites
-    }
-
-    /// Whether a suite whose name begins with `prefix` was measured.
-    pub(super) fn has(&self, prefix: &str) -> bool {
-        self.suites.values().flatten().any(|(name, _)| name.starts_with(prefix))
     }
 
     /// A case, in the placement that has most samples.
@@ -87,15 +88,57 @@ impl Lists {
         let rows = self.suites.get(program).into_iter().flatten();
         let rows = rows.filter(|(other, _)| other == suite).flat_map(|(_, rows)| rows);
         let row = rows.filter(|row| row.name == name).max_by_key(|row| row.rounds);
-        if row.is_none() {
-            self.missing.borrow_mut().insert(format!("{program}: {suite}: {name}"));
+        match row {
+            Some(_) => self.is_used(program, suite),
+            None => {
+                let suite = (program.to_owned(), suite.to_owned());
+                self.missing.borrow_mut().entry(suite).or_default().insert(name.to_owned());
+            }
         }
         row
     }
 
-    /// The figures that were not found.
-    pub(super) fn missing(&self) -> Vec<String> {
-        self.missing.borrow().iter().cloned().collect()
+    fn is_used(&self, program: &str, suite: &str) {
+        self.used.borrow_mut().insert((program.to_owned(), suite.to_owned()));
+        self.found.set(self.found.get() + 1);
+    }
+
+    /// How often a figure or suite was asked for and found so far.
+    pub(super) fn found(&self) -> usize {
+        self.found.get()
+    }
+
+    /// What was asked for and not found, and what is there and was not asked for.
+    pub(super) fn report(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for program in PROGRAMS {
+            let suites = self.suites.get(program).into_iter().flatten();
+            let names: Vec<&str> = suites.map(|(name, _)| &**name).collect();
+            let missing = self.missing.borrow();
+            let missing = || missing.iter().filter(|((of, _), _)| of == program);
+            let prefixes = missing().filter_map(|((_, name), _)| name.strip_suffix('*'));
+            let prefixes: Vec<&str> = prefixes.collect();
+            let (mut absent, mut partial) = (Vec::new(), Vec::new());
+            for ((_, suite), cases) in missing() {
+                if names.contains(&&**suite) {
+                    let cases = cases.iter().cloned().collect::<Vec<_>>().join("; ");
+                    partial.push(format!("{program}: {suite} has no figure of: {cases}"));
+                } else if suite.ends_with('*') || !prefixes.iter().any(|it| suite.starts_with(it)) {
+                    absent.push(suite.clone());
+                }
+            }
+            if !absent.is_empty() {
+                let absent = absent.join(", ");
+                lines.push(format!("{program}: in no list, so their figures stay: {absent}"));
+            }
+            lines.extend(partial);
+            for name in names {
+                if !self.used.borrow().contains(&(program.to_owned(), name.to_owned())) {
+                    lines.push(format!("{program}: {name} is in no document"));
+                }
+            }
+        }
+        lines
     }
 }
 
@@ -139,10 +182,14 @@ pub(super) mod tests {
         lists.add("core", vec![row("a", "three", 3.0, "ns")]);
         assert!(lists.find("core", "a", "one").is_none());
         assert_eq!(lists.find("core", "b", "two").and_then(Row::ns), Some(2000.0));
-        assert_eq!(lists.missing(), ["core: a: one"]);
+        assert_eq!(lists.found(), 1);
+        assert_eq!(lists.report(), ["core: a has no figure of: one", "core: a is in no document"]);
         assert_eq!(lists.suites("core", "").len(), 2);
         assert!(lists.suites("tcp", "a").is_empty());
-        assert_eq!(lists.missing(), ["core: a: one", "tcp: a*"]);
+        lists.find("tcp", "ab", "two");
+        lists.find("tcp", "b", "two");
+        let missing = "tcp: in no list, so their figures stay: a*, b";
+        assert_eq!(lists.report(), ["core: a has no figure of: one", missing]);
     }
 
     #[test]

@@ -6,24 +6,29 @@
 //! what stands here is replaced
 //! <!-- figures end -->
 //! ```
-//! Parts of which nothing was measured stay as they are.
+//! What was not measured stays as it is: each figure of a table of all transports, and each suite of a
+//! table of one program's rows. A suite is replaced whole, so give lists of whole suites.
 //!
 //! | Part | Holds |
 //! |---|---|
 //! | `rows LIST PREFIX` | all rows of the suites whose names begin so |
 //! | `bars LIST PREFIX` | those of them that have a bar |
 //! | `costs`, `table-2`, `table-3`, `gets` | figures of all transports, and those of 1994 |
-//! | `jam-frames`, `jam-latency`, `jam-rate`, `jam-calls`, `jam-loaded`, `jam-waiting` | jams over all transports |
+//! | `jam-frames`, `jam-latency`, `jam-rate`, `jam-calls`, `jam-loaded`, `jam-waiting` | jams over all transports; the first three and `jam-loaded` with a plot, once it has a figure |
+//!
+//! Plots are drawn from the tables as they are then in the documents.
 //!
 //! In reading order: [`list`] (the lists), [`tables`], [`comparisons`] and [`jams`] (what is in the
-//! tables of all transports), [`plot`].
+//! tables of all transports), [`merge`] (what stays of the old ones), [`plot`].
 
 mod comparisons;
 mod jams;
 mod list;
+mod merge;
 mod plot;
 mod tables;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +36,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use self::list::Lists;
+use self::merge::Table;
 
 /// The documents that have marked parts.
 const DOCUMENTS: [&str; 5] = [
@@ -59,71 +65,109 @@ pub(crate) struct Figures {
     rdma: Vec<PathBuf>,
 }
 
-/// Replaces the marked parts of the documents below `root`, and draws the plots.
+/// Refreshes the marked parts of the documents below `root`, and draws the plots.
 pub(crate) fn run(root: &Path, figures: &Figures) -> Result<()> {
     let Figures { core, tcp, rdma } = figures;
     let lists = Lists::read([core, tcp, rdma])?;
-    let mut replaced = 0;
+    refresh(root, &lists)?;
+    lists.report().iter().for_each(|line| println!("bench: {line}"));
+    Ok(())
+}
+
+fn refresh(root: &Path, lists: &Lists) -> Result<()> {
+    let mut parts = BTreeMap::new();
+    let mut files = Vec::new();
     for document in DOCUMENTS {
-        let path = root.join(document);
-        let text = fs::read_to_string(&path).with_context(|| document.to_owned())?;
-        let (text, parts) = replace(&text, |part| content(&lists, part))
-            .with_context(|| format!("{document} was not changed"))?;
-        fs::write(&path, text).with_context(|| document.to_owned())?;
-        println!("bench: {document}: {parts} parts");
-        replaced += parts;
+        let text = fs::read_to_string(root.join(document)).with_context(|| document.to_owned())?;
+        let (text, replaced) = replace(&text, |part, old| {
+            let Some(new) = content(lists, part, old)? else {
+                parts.insert(part.to_owned(), (old.to_owned(), false));
+                return Ok(None);
+            };
+            let (new, picture) = illustrated(part, new);
+            parts.insert(part.to_owned(), (new.clone(), true));
+            let folder = Path::new(document).parent().unwrap_or(Path::new(""));
+            files.extend(picture.map(|picture| (folder.join(picture.file), picture.svg)));
+            Ok(Some(new))
+        })
+        .with_context(|| format!("{document} was not changed"))?;
+        if replaced > 0 {
+            println!("bench: {document}: {replaced} parts");
+            files.push((document.into(), text));
+        }
     }
-    ensure!(replaced > 0, "no document has a part `{BEGIN}` of what was measured");
-    let pictures = comparisons::pictures(&lists).into_iter().chain(jams::pictures(&lists));
-    for (file, picture) in pictures.filter(|(_, picture)| plot::has_dots(picture)) {
-        fs::write(root.join(file), picture).with_context(|| file.to_owned())?;
-        println!("bench: {file}");
+    ensure!(lists.found() > 0, "no document has a part `{BEGIN}` of what was measured");
+    // Of parts of which at least one is new.
+    let tables = |names: &[&str]| -> Option<Vec<Table>> {
+        let parts = names.iter().map(|name| parts.get(*name)).collect::<Option<Vec<_>>>()?;
+        let is_new = parts.iter().any(|(_, is_new)| *is_new);
+        let tables = parts.iter().map(|(text, _)| Table::parse(text));
+        tables.collect::<Option<Vec<_>>>().filter(|_| is_new)
+    };
+    if let Some(tables) = tables(&["table-2", "table-3"]) {
+        files.push(("docs/segments.svg".into(), comparisons::operations_picture(&tables)));
     }
-    for missing in lists.missing() {
-        println!("bench: not measured: {missing}");
+    if let Some(tables) = tables(&["gets"]) {
+        files.push(("docs/gets.svg".into(), comparisons::gets_picture(&tables[0])));
+    }
+    for (file, content) in files {
+        fs::write(root.join(&file), content).with_context(|| file.display().to_string())?;
     }
     Ok(())
 }
 
-/// What is to stand in a part. `None` if nothing of it was measured: it stays as it is.
-fn content(lists: &Lists, part: &str) -> Result<Option<String>> {
-    let words = part.split(' ').collect::<Vec<_>>();
-    let is_measured = match *words {
-        ["rows" | "bars", list, prefix] => !lists.suites(list, prefix).is_empty(),
-        ["gets"] => lists.has("get-"),
-        [part] if part.starts_with("jam-") => lists.has("jam-"),
-        _ => lists.has("segment-"),
+/// What is to stand in a part where `old` stands. `None` if nothing of it was measured: it stays as it is.
+fn content(lists: &Lists, part: &str, old: &str) -> Result<Option<String>> {
+    let found = lists.found();
+    let names = |list, prefix| -> BTreeSet<String> {
+        lists.suites(list, prefix).into_iter().map(|(name, _)| name).collect()
     };
-    let content = match *words {
-        ["rows", list, prefix] => tables::rows(&lists.suites(list, prefix)),
-        ["bars", list, prefix] => tables::bars(&lists.suites(list, prefix)),
-        ["costs"] => comparisons::costs(lists),
-        ["table-2"] => comparisons::table_2(lists),
-        ["table-3"] => comparisons::table_3(lists),
-        ["gets"] => comparisons::gets(lists),
-        ["jam-frames"] => jams::frames(lists),
-        ["jam-latency"] => jams::latency(lists),
-        ["jam-rate"] => jams::rate(lists),
-        ["jam-calls"] => jams::calls(lists),
-        ["jam-loaded"] => jams::loaded(lists),
-        ["jam-waiting"] => jams::waiting(lists),
+    let content = match *part.split(' ').collect::<Vec<_>>() {
+        ["rows", list, prefix] => merge::suites(old, &tables::rows(&lists.suites(list, prefix))),
+        ["bars", list, prefix] => {
+            let new = tables::bars(&lists.suites(list, prefix));
+            merge::bars(old, &new, &names(list, prefix))
+        }
+        ["costs"] => merge::tables(old, &comparisons::costs(lists), 1),
+        ["table-2"] => merge::tables(old, &comparisons::table_2(lists), 1),
+        ["table-3"] => merge::tables(old, &comparisons::table_3(lists), 1),
+        ["gets"] => merge::tables(old, &comparisons::gets(lists), 3),
+        ["jam-frames"] => merge::tables(old, &jams::frames(lists), 2),
+        ["jam-latency"] => merge::tables(old, &jams::latency(lists), 2),
+        ["jam-rate"] => merge::tables(old, &jams::rate(lists), 2),
+        ["jam-calls"] => merge::tables(old, &jams::calls(lists), 2),
+        ["jam-loaded"] => merge::tables(old, &jams::loaded(lists), 1),
+        ["jam-waiting"] => merge::tables(old, &jams::waiting(lists), 1),
         _ => bail!("unknown part `{part}`"),
     };
-    Ok(is_measured.then_some(content))
+    Ok((lists.found() > found).then_some(content))
 }
 
-/// The text with every marked part replaced by what `content` returns for it, if that returns something;
-/// and how many.
+/// A part's content with its plot below, if it has one.
+fn illustrated(part: &str, content: String) -> (String, Option<jams::Picture>) {
+    let picture = Table::parse(&content).and_then(|table| jams::picture(part, &table));
+    match picture {
+        Some(picture) => {
+            let table = content.lines().filter(|line| line.starts_with('|'));
+            let table: String = table.map(|line| format!("{line}\n")).collect();
+            (format!("{table}\n![{}]({})\n", picture.shows, picture.file), Some(picture))
+        }
+        None => (content, None),
+    }
+}
+
+/// The text with every marked part replaced by what `content` returns for it and what stands there, if that
+/// returns something; and how many.
 fn replace(
     text: &str,
-    content: impl Fn(&str) -> Result<Option<String>>,
+    mut content: impl FnMut(&str, &str) -> Result<Option<String>>,
 ) -> Result<(String, usize)> {
     let (mut new, mut rest, mut parts) = (String::new(), text, 0);
     while let Some((before, after)) = rest.split_once(BEGIN) {
         let (part, after) = after.split_once(" -->\n").context("a mark without end of line")?;
         let (old, after) = after.split_once(END).with_context(|| format!("no end of `{part}`"))?;
         new += &format!("{before}{BEGIN}{part} -->\n");
-        match content(part)? {
+        match content(part, old)? {
             Some(content) => {
                 new += &format!("\n{content}\n");
                 parts += 1;
@@ -138,34 +182,143 @@ fn replace(
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use super::list::tests::row;
     use super::*;
 
     #[test]
     fn only_marked_parts_are_replaced() {
         let text = "a\n<!-- figures: one -->\nold\n<!-- figures end -->\nb\n\
                     <!-- figures: two three -->\n<!-- figures end -->\nc\n";
-        let (new, parts) = replace(text, |part| Ok(Some(format!("new {part}\n")))).unwrap();
+        let (new, parts) = replace(text, |part, _| Ok(Some(format!("new {part}\n")))).unwrap();
         assert_eq!(parts, 2);
         let expected = "a\n<!-- figures: one -->\n\nnew one\n\n<!-- figures end -->\nb\n\
                         <!-- figures: two three -->\n\nnew two three\n\n<!-- figures end -->\nc\n";
         assert_eq!(new, expected);
-        let again = replace(&new, |part| Ok(Some(format!("new {part}\n")))).unwrap();
+        let again = replace(&new, |part, _| Ok(Some(format!("new {part}\n")))).unwrap();
         assert_eq!(again.0, expected);
     }
 
     #[test]
     fn what_was_not_measured_stays() {
         let text = "<!-- figures: one -->\n\nold\n\n<!-- figures end -->\nb\n";
-        assert_eq!(replace(text, |_| Ok(None)).unwrap(), (text.to_owned(), 0));
+        assert_eq!(replace(text, |_, _| Ok(None)).unwrap(), (text.to_owned(), 0));
         for part in ["rows core jam-", "jam-rate", "costs", "gets"] {
-            assert_eq!(content(&Lists::default(), part).unwrap(), None, "{part}");
+            assert_eq!(content(&Lists::default(), part, "old").unwrap(), None, "{part}");
         }
     }
 
     #[test]
     fn a_part_without_an_end_or_of_an_unknown_kind_is_refused() {
-        replace("<!-- figures: rows -->\n", |_| Ok(None)).unwrap_err();
-        let unknown = content(&Lists::default(), "all of them").unwrap_err();
+        replace("<!-- figures: rows -->\n", |_, _| Ok(None)).unwrap_err();
+        let unknown = content(&Lists::default(), "all of them", "").unwrap_err();
         assert!(unknown.to_string().contains("all of them"), "{unknown}");
+    }
+
+    /// The documents of this project in a folder of their own, and their plots.
+    struct Copied(PathBuf);
+
+    impl Copied {
+        fn new(name: &str) -> Copied {
+            let name = format!("gossamer-figures-{name}-{}", std::process::id());
+            let root = std::env::temp_dir().join(name);
+            fs::create_dir_all(root.join("docs")).expect("a folder");
+            let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            for document in DOCUMENTS {
+                fs::copy(here.join(document), root.join(document)).expect(document);
+            }
+            Copied(root)
+        }
+
+        fn read(&self, file: &str) -> String {
+            fs::read_to_string(self.0.join(file)).expect(file)
+        }
+
+        /// The lines of all documents that lists change: as they were, and as they are then.
+        fn changed(&self, lists: &Lists) -> [Vec<String>; 2] {
+            let all = || DOCUMENTS.map(|document| self.read(document)).join("");
+            let before = all();
+            refresh(&self.0, lists).expect("documents");
+            let after = all();
+            let without = |one: &str, other: &str| {
+                let known: BTreeSet<&str> = other.lines().collect();
+                one.lines().filter(|line| !known.contains(line)).map(str::to_owned).collect()
+            };
+            [without(&before, &after), without(&after, &before)]
+        }
+    }
+
+    impl Drop for Copied {
+        fn drop(&mut self) {
+            // A folder that stays harms no test.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Lists with these rows of one program.
+    fn lists(program: &'static str, rows: &[(&str, &str, f64, &str)]) -> Lists {
+        let mut lists = Lists::default();
+        let rows = rows.iter().map(|(suite, name, median, unit)| row(suite, name, *median, unit));
+        lists.add(program, rows.collect());
+        lists
+    }
+
+    #[test]
+    fn one_suite_changes_nothing_of_others() {
+        let copied = Copied::new("one");
+        let name = "gossamer/to a process that polls";
+        let [old, new] = copied.changed(&lists("core", &[("segment-notify", name, 123.4, "ns")]));
+        assert!(new.iter().any(|line| line.contains(name) && line.contains("| 123 |")), "{new:?}");
+        assert_eq!(new.len(), 1, "{new:?}");
+        let is_old = |line: &String| line.contains("segment-notify") || line.starts_with("| ");
+        assert!(old.iter().all(is_old), "{old:?}");
+        // What else these suites have had.
+        assert!(old.len() < 30, "{old:?}");
+    }
+
+    #[test]
+    fn figures_of_jams_change_no_figure_of_segments() {
+        let copied = Copied::new("jams");
+        let unit = "us";
+        let case = "gossamer/Indirect Put, 4 KiB";
+        let [old, new] = copied.changed(&lists(
+            "core",
+            &[
+                ("jam-shm-loaded", &format!("{case}, alone, median"), 1.25, unit),
+                ("jam-shm-loaded", &format!("{case}, alone, 99.9th percentile"), 5.0, unit),
+            ],
+        ));
+        let line = "| Indirect Put, 4 KiB | 1.25 us | 5.00 us | 3.00 |";
+        assert!(new.iter().any(|new| new.starts_with(line)), "{new:?}");
+        assert!(old.iter().chain(&new).all(|line| !line.contains("segment")), "{old:?}, {new:?}");
+        // The plot and its place in the document.
+        let link = "(jams-loaded.svg)";
+        assert_eq!(copied.read("docs/jams.md").matches(link).count(), 1);
+        assert!(copied.read("docs/jams-loaded.svg").contains("Indirect Put, 4 KiB"));
+        assert!(!copied.0.join("docs/segments.svg").exists(), "nothing of it was measured");
+        // Once more: the same.
+        let again = copied.changed(&lists(
+            "core",
+            &[("jam-shm-loaded", &format!("{case}, alone, median"), 1.25, unit)],
+        ));
+        assert!(again[1].iter().all(|line| !line.contains("svg")), "{again:?}");
+        assert_eq!(copied.read("docs/jams.md").matches(link).count(), 1);
+    }
+
+    #[test]
+    fn plots_keep_the_figures_of_other_transports() {
+        let copied = Copied::new("plots");
+        let row = ("segment-tcp-names", "lookup, cached", 70.0, "ns");
+        copied.changed(&lists("tcp", &[row]));
+        let dots = copied.read("docs/segments.svg").matches(r#"width="8.0""#).count();
+        assert!(dots > 30, "{dots} dots");
+    }
+
+    #[test]
+    fn lists_that_no_document_has_are_refused() {
+        let copied = Copied::new("none");
+        let error = refresh(&copied.0, &lists("core", &[("nothing", "a", 1.0, "ns")])).unwrap_err();
+        assert!(error.to_string().contains("no document"), "{error}");
     }
 }

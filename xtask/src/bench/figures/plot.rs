@@ -25,14 +25,6 @@ pub(super) struct Line {
     pub(super) points: Vec<Option<f64>>,
 }
 
-/// Whether a picture has dots.
-pub(super) fn has_dots(picture: &str) -> bool {
-    picture.contains(DOT)
-}
-
-/// The width of a dot, which nothing else in a picture has.
-const DOT: &str = r#"width="8.0""#;
-
 /// The picture of these lines.
 pub(super) fn dots(title: &str, series: &[&str], lines: &[Line]) -> String {
     let all = || lines.iter().flat_map(|line| &line.points).flatten().copied();

@@ -86,6 +86,27 @@ pub(super) fn time(ns: f64) -> String {
     }
 }
 
+/// Nanoseconds of a time that [`time`] has written.
+pub(super) fn parsed_ns(text: &str) -> Option<f64> {
+    let (number, unit) = text.split_once(' ')?;
+    let per_unit = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| number * per_unit)
+}
+
+/// One figure divided by another: empty if neither was measured, which leaves what a document has.
+pub(super) fn quotient(one: Option<f64>, other: Option<f64>) -> String {
+    match (one, other) {
+        (Some(one), Some(other)) => figure(one / other),
+        (None, None) => String::new(),
+        _ => "not measured together".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::list::tests::row;
@@ -96,6 +117,22 @@ mod tests {
         let shown = [123_456.7, 223.44, 58.06, 9.126, 0.5, 0.0889, 0.0].map(figure);
         assert_eq!(shown, ["123457", "223", "58.1", "9.13", "0.500", "0.0889", "0.00"]);
         assert_eq!([3.08, 45_480.0, 2.5e6].map(time), ["3.08 ns", "45.5 us", "2.50 ms"]);
+    }
+
+    #[test]
+    fn a_time_can_be_read_back() {
+        assert_eq!(
+            ["3.08 ns", "45.5 us", "2.50 ms"].map(parsed_ns),
+            [3.08, 45_500.0, 2.5e6].map(Some)
+        );
+        assert_eq!(["–", "", "93.2 GB/s", "the same", "5.00"].map(parsed_ns), [None; 5]);
+    }
+
+    #[test]
+    fn a_quotient_needs_both_figures() {
+        assert_eq!(quotient(Some(3.0), Some(2.0)), "1.50");
+        assert_eq!(quotient(None, None), "");
+        assert_eq!(quotient(None, Some(2.0)), "not measured together");
     }
 
     #[test]

@@ -76,27 +76,7 @@ impl JamPlan {
         let stop = StopFlag::default();
         let is_over = stop.clone();
         let limit = if self.has_window { WINDOW } else { 1 };
-        let fiber = gossamer::spawn(move || {
-            let mut sent = 0;
-            while !is_over.is_set() {
-                for _ in 0..BURST {
-                    while sent - DONE.get() >= limit {
-                        gossamer::yield_now();
-                    }
-                    let then = || DONE.set(DONE.get() + 1);
-                    if self.has_window {
-                        caller.call_then(self.function, sent % KEYS, then);
-                    } else {
-                        caller.call(self.function, sent % KEYS);
-                        then();
-                    }
-                    sent += 1;
-                }
-            }
-            while DONE.get() < sent {
-                gossamer::yield_now();
-            }
-        });
+        let fiber = gossamer::spawn(move || caller.run(self, limit, &is_over));
         Load { stop, fibers: vec![fiber], done: Box::new(|| DONE.get()), others: WaitMode::Polls }
     }
 }
@@ -122,7 +102,77 @@ fn put(table: &mut Table, (key, bytes): (u64, Vec<u8>)) -> i64 {
     if table_write(table, at, &bytes) { at as i64 } else { -1 }
 }
 
+/// Makes calls until it is over, and waits for the last ones: `call` gets the number of each, has
+/// [`DONE`] counted, and is a function of its own for each function and form, as in a program, which
+/// knows what it calls.
+#[inline(always)]
+fn keep(limit: u64, is_over: &StopFlag, call: impl Fn(u64)) {
+    let mut sent = 0;
+    while !is_over.is_set() {
+        for _ in 0..BURST {
+            while sent - DONE.get() >= limit {
+                gossamer::yield_now();
+            }
+            call(sent % KEYS);
+            sent += 1;
+        }
+    }
+    while DONE.get() < sent {
+        gossamer::yield_now();
+    }
+}
+
+/// Notes that a call has ended.
+#[inline(always)]
+fn done() {
+    DONE.set(DONE.get() + 1);
+}
+
 impl Caller {
+    /// Makes the calls of a plan.
+    fn run(&self, plan: JamPlan, limit: u64, is_over: &StopFlag) {
+        if !plan.has_window {
+            return keep(limit, is_over, |key| {
+                self.call(plan.function, key);
+                done();
+            });
+        }
+        let Caller { table, numbers, bytes, .. } = self;
+        let args = |key| PutArgs { key, offset: 0 };
+        match (plan.function, plan.form) {
+            (Function::Sum, Form::Apply) => keep(limit, is_over, |_| {
+                table.apply_with_then(sum, numbers.clone(), move |_| done());
+            }),
+            (Function::Put, Form::Apply) => keep(limit, is_over, |key| {
+                table.apply_with_then(put, (key, bytes.clone()), move |_| done());
+            }),
+            (Function::Slot, Form::Apply) => keep(limit, is_over, |key| {
+                table.apply_with_then(table_slot, key, move |_: u64| done());
+            }),
+            (Function::Sum, Form::Cached) => {
+                inject(table, &SERVER_SIDE_SUM, (limit, is_over), |_| (), numbers);
+            }
+            (Function::Put, Form::Cached) => {
+                inject(table, &INDIRECT_PUT, (limit, is_over), args, bytes);
+            }
+            (Function::Slot, Form::Cached) => {
+                inject(table, &SLOT, (limit, is_over), |key| key, &[]);
+            }
+            (Function::Sum, form) => {
+                let jam = SERVER_SIDE_SUM.in_mode(form.mode());
+                inject(table, &jam, (limit, is_over), |_| (), numbers);
+            }
+            (Function::Put, form) => {
+                let jam = INDIRECT_PUT.in_mode(form.mode());
+                inject(table, &jam, (limit, is_over), args, bytes);
+            }
+            (Function::Slot, form) => {
+                let jam = SLOT.in_mode(form.mode());
+                inject(table, &jam, (limit, is_over), |key| key, &[]);
+            }
+        }
+    }
+
     /// Makes a call, and waits for its result.
     fn call(&self, function: Function, key: u64) {
         let Caller { table, form, numbers, bytes } = self;
@@ -151,44 +201,23 @@ impl Caller {
             }
         }
     }
+}
 
-    /// Makes a call, and has `then` called behind it.
-    fn call_then(&self, function: Function, key: u64, then: impl FnOnce() + 'static) {
-        let Caller { table, form, numbers, bytes } = self;
-        let args = PutArgs { key, offset: 0 };
-        match (function, form) {
-            (Function::Sum, Form::Apply) => {
-                table.apply_with_then(sum, numbers.clone(), move |_| then());
-            }
-            (Function::Put, Form::Apply) => {
-                table.apply_with_then(put, (key, bytes.clone()), move |_| then());
-            }
-            (Function::Slot, Form::Apply) => {
-                table.apply_with_then(table_slot, key, move |_: u64| then());
-            }
-            (Function::Sum, _) => {
-                let jam = SERVER_SIDE_SUM.in_mode(form.mode());
-                table.inject_then(&jam, (), numbers, move |sum| {
-                    assert!(sum.is_ok());
-                    then();
-                });
-            }
-            (Function::Put, _) => {
-                let jam = INDIRECT_PUT.in_mode(form.mode());
-                table.inject_then(&jam, args, bytes, move |place| {
-                    assert!(place.is_ok());
-                    then();
-                });
-            }
-            (Function::Slot, _) => {
-                let jam = SLOT.in_mode(form.mode());
-                table.inject_then(&jam, key, &[], move |slot| {
-                    assert!(slot.is_ok());
-                    then();
-                });
-            }
-        }
-    }
+/// Keeps many calls of a jam under way.
+#[inline(always)]
+fn inject<J: Sendable>(
+    table: &Trust<Table>,
+    jam: &J,
+    (limit, is_over): (u64, &StopFlag),
+    args: impl Fn(u64) -> J::Args,
+    payload: &[J::Element],
+) {
+    keep(limit, is_over, |key| {
+        table.inject_then(jam, args(key), payload, move |result| {
+            assert!(result.is_ok());
+            done();
+        });
+    });
 }
 
 #[cfg(test)]

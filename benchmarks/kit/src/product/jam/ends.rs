@@ -32,6 +32,8 @@ use crate::product::segment::plan::{Figure, Statistic};
 const TAKEN: usize = DATA;
 /// Where writes go, in a segment of [`Board`]: places of as many bytes, in turn.
 const RING: usize = DATA + 256;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Frames of a mailbox.
 const PLACES: u64 = (BANKS * FRAMES) as u64;
 /// Bytes of a frame besides the payload: arguments, code.
@@ -216,7 +218,8 @@ impl Counts {
     }
 }
 
-/// Writes into places of the other's segment, whose last word says that they are there.
+/// Writes into places of the other's segment, whose last word says that all of a place is there, as the
+/// header of a frame does.
 struct Writes {
     buffer: Vec<u8>,
     counts: Counts,
@@ -242,16 +245,19 @@ impl End for Writes {
             self.counts.wait(board, sent + u64::from(FRAMES) - PLACES)?;
         }
         let (at, number) = (self.place(sent), sent + 1);
-        if self.buffer.len() == 64 && board.remote.is_mapped() {
-            // The cheapest way to store a line.
-            board.remote.signal_words(at, &[number, 0, 0, 0, 0, 0, 0, number])?;
+        let last = self.buffer.len() - LINE;
+        let write = |bytes: &[u8]| match bytes.len() {
+            0 => Ok(()),
+            len if len <= MAX_OPERATION => board.remote.write(at, bytes),
+            _ => board.remote.write_block(at, bytes),
+        };
+        if board.remote.is_mapped() {
+            // The bytes of a write come in no order: only behind it is what says that all are there.
+            write(&self.buffer[..last])?;
+            board.remote.signal_words(at + last, &[number, 0, 0, 0, 0, 0, 0, number])?;
         } else {
-            let last = self.buffer.len() - 8;
-            self.buffer[last..].copy_from_slice(&number.to_ne_bytes());
-            match self.buffer.len() <= MAX_OPERATION {
-                true => board.remote.write(at, &self.buffer)?,
-                false => board.remote.write_block(at, &self.buffer)?,
-            }
+            self.buffer[last + LINE - 8..].copy_from_slice(&number.to_ne_bytes());
+            write(&self.buffer)?;
         }
         self.counts.sent += 1;
         Ok(())

@@ -10,7 +10,7 @@ use crate::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use crate::measure::sampling::{CaseError, Reading, Sampler};
 use crate::product::segment::Plan;
 use crate::product::segment::cases::Candidate;
-use crate::ucx::{Run, Test};
+use crate::ucx::{Run, Test, expected_latency};
 
 /// What Cached may take of Local, and Injected from [`MUCH`] bytes on.
 const CACHED: f64 = 1.05;
@@ -178,7 +178,7 @@ impl Transport {
     /// Half a round trip of UCX with messages of `message` bytes, beside payloads of `bytes`.
     fn ucx_latency(&self, test: Test, message: usize, bytes: usize) -> Option<Case> {
         let (over, unit, per_ns) = (self.ucx?, self.candidate.unit, self.candidate.per_ns());
-        let expected = Duration::from_nanos(if over == "tcp" { 20_000 } else { 300 });
+        let expected = expected_latency(over, message);
         let run = Run { test, over, bytes: message, expected };
         let name = format!("ucx/{}, {}", test.name(), size(bytes));
         Some(Case::new(name, unit, move |sampler| {
@@ -188,8 +188,8 @@ impl Transport {
 
     fn ucx_rate(&self, test: Test, bytes: usize) -> Option<Run> {
         let over = self.ucx?;
-        let least = if over == "tcp" { 500 } else { 80 };
-        let expected = Duration::from_nanos(least + bytes as u64 / 8);
+        let (least, per_byte) = if over == "tcp" { (500, 2) } else { (80, 8) };
+        let expected = Duration::from_nanos(least + bytes as u64 / per_byte);
         Some(Run { test, over, bytes, expected })
     }
 

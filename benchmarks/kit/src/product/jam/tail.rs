@@ -16,7 +16,7 @@ use crate::product::segment::{Figure, Plan, Statistic};
 
 /// Long enough for some ten thousand round trips; beside others a sample takes so many times that, to
 /// have several time slices of each.
-const LOADED_TIME: Duration = Duration::from_millis(250);
+const LOADED_TIME: Duration = Duration::from_millis(200);
 const BESIDE: u32 = 3;
 /// Long enough for a hundred round trips that are a millisecond apart.
 const WAITING_TIME: Duration = Duration::from_millis(150);
@@ -157,7 +157,7 @@ fn two_cases(
         }),
         Case::new(second, units[1], move |_| match kept.get() {
             Some(value) => Ok(Reading::of(value)),
-            None => Err(CaseError::Disturbed("the case in front of it has no sample".to_owned())),
+            None => Err(CaseError::Empty("the case in front of it has no sample".to_owned())),
         }),
     ]
 }

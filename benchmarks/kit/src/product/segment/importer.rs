@@ -93,15 +93,22 @@ pub(in crate::product) fn watched(
     time: Duration,
     mut work: impl FnMut(u64) -> Result<(), HostError>,
 ) -> Result<Figure, HostError> {
-    let mut n = 16u64;
+    let (warm_up, mut n) = (Instant::now(), 16u64);
     let per_second = loop {
         let start = Instant::now();
         work(n)?;
         let spent = start.elapsed();
-        if spent * 10 > time {
+        let counts = match statistic {
+            Statistic::Mean => spent,
+            // Which needs no number of operations beforehand, so the warm-up need not find one.
+            Statistic::Median => warm_up.elapsed(),
+        };
+        if counts * 10 > time {
             break n as f64 / spent.as_secs_f64();
         }
-        n *= 4;
+        if statistic == Statistic::Mean {
+            n *= 4;
+        }
     };
     let n = ((per_second * time.as_secs_f64()) as u64).max(1);
     let (watch, start) = (Watch::start(wait_mode), Instant::now());

@@ -97,12 +97,11 @@ mod tests {
 
     #[test]
     fn keys_of_every_length_round_trip() {
-        let config = bincode::config::standard();
         for length in [0, 1, 24, INLINE_BYTES, INLINE_BYTES + 1, 250] {
             let key = Key::new(&vec![b'k'; length]);
-            let bytes = bincode::serde::encode_to_vec(&key, config).unwrap();
+            let bytes = postcard::to_stdvec(&key).unwrap();
             assert_eq!(bytes.len(), length + 1);
-            let (back, _): (Key, _) = bincode::serde::decode_from_slice(&bytes, config).unwrap();
+            let back: Key = postcard::from_bytes(&bytes).unwrap();
             assert_eq!(back, key);
             assert_eq!(back.len(), length);
         }

@@ -26,7 +26,7 @@ pub struct RackTable {
 
 impl Backend for RackTable {
     fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
-        let found = self.shards.of(key).apply_with(
+        let found = self.shards.shard(key).apply_with(
             |table, (key, part): (Key, ByteRange)| {
                 table.read(&key, part).map(|v| Value(v.to_vec()))
             },
@@ -42,7 +42,7 @@ impl Backend for RackTable {
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
-        self.shards.of(key).apply_with(
+        self.shards.shard(key).apply_with(
             |table, (key, offset, Value(value)): (Key, u32, Value)| {
                 table.update(&key, offset, &value)
             },
@@ -51,7 +51,7 @@ impl Backend for RackTable {
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> bool {
-        self.shards.of(key).apply_with(
+        self.shards.shard(key).apply_with(
             |table, (key, Value(value)): (Key, Value)| table.insert(&key, &value),
             (Key::new(key), Value(value.to_vec())),
         )
@@ -143,7 +143,7 @@ impl Candidate for RackCandidate {
     }
 
     fn run(&mut self, workload: &Workload, round: u64) -> Result<Outcome, String> {
-        let shards = Sharded::with(Table::new, workload.scans());
+        let shards = Sharded::new_with(Table::new, workload.scans());
         let table = RackTable { shards };
         Ok(Outcome {
             load: self.run_phase(&table, workload, Phase::Load, round)?,

@@ -208,9 +208,8 @@ mod tests {
             report.latencies_mut(Operation::Read).record(latency, microseconds > 10);
         }
         report.latencies_mut(Operation::Scan).record(Duration::from_secs(600), true);
-        let config = bincode::config::standard();
-        let bytes = bincode::serde::encode_to_vec(&report, config).unwrap();
-        let (sent, _): (Report, _) = bincode::serde::decode_from_slice(&bytes, config).unwrap();
+        let bytes = postcard::to_stdvec(&report).unwrap();
+        let sent: Report = postcard::from_bytes(&bytes).unwrap();
         for report in [&report, &sent] {
             let reads = report.latencies(Operation::Read).unwrap();
             assert_eq!((reads.count(), reads.failed), (1000, 10));

@@ -26,13 +26,13 @@ impl RackShards {
     pub fn new(memory: usize) -> Self {
         let each = memory / gossamer::trustees().count().max(1);
         let make = |each| Store::new(Limits { memory: Some(each) });
-        Self { shards: Sharded::with(make, each) }
+        Self { shards: Sharded::new_with(make, each) }
     }
 }
 
 impl Shards for RackShards {
     fn call(&self, request: Request, now: Seconds) -> Response {
-        let shard = self.shards.of(request.key());
+        let shard = self.shards.shard(request.key());
         shard.apply_with(|store, (request, now)| store.execute(request, now), (request, now))
     }
 
@@ -41,7 +41,7 @@ impl Shards for RackShards {
         let mut requests = requests.into_iter();
         request_all(count, |_, reply| {
             if let Some(request) = requests.next() {
-                self.shards.of(request.key()).try_apply_with_then(
+                self.shards.shard(request.key()).try_apply_with_then(
                     |store, (request, now)| store.execute(request, now),
                     (request, now),
                     reply,

@@ -171,8 +171,8 @@ impl Authority {
         let before = if file.exists() { get(&file)? } else { String::new() };
         let kept = known_signers::in_pem(&before);
         let kept = kept.filter(|(_, certificate)| certificates.has_valid(certificate));
-        let kept = kept.map(|(pem, _)| pem).chain(new);
-        put(&file, kept.collect::<String>().as_bytes(), 0o644)
+        let kept = kept.map(|(pem, _)| pem).chain(new.map(str::trim_end));
+        put(&file, kept.map(|pem| format!("{pem}\n")).collect::<String>().as_bytes(), 0o644)
     }
 
     /// Revokes every certificate of `name` that has not expired, and removes its daemon from the list of

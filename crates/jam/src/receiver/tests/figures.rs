@@ -53,19 +53,8 @@ fn figures() {
     let receiver = receivers[0];
     let digest = receive(receiver, &blob(sum()).encode().unwrap()).unwrap();
     let mut property = 0;
-    let context = receiver.context(5);
-    let (args, mut reply) = ([1u64, 0], [0u64; 2]);
-    let mut call = Call {
-        property: std::ptr::from_mut(&mut property).cast(),
-        args: args.as_ptr().cast(),
-        args_len: 8,
-        payload: [1u8; 3].as_ptr(),
-        payload_len: 3,
-        reply: reply.as_mut_ptr().cast(),
-        reply_capacity: 8,
-        reply_len: 0,
-        context: &raw const context,
-    };
+    let (context, args, mut reply) = (receiver.context(5), [1, 0], [0; 2]);
+    let mut call = call_of(&context, &mut property, &args, &[1; 3], &mut reply);
     // SAFETY: the jams of this file take such calls.
     median("a cached call: look up, enter, run", 10_000, || unsafe {
         receiver.run(black_box(&digest), SIGNATURE, black_box(&mut call)).unwrap();

@@ -31,9 +31,6 @@ fn the_least_recently_used_jam_gives_its_place_to_a_new_one() {
 
 #[test]
 fn a_jam_is_linked_anew_in_an_arena_that_has_room_for_one() {
-    extern "C" fn doubles(_: *mut u64, by: u64) -> u64 {
-        by * 2
-    }
     let receiver = open_receiver(1);
     let mut text = import().to_vec();
     text.resize(700_000, 0xcc);
@@ -42,16 +39,7 @@ fn a_jam_is_linked_anew_in_an_arena_that_has_room_for_one() {
     let digest = receive(receiver, &large).unwrap();
     assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(5));
     let other = receive(receiver, &padded(1, 64)).unwrap();
-    let address = doubles as *const () as usize;
-    let function = LoadedFunction {
-        name: "receiver_test_add".to_owned(),
-        types: "",
-        signature: add_signature(),
-        injected: address,
-        local: address,
-    };
-    // SAFETY: a function with these types, which does not unwind and is never unloaded.
-    unsafe { receiver.symbols().add_layer(&[function]) };
+    double(receiver);
     assert_eq!(run(receiver, &digest, &mut 1, 4), Ok(8), "its own place is free first");
     assert_eq!(run(receiver, &other, &mut 0, 4), Ok(7), "nobody gives way to it");
 }

@@ -3,43 +3,14 @@
 use super::*;
 use crate::receiver::running::Running;
 
-extern "C" fn doubles(_: *mut u64, by: u64) -> u64 {
-    by * 2
-}
-
-/// Has `receiver_test_add` double its argument from now on; the layer.
-fn double(receiver: &Receiver) -> u64 {
-    let address = doubles as *const () as usize;
-    let function = LoadedFunction {
-        name: "receiver_test_add".to_owned(),
-        types: "",
-        signature: add_signature(),
-        injected: address,
-        local: address,
-    };
-    // SAFETY: a function with these types, which does not unwind and is never unloaded.
-    unsafe { receiver.symbols().add_layer(&[function]) }
-}
-
 /// Has `enter` run a call with the argument 4.
 fn run_with(
     receiver: &'static Receiver,
     property: &mut u64,
     enter: impl FnOnce(&mut Running, &mut Call) -> Result<(), Box<Failure>>,
 ) -> Result<u64, Failure> {
-    let (args, mut reply) = ([4_u64, 0], [0_u64; 2]);
-    let context = receiver.context(5);
-    let mut call = Call {
-        property: std::ptr::from_mut(property).cast(),
-        args: args.as_ptr().cast(),
-        args_len: 8,
-        payload: args.as_ptr().cast(),
-        payload_len: 0,
-        reply: reply.as_mut_ptr().cast(),
-        reply_capacity: 8,
-        reply_len: 0,
-        context: &raw const context,
-    };
+    let (context, args, mut reply) = (receiver.context(5), [4, 0], [0; 2]);
+    let mut call = call_of(&context, property, &args, &[], &mut reply);
     enter(&mut Running::at(receiver), &mut call).map_err(|failure| *failure)?;
     Ok(reply[0])
 }

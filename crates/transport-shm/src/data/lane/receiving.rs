@@ -2,11 +2,11 @@
 //! that it polls and all others, what the rings carry, and what the service thread has left.
 
 use primitive::sync::Ordering;
-use transport_api::{Event, Notification, Ready, Tag, ThreadId};
+use transport_api::{Event, Notice, NoticeInbox, Tag, ThreadId};
 
 use crate::data::lane::ShmLane;
 use crate::memory::polled::PolledSenders;
-use crate::memory::ring::{Arrival, Notice};
+use crate::memory::ring::Arrival;
 
 /// A thread of the peer whose notice slots each poll looks at.
 pub(super) struct Polled {
@@ -19,8 +19,8 @@ pub(super) struct Polled {
     /// The number of the next notification when that was entered in the table, which polls do. Until
     /// then the parker finds those that were taken since, and does not sleep.
     entered: u32,
-    /// Notifications that had been sent to it in slots when its last one was taken.
-    sent: u32,
+    /// Its slots, for a thread that polls without the lane.
+    pub(super) inbox: NoticeInbox,
 }
 
 impl Polled {
@@ -51,8 +51,11 @@ impl ShmLane {
         }
         let table = &self.host.thread_states[self.thread as usize].polled;
         let sender = self.host.layout.sender(self.peer, thread);
-        let next = self.receivers[thread as usize].next_in_slot();
-        let new = |entry| Polled { thread, sender, entry, is_used: true, entered: next, sent: 0 };
+        let receiver = &self.receivers[thread as usize];
+        let next = receiver.next_in_slot();
+        let (from, back) = (ThreadId { host: self.peer, thread }, &self.senders[thread as usize]);
+        let inbox = NoticeInbox::new(from, receiver.slots().clone(), back.outbox().clone());
+        let new = |entry| Polled { thread, sender, entry, is_used: true, entered: next, inbox };
         if let Some(entry) = table.claim(sender, next) {
             self.polled.push(new(entry));
         } else {
@@ -93,35 +96,6 @@ impl ShmLane {
             self.broken(violation);
         }
         any
-    }
-
-    /// Takes a notification of one of the senders that are polled.
-    #[inline(always)]
-    pub(super) fn take_polled(&mut self, arrived: &mut Notification) -> Ready {
-        for polled in &mut self.polled {
-            let receiver = &mut self.receivers[polled.thread as usize];
-            match receiver.take_slot() {
-                Ok(None) => {}
-                Ok(Some(Notice { key, at, len, value })) => {
-                    // A sender whose last notification was answered will probably be answered again.
-                    let back = &self.senders[polled.thread as usize];
-                    if std::mem::replace(&mut polled.sent, back.sent_in_slots())
-                        != back.sent_in_slots()
-                    {
-                        back.prefetch_slot();
-                    }
-                    let from = ThreadId { host: self.peer, thread: polled.thread };
-                    *arrived = Notification { from, key, at, len, value };
-                    return Ready::Notified;
-                }
-                Err(violation) => {
-                    self.poll_none();
-                    self.broken(violation);
-                    return Ready::MustPoll;
-                }
-            }
-        }
-        Ready::Nothing
     }
 
     /// Whether this thread has been asked to look after this lane.

@@ -1,7 +1,7 @@
 //! Lanes whose ends, slots and rings are in states that racks reach by chance only.
 
 use primitive::sync::Ordering;
-use transport_api::Transport;
+use transport_api::{NoticeInbox, Notification, Transport};
 
 use super::*;
 use crate::ShmTransport;
@@ -79,50 +79,50 @@ fn a_polled_slot_asks_for_no_attention_and_is_not_slept_over() {
 fn a_slot_is_taken_without_a_poll_unless_something_else_waits() {
     let rack = ShmTransport::in_process(2, 1).expect("a rack");
     let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
-    let mut arrived = Notification::NONE;
-    assert_eq!(owner.take_notified(&mut arrived), Ready::Nothing);
-    let before = watched(&owner);
+    let (before, _) = watched(&owner).expect("nothing to poll for");
     writer.notify(0, notice(1));
-    assert_ne!(watched(&owner), before);
-    assert_eq!(owner.take_notified(&mut arrived), Ready::MustPoll, "its sender is not polled yet");
+    assert!(watched(&owner).is_none(), "its sender is not polled yet");
+    assert_ne!(word(&owner), before);
     assert_eq!(notified(&mut owner), [(0, 1)]);
     let host = rack[1].host().clone();
     for n in 2..200 {
-        assert_eq!(owner.take_notified(&mut arrived), Ready::Nothing);
-        let before = watched(&owner);
+        let (before, inbox) = watched(&owner).expect("nothing to poll for");
+        let inbox = inbox.expect("a sender that is polled");
+        assert_eq!(inbox.take(), Ok(None));
         writer.notify(0, notice(n));
-        assert_ne!(watched(&owner), before, "who watches the words sees notification {n}");
         let is_asked = n % 3 == 0;
+        assert_eq!(word(&owner), before, "a slot that is polled needs no request");
         if is_asked {
             host.own().ask(0, HostId(0));
         }
-        assert_eq!(owner.take_notified(&mut arrived), Ready::Notified, "{n} is not at hand");
-        let Notification { from, key, at, len, value } = arrived;
+        let Notification { from, key, at, len, value } =
+            inbox.take().expect("a valid slot").expect("a notification");
         assert_eq!((from.host, from.thread), (HostId(0), 0));
         assert_eq!(Notice { key, at, len, value }, notice(n));
         assert!(host.has_events(0), "the parker learns of it by the next poll");
-        if is_asked {
-            assert_eq!(owner.take_notified(&mut arrived), Ready::MustPoll, "it was asked to look");
-        }
+        assert_eq!(watched(&owner).is_none(), is_asked);
         if is_asked || n % 5 == 0 {
             assert_eq!(notified(&mut owner), []);
             assert!(!host.has_events(0), "{n} is taken");
         }
     }
-    let before = watched(&owner);
-    host.own().ask(0, HostId(0));
-    assert_ne!(watched(&owner), before, "a request to look is seen");
-    assert_eq!(notified(&mut owner), []);
     owner.fence(7).expect("a fence");
-    assert_eq!(owner.take_notified(&mut arrived), Ready::MustPoll, "a completion waits");
-    assert!(!owner.watch(&mut |_, _| ()), "which no word tells");
+    assert!(watched(&owner).is_none(), "a completion waits");
 }
 
-/// What is in the words that a lane watches.
-fn watched(lane: &ShmLane) -> Vec<u64> {
-    let mut words = Vec::new();
-    assert!(lane.watch(&mut |memory, at| words.push(memory.load(at, Ordering::Relaxed))));
-    words
+/// The word that a lane watches, and the inbox, if it has one; `None` if there is something to poll for.
+fn watched(lane: &ShmLane) -> Option<(u64, Option<NoticeInbox>)> {
+    let (mut words, mut inboxes) = (Vec::new(), Vec::new());
+    let is_all = lane.watch(&mut |watch| match watch {
+        Watch::Word(memory, at) => words.push(memory.load(at, Ordering::Relaxed)),
+        Watch::Inbox(inbox) => inboxes.push(inbox.clone()),
+    });
+    assert_eq!(words.len(), 1);
+    is_all.then(|| (words[0], inboxes.pop()))
+}
+
+fn word(lane: &ShmLane) -> u64 {
+    lane.own.memory().load(lane.attention.0, Ordering::Relaxed)
 }
 
 #[test]
@@ -131,31 +131,55 @@ fn a_write_that_notifies_at_once_does_all_or_nothing() {
     let rack = ShmTransport::in_process(2, 1).expect("a rack");
     let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
     let key = transport_api::RegionKey(7);
-    let region = rack[1].export(key, LEN, (Rights::READ | Rights::WRITE).into()).expect("a region");
+    let export = |rights: Rights| rack[1].export(key, LEN, rights.into()).expect("a region");
     let timeout = std::time::Duration::from_secs(20);
-    let remote = rack[0].import(HostId(1), key, timeout).expect("an import");
+    let import = |host: usize| rack[host].import(HostId(1), key, timeout).expect("an import");
+    let region = export(Rights::READ | Rights::WRITE);
+    let (remote, foreign) = (import(0), import(1));
+    let outboxes = writer.outboxes();
+    assert_eq!(outboxes.len(), 1, "one for each thread of the peer");
+    let write = |remote: &RemoteRegion, at, bytes: &[u8]| {
+        outboxes[0].write_notify(remote.window().expect("mapped memory"), at, bytes)
+    };
     let bytes = 5u64.to_ne_bytes();
-    assert!(writer.try_write_notify(&remote, 8, &bytes, 0));
+    assert!(write(&remote, 8, &bytes));
     assert_eq!(region.memory().load(8, Ordering::Relaxed), 5);
     assert_eq!(notified(&mut owner), [(0, 0)]);
+    assert!(write(&remote, 17, &[1; 9]) && write(&remote, 33, &bytes), "any bytes");
+    assert_eq!(notified(&mut owner), [(0, 0), (0, 0)]);
 
-    let foreign = rack[1].import(HostId(1), key, timeout).expect("an import");
-    assert!(!writer.try_write_notify(&foreign, 8, &[9; 8], 0), "another transport's import");
-    assert!(!writer.try_write_notify(&remote, LEN - 4, &[9; 8], 0), "outside");
-    assert!(!writer.try_write_notify(&remote, 8, &[9; 8], 1), "no such thread");
-    // Frames that wait for room.
-    writer.bulk(0, Tag(0), vec![1; 4 << 20]).expect("a payload");
-    assert!(!writer.try_write_notify(&remote, 8, &[9; 8], 0), "something waits");
-    while writer.waiting > 0 {
-        owner.poll(&mut drop);
-        writer.poll(&mut drop);
-    }
-    while owner.poll(&mut drop) {}
-    assert!(writer.try_write_notify(&remote, 16, &bytes, 0));
+    assert!(!write(&foreign, 8, &[9; 8]), "another transport's import");
+    assert!(!write(&remote, LEN - 4, &[9; 8]), "outside");
+    assert!(!write(&remote, LEN, &[9; 8]), "outside");
+    assert!(!write(&remote, 8, &[9; LEN]), "outside");
+    // A notification that does not go into a slot, and is older.
+    Lane::notify(&mut writer, &remote, 0, 8, 0, 6).expect("a notification");
+    assert!(!write(&remote, 8, &[9; 8]), "an earlier one is in the ring");
+    assert_eq!(notified(&mut owner), [(0, 6)]);
+    let from = primitive::SharedBytes::heap(8);
+    Lane::write_notify(&mut writer, &remote, 0, &from, 0, 7).expect("a write");
+    assert_eq!(notified(&mut owner), [(0, 7)]);
+    assert!(write(&remote, 16, &bytes), "the lane has seen that it was taken");
     assert_eq!(notified(&mut owner), [(0, 0)]);
+    let slots = transport_api::NOTICE_SLOTS as usize;
+    let sent = (0..).take_while(|_| write(&remote, 16, &bytes)).count();
+    assert!((slots / 2..=slots).contains(&sent), "{sent} find a free slot");
+    assert!(!write(&remote, 8, &[9; 8]), "no slot is free");
+    assert_eq!(notified(&mut owner).len(), sent);
     drop(region);
-    assert!(!writer.try_write_notify(&remote, 8, &[9; 8], 0), "revoked");
+    assert!(!write(&remote, 8, &[9; 8]), "revoked");
+    let region = export(Rights::READ);
+    assert!(!write(&import(0), 8, &[9; 8]), "not allowed");
+    assert_eq!(region.memory().load(8, Ordering::Relaxed), 0);
     assert_eq!(notified(&mut owner), []);
+    drop(region);
+    let region = export(Rights::ALL);
+    let remote = import(0);
+    assert!(write(&remote, 8, &bytes), "exported again");
+    assert_eq!(notified(&mut owner), [(0, 0)]);
+    drop(writer);
+    assert!(!write(&remote, 8, &[9; 8]), "the lane is gone");
+    assert_eq!(region.memory().load(8, Ordering::Relaxed), 5);
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! [`Frame`] and [`Notice`]: what travels through a ring and through notice slots, as words.
+//! [`Frame`]: what travels through a ring, as words.
 
 use primitive::limits::MESSAGE_BYTES;
-use transport_api::{RegionKey, SlotMessage};
+use transport_api::Notice;
 
 /// What a frame says before its payload.
 #[derive(Clone, Copy)]
@@ -12,39 +12,13 @@ pub(crate) enum Frame {
     Notify(Notice),
 }
 
-/// What a notification says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Notice {
-    pub(crate) key: RegionKey,
-    pub(crate) at: u64,
-    /// Bytes that were written, fewer than 2^56.
-    pub(crate) len: u64,
-    pub(crate) value: u32,
-}
-
-impl Notice {
-    #[inline]
-    pub(super) fn message(self) -> SlotMessage {
-        let Notice { key, at, len, value } = self;
-        SlotMessage { words: [2 | len << 8, key.0, at], value }
-    }
-
-    #[inline]
-    pub(super) fn parse(
-        SlotMessage { words: [kind, key, at], value }: SlotMessage,
-    ) -> Option<Notice> {
-        let notice = Notice { key: RegionKey(key), at, len: kind >> 8, value };
-        (kind & 0xff == 2).then_some(notice)
-    }
-}
-
 impl Frame {
     pub(super) fn words(self) -> [u64; 4] {
         match self {
             Frame::Bulk { tag, len } => [1, tag, len as u64, 0],
             Frame::Notify(notice) => {
-                let SlotMessage { words: [kind, key, at], value } = notice.message();
-                [kind, key, at, value.into()]
+                let [kind, key, at] = notice.words();
+                [kind, key, at, notice.value.into()]
             }
         }
     }
@@ -56,7 +30,7 @@ impl Frame {
             }
             [kind, key, at, value] => {
                 let value = u32::try_from(value).ok()?;
-                Notice::parse(SlotMessage { words: [kind, key, at], value }).map(Frame::Notify)
+                Notice::parse([kind, key, at], value).map(Frame::Notify)
             }
         }
     }

@@ -1,11 +1,12 @@
 //! [`Receiver`]: the end that takes notifications out of slots, and frames out of the ring.
 
-use primitive::SharedBytes;
+use std::sync::Arc;
+
 use primitive::sync::Ordering;
 use transport_api::park_word::ParkWord;
-use transport_api::{NOTICE_SLOTS, NoticeReceiver, SlotMessage};
+use transport_api::{NOTICE_SLOTS, Notice, NoticeReceiver};
 
-use crate::memory::ring::{Frame, HEAD, HEADER, NOTICED, Notice, Place, STEP, TAIL};
+use crate::memory::ring::{Frame, HEAD, HEADER, NOTICED, Place, STEP, TAIL};
 
 /// The most notifications that [`Receiver::advance`] takes out of slots in a row.
 const SLOT_TURN: u32 = 4 * NOTICE_SLOTS;
@@ -38,11 +39,6 @@ pub(crate) struct Progress {
     pub(crate) in_slots: u32,
 }
 
-#[cold]
-fn bad_notice(message: SlotMessage) -> String {
-    format!("a notice {message:x?}")
-}
-
 /// The receiving end.
 pub(crate) struct Receiver {
     place: Place,
@@ -50,14 +46,14 @@ pub(crate) struct Receiver {
     /// The `head` that the sender can see.
     published: u64,
     partial: Option<Box<Partial>>,
-    slots: NoticeReceiver,
+    slots: Arc<NoticeReceiver>,
     /// Notifications that were taken out of the ring.
     noticed: u64,
 }
 
 impl Receiver {
     pub(crate) fn new(place: Place) -> Self {
-        let slots = NoticeReceiver::new(place.slots());
+        let slots = Arc::new(NoticeReceiver::new(place.slots()));
         Self { place, head: 0, published: 0, partial: None, slots, noticed: 0 }
     }
 
@@ -66,25 +62,15 @@ impl Receiver {
         self.slots.next()
     }
 
+    /// The slots, for a thread that polls them without its lane.
+    pub(crate) fn slots(&self) -> &Arc<NoticeReceiver> {
+        &self.slots
+    }
+
     /// Tells the sender whether the slots are looked at in each poll from now on. Look once more
     /// afterwards, with [`take_slots`](Self::take_slots), before they are no longer.
     pub(crate) fn set_polled(&self, is_polled: bool) {
         self.slots.set_polled(is_polled);
-    }
-
-    /// The word that changes when the next notification comes in a slot.
-    pub(crate) fn next_slot_word(&self) -> (&SharedBytes, usize) {
-        self.slots.next_word()
-    }
-
-    /// Takes the next notification, if it is in a slot. `Err` says how the sender broke the protocol.
-    #[inline]
-    pub(crate) fn take_slot(&mut self) -> Result<Option<Notice>, String> {
-        let Some(message) = self.slots.take()? else { return Ok(None) };
-        match Notice::parse(message) {
-            Some(notice) => Ok(Some(notice)),
-            None => Err(bad_notice(message)),
-        }
     }
 
     /// Takes the notifications that are in slots, at most as many as there are slots; how many that
@@ -93,7 +79,7 @@ impl Receiver {
     pub(crate) fn take_slots(&mut self, sink: &mut dyn FnMut(Arrival)) -> Result<u32, String> {
         let mut count = 0;
         while count < NOTICE_SLOTS
-            && let Some(notice) = self.take_slot()?
+            && let Some(notice) = self.slots.take()?
         {
             sink(Arrival::Notify(notice));
             count += 1;

@@ -1,12 +1,13 @@
 //! [`Sender`]: the end that puts notifications into slots and frames into the ring.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use primitive::sync::Ordering;
 use transport_api::park_word::ParkWord;
-use transport_api::{NoticeSender, Tag, Waiting};
+use transport_api::{Notice, NoticeOutbox, Tag, Waiting};
 
-use crate::memory::ring::{Frame, HEAD, HEADER, NOTICED, Notice, Place, STEP, TAIL};
+use crate::memory::ring::{Frame, HEAD, HEADER, NOTICED, Place, STEP, TAIL};
 
 /// A frame on its way into the ring.
 struct Outgoing {
@@ -25,7 +26,8 @@ pub(crate) struct Sender {
     queue: VecDeque<Outgoing>,
     /// What is in the queue.
     waiting: Waiting,
-    slots: NoticeSender,
+    /// Open while no notification is in the ring.
+    outbox: Arc<NoticeOutbox>,
     /// Notifications that were pushed into the ring, and those that the receiver had taken out of it
     /// when that was last loaded.
     notified: u64,
@@ -33,10 +35,11 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(place: Place) -> Self {
+    /// `outbox` is that of the [slots](Place::slots) of `place`.
+    pub(crate) fn new(place: Place, outbox: Arc<NoticeOutbox>) -> Self {
         Self {
-            slots: NoticeSender::new(place.slots()),
             place,
+            outbox,
             tail: 0,
             head: 0,
             queue: VecDeque::new(),
@@ -46,33 +49,18 @@ impl Sender {
         }
     }
 
-    /// Puts a notification into a slot, if one is free and no earlier notification waits in the ring;
-    /// false otherwise. Then ask [`is_polled`](Self::is_polled). `Err` says how the receiver broke the
-    /// protocol.
-    #[inline]
+    /// Sends a notification in a slot, if one is free and no earlier notification waits in the ring;
+    /// false otherwise. `Err` says how the receiver broke the protocol.
     pub(crate) fn notify(&mut self, notice: Notice) -> Result<bool, String> {
         if self.notified != self.noticed && !self.reload_noticed()? {
             return Ok(false);
         }
-        self.slots.try_send(notice.message())
+        self.outbox.send(notice)
     }
 
-    /// Whether the receiver looks at the slots by itself: then it need not be asked to.
-    #[inline]
-    pub(crate) fn is_polled(&self) -> bool {
-        self.slots.is_polled()
-    }
-
-    /// Notifications that went into slots so far, wrapping.
-    #[inline]
-    pub(crate) fn sent_in_slots(&self) -> u32 {
-        self.slots.sent()
-    }
-
-    /// Prepares for a notification that will probably come soon.
-    #[inline(always)]
-    pub(crate) fn prefetch_slot(&self) {
-        self.slots.prefetch();
+    /// Where notifications go first.
+    pub(crate) fn outbox(&self) -> &Arc<NoticeOutbox> {
+        &self.outbox
     }
 
     /// Loads what the receiver has taken out of the ring; whether that is all.
@@ -83,7 +71,9 @@ impl Sender {
             return Err(format!("{noticed} notifications taken of {} in a ring", self.notified));
         }
         self.noticed = noticed;
-        Ok(noticed == self.notified)
+        let is_all = noticed == self.notified;
+        self.outbox.set_open(is_all);
+        Ok(is_all)
     }
 
     /// The frames that wait for room.
@@ -98,6 +88,7 @@ impl Sender {
             Frame::Notify(_) => {
                 self.waiting.add_notification();
                 self.notified += 1;
+                self.outbox.set_open(false);
             }
         }
         self.queue.push_back(Outgoing { frame, payload, started: false, sent: 0 });

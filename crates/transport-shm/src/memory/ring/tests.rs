@@ -2,14 +2,15 @@
 
 use primitive::sync::Ordering;
 use proptest::prelude::*;
-use transport_api::{RegionKey, Tag, WAITING_OVERHEAD};
+use transport_api::{HostId, Notice, NoticeOutbox, RegionKey, Tag, WAITING_OVERHEAD};
 
 use super::*;
 
 fn ring(bytes: usize) -> (Sender, Receiver, SharedBytes) {
     let memory = SharedBytes::heap(RING_HEADER + bytes);
     let place = Place::new(&memory, 0, bytes);
-    (Sender::new(place.clone()), Receiver::new(place), memory)
+    let outbox = NoticeOutbox::new(place.slots(), (1, HostId(0)), SharedBytes::heap(8), drop);
+    (Sender::new(place.clone(), outbox), Receiver::new(place), memory)
 }
 
 fn notice(n: u32) -> Notice {
