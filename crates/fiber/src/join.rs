@@ -218,7 +218,7 @@ impl<T> fmt::Debug for Promise<T> {
 }
 
 /// Waits for a fiber of any thread, or for other work that settles the [`Promise`]. Dropping it
-/// detaches the fiber.
+/// detaches the fiber. It is also a future, for tasks of an async runtime.
 pub struct JoinHandle<T> {
     packet: Arc<Packet<T>>,
 }

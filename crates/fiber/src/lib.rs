@@ -36,6 +36,7 @@
 //! | Module | What it is |
 //! |---|---|
 //! | `scheduler.rs` | [`Scheduler`] and [`Config`]: what the thread's worker calls |
+//! | `scope.rs` | [`scope()`]: fibers that borrow from the fiber that starts them |
 //! | `remote.rs` | [`Remote`]: starting fibers from other threads |
 //! | `spawn.rs`, `thread_local.rs` | [`spawn_local`], [`Builder`]; [`ThreadLocal`], a value per thread |
 //! | `select.rs`, `time.rs`, `join_timeout.rs` | [`select!`] over futures; [`Timer`], [`after`], [`interval`]; joining for a limited time |
@@ -75,6 +76,9 @@ mod join_timeout;
 mod limits;
 
 mod remote;
+
+#[allow(unsafe_code)] // Starts fibers whose closures borrow.
+mod scope;
 
 #[allow(unsafe_code)] // Blocks are reached through pointers that outlive every borrow of the core.
 mod core;
@@ -123,6 +127,7 @@ pub use crate::ops::{
 };
 pub use crate::remote::Remote;
 pub use crate::scheduler::{Config, Scheduler};
+pub use crate::scope::{Scope, ScopedJoinHandle, scope};
 #[doc(hidden)]
 pub use crate::select::{
     NoBranch as __NoBranch, Selected as __Selected, no_branch_is_enabled as __select_none,

@@ -23,6 +23,7 @@ use crate::core::block::{Block, FiberId};
 use crate::core::{Answer, Core, current};
 
 /// A wait of the running fiber, kept on its stack while it lasts.
+#[derive(Debug)]
 pub struct Wait {
     place: Option<&'static Location<'static>>,
     /// When it was first asked.

@@ -1,4 +1,5 @@
-//! [`Waiter`]: a fiber, a thread outside fibers, or a task, that any thread may wake.
+//! [`Waiter`]: a fiber, a thread outside fibers, or a task of an async runtime, that any thread may
+//! wake.
 
 use std::task::Waker;
 use std::thread::{self, Thread};

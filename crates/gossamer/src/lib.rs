@@ -204,9 +204,11 @@
 //!
 //! 1. `error.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
 //! 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
-//!    `worker.rs` (one thread).
+//!    `losses.rs` ([`on_host_lost`]), `worker.rs` (one thread).
 //! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), `publish.rs`
-//!    (trusts under names), [`Sharded`], `records/` ([`ShardedRecords`]), [`Barrier`].
+//!    (trusts under names), [`Sharded`], `collective.rs` (calls of all its shards), `records/`
+//!    ([`ShardedRecords`]), [`Barrier`], [`sync`] (channels and notifications), `blocking.rs`
+//!    ([`spawn_blocking`], [`block_on`]), [`Handle`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
 //! 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs` (jams that it brings), `end.rs` (how the rack ends), `run.rs`
@@ -221,12 +223,16 @@
 
 mod arguments;
 mod barrier;
+mod blocking;
 #[cfg(feature = "tcp")]
 mod board;
 mod cause;
 mod children;
+mod collective;
 mod end;
 mod error;
+mod handle;
+mod losses;
 #[cfg(all(feature = "shm", feature = "tcp", not(feature = "rdma")))]
 mod mixed;
 #[cfg(all(feature = "jam", feature = "tcp"))]
@@ -245,13 +251,15 @@ mod sharded;
 mod shared;
 mod stalls;
 mod start;
+pub mod sync;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
 mod worker;
 
 pub use fiber::{
-    Interval, JoinError, JoinHandle, JoinTimeout, LazyLock, OnceLock, SpawnError, ThreadLocal,
-    Tick, Timer, after, fiber_local, interval, select, sleep, sleep_until, yield_now,
+    Interval, JoinError, JoinHandle, JoinTimeout, LazyLock, OnceLock, Scope, ScopedJoinHandle,
+    SpawnError, ThreadLocal, Tick, Timer, after, fiber_local, interval, select, sleep, sleep_until,
+    yield_now,
 };
 pub use gossamer_segment::{
     Access, Notification, Notifications, Notify, OpenOptions, Plain, Record, RecordMap,
@@ -266,23 +274,29 @@ pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{
-    CodecError, CodecStep, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport,
-    Portable, PropertyId, Reply, Trust, Trustee, delegate, local_trustee,
+    CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee,
+    PanicReport, Portable, PropertyId, Reply, Trust, Trustee, delegate, flush, local_trustee,
 };
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, delegated};
 
 pub use self::barrier::Barrier;
+pub use self::blocking::{block_on, spawn_blocking};
 pub use self::error::{RackError, StartError, Unobserved};
+pub use self::handle::Handle;
+pub use self::losses::{OnHostLost, on_host_lost};
 pub use self::placement::{
-    Trustees, entrust, local_host, spawn, spawn_on, spawn_on_with, threads, trustee, trustees,
-    try_entrust,
+    Trustees, entrust, fence, hosts, live_hosts, local_host, scope, spawn, spawn_on, spawn_on_with,
+    threads, trustee, trustees, try_entrust,
 };
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};
 pub use self::segments::segments;
 pub use self::sharded::Sharded;
+pub use self::sync::{
+    Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, channel, channel_on,
+};
 
 /// Named remote memory: the crate `gossamer-segment`. Its main names are also at the top of this
 /// crate.

@@ -9,7 +9,7 @@ use std::iter::FusedIterator;
 use std::ops::Range;
 use std::sync::Arc;
 
-use fiber::JoinHandle;
+use fiber::{JoinHandle, Scope};
 use transport_api::{HostId, ThreadId};
 use trust_core::{Delegable, DelegateError, Portable, Trust, Trustee, local_trustee};
 
@@ -79,6 +79,43 @@ where
 {
     let shared = shared();
     shared.remote(shared.thread_for_fiber()).spawn(closure)
+}
+
+/// Starts fibers on threads of this host that borrow what lives longer than this call, and waits until
+/// all of them have ended: [`std::thread::scope`] for fibers. They are spread over the threads in turn.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let mut samples = vec![3, 1, 4, 1, 5, 9, 2, 6];
+/// let total = gossamer::entrust(0);
+/// gossamer::scope(|s| {
+///     for part in samples.chunks_mut(2) {
+///         let total = &total;
+///         s.spawn(move || {
+///             part.sort();
+///             total.apply_with(|total, sum| *total += sum, part.iter().sum::<i32>());
+///         });
+///     }
+/// });
+/// assert_eq!(samples, [1, 3, 1, 4, 5, 9, 2, 6]);
+/// assert_eq!(total.apply(|total| *total), 31);
+/// # }).unwrap();
+/// ```
+///
+/// Borrows do not cross hosts: delegated closures and fibers of other hosts take arguments.
+///
+/// If the rack ends meanwhile, the fibers of the scope are unwound before the one that waits for them.
+///
+/// # Panics
+/// If `f` does, or a fiber of the scope whose handle is not joined; in delegated context; outside a
+/// fiber of a rack.
+#[track_caller]
+pub fn scope<'env, F, R>(f: F) -> R
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+{
+    let shared = shared();
+    fiber::scope(move || shared.remote(shared.thread_for_fiber()).clone(), f)
 }
 
 /// Starts a fiber at `trustee`'s thread: this one ([`local_trustee`]), another one of this host, or
@@ -153,6 +190,69 @@ where
 #[track_caller]
 pub fn local_host() -> HostId {
     shared().transport.local()
+}
+
+/// Every host of the rack, lost ones included.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn hosts() -> impl ExactSizeIterator<Item = HostId> + Clone {
+    (0..shared().transport.hosts()).map(HostId)
+}
+
+/// The hosts of the rack that are not lost, as far as this host knows. All of them, unless the rack
+/// [goes on](crate::OnPeerLoss::Return) without a host; [`on_host_lost`](crate::on_host_lost) tells
+/// when that happens.
+///
+/// ```
+/// # gossamer::Rack::new().threads(1).run(|| {
+/// use gossamer::{hosts, live_hosts, local_host};
+///
+/// assert!(hosts().eq(live_hosts()));
+/// assert!(live_hosts().any(|host| host == local_host()));
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn live_hosts() -> impl Iterator<Item = HostId> + Clone {
+    let lost = shared().lost.lock().clone();
+    hosts().filter(move |host| !lost.contains(host))
+}
+
+/// Waits until every request that any thread of the rack had sent when this was called has been
+/// served, and its callback has run: [`flush`](crate::flush) on all threads.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let total = gossamer::entrust(0u64);
+/// let add = |total: gossamer::Trust<u64>| {
+///     (0..100).for_each(|_| total.apply_then(|total| *total += 1, drop));
+/// };
+/// let fibers: Vec<_> = gossamer::threads()
+///     .map(|thread| gossamer::spawn_on_with(thread, add, total.clone()))
+///     .collect();
+/// fibers.into_iter().for_each(|fiber| fiber.join().unwrap()); // their requests may be under way
+/// gossamer::fence();
+/// assert_eq!(total.apply(|total| *total), 200);
+/// # }).unwrap();
+/// ```
+///
+/// Threads of a lost host have no requests under way.
+///
+/// # Panics
+/// In delegated context, and outside a fiber of a rack.
+#[track_caller]
+pub fn fence() {
+    trust_core::check_may_wait("`fence`", std::panic::Location::caller());
+    let flushes: Vec<_> =
+        threads().map(|thread| spawn_on(thread, || trust_core::flush())).collect();
+    for flush in flushes {
+        // Nothing but the loss of its host, or the end of the rack, keeps a flush from its end.
+        drop(flush.join());
+    }
 }
 
 /// Every thread of the rack, host by host.

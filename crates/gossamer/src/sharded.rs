@@ -112,9 +112,10 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         &self.shards[self.index_of(key)]
     }
 
-    /// Which of the shards `key` belongs to.
+    /// Which of the [shards](Self::shards) `key` belongs to: its index, the same on every host. For
+    /// programs that sort their work by shard before they send it.
     #[inline]
-    pub(crate) fn index_of(&self, key: &K) -> usize {
+    pub fn index_of(&self, key: &K) -> usize {
         let hash = HASHER.hash_one(key);
         // Multiply and shift instead of a remainder: the upper half of hash * shards.
         ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize

@@ -170,6 +170,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn is_lost(&self, host: HostId) -> bool {
+        self.lost.lock().contains(&host)
+    }
+
     fn note_lost(&self, host: HostId) {
         let mut lost = self.lost.lock();
         if !lost.contains(&host) {

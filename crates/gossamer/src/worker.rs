@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use fiber::{Config, Scheduler};
 use gossamer_segment::Attached;
-use transport_api::{Parker, PeerEvent};
+use transport_api::{HostId, Parker, PeerEvent};
 use trust_core::idle::{Idle, Step};
 use trust_core::{Incident, Node, Wiring, WiringError};
 
 use crate::StartError;
 use crate::error::Unobserved;
+use crate::losses;
 use crate::shared::{STOP, Shared};
 
 /// Fibers resumed between two polls, at most: it bounds how long a request waits at a thread whose
@@ -90,7 +91,13 @@ impl Worker {
                 let resumed = scheduler.run(FIBERS_PER_POLL);
                 let polled = self.node.poll();
                 if self.node.has_incidents() {
-                    self.shared.handle(self.node.take_incidents());
+                    let incidents = self.node.take_incidents();
+                    let lost = peers_in(&incidents);
+                    self.shared.handle(incidents);
+                    for host in lost.into_iter().filter(|host| self.shared.is_lost(*host)) {
+                        // Without memory for a fiber, the loss is heard of by failing requests only.
+                        let _ = fiber::Builder::new().spawn_local(move || losses::tell(host));
+                    }
                 }
                 let attention = self.shared.attention();
                 if attention != attended {
@@ -156,8 +163,19 @@ impl Worker {
         });
         drop(scheduler);
         self.node.clear();
+        losses::forget();
         SHARED.set(None);
     }
+}
+
+/// The hosts that are gone according to `incidents`.
+#[cold]
+fn peers_in(incidents: &[Incident]) -> Vec<HostId> {
+    let peer = |incident: &Incident| match incident {
+        Incident::Peer(PeerEvent::Lost(host, _) | PeerEvent::Left(host)) => Some(*host),
+        Incident::Unobserved { .. } => None,
+    };
+    incidents.iter().filter_map(peer).collect()
 }
 
 /// Publishes what a thread has done since it started.

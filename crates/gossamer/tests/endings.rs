@@ -441,7 +441,7 @@ type Wait = (&'static str, fn(Barrier));
 const WAITS: [Wait; 7] = [
     ("`sleep`", |_| gossamer::sleep(Duration::from_millis(1))),
     ("`yield_now`", |_| gossamer::yield_now()),
-    ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_millis(1))).join().unwrap()),
+    ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_secs(60))).join().unwrap()),
     ("`Barrier::wait`", |barrier| assert!(barrier.wait())),
     ("`entrust_with`", |_| drop(another().entrust_with(|()| (), ()))),
     ("`visit_node`", |_| another().visit_node(|_, ()| (), ())),

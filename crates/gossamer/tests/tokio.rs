@@ -49,6 +49,44 @@ fn tasks_await_delegated_calls() {
 }
 
 #[test]
+fn tasks_start_fibers_and_fibers_wait_for_tasks() {
+    within_deadline("tasks_start_fibers_and_fibers_wait_for_tasks", || {
+        for kind in KINDS {
+            run(kind, || {
+                let handle = gossamer::Handle::current();
+                let runtime = gossamer::spawn_blocking(runtime).join().unwrap();
+                let tasks: Vec<_> = (0..100u64)
+                    .map(|n| {
+                        let handle = handle.clone();
+                        runtime.spawn(async move {
+                            tokio::time::sleep(std::time::Duration::from_millis(n % 3)).await;
+                            let far = at_the_last(n);
+                            handle.spawn(far).await.unwrap()
+                        })
+                    })
+                    .collect();
+                for (n, task) in (0..).zip(tasks) {
+                    assert_eq!(gossamer::block_on(task).unwrap(), n + 1);
+                }
+                let falls = handle.clone();
+                let fallen = async move { falls.spawn(|| panic!("fell")).await.is_err() };
+                assert!(gossamer::block_on(runtime.spawn(fallen)).unwrap());
+                // Its drop blocks.
+                gossamer::spawn_blocking(move || drop(runtime)).join().unwrap();
+            })
+            .unwrap();
+        }
+        let handle = gossamer::Rack::new().threads(1).run(gossamer::Handle::current).unwrap();
+        assert!(handle.spawn(|| ()).join().is_err(), "the rack has ended");
+    });
+}
+
+/// Asks the last thread of the rack.
+fn at_the_last(n: u64) -> impl FnOnce() -> u64 + Send {
+    move || gossamer::threads().last().unwrap().entrust(n).apply(|n| *n + 1)
+}
+
+#[test]
 fn failures_reach_the_task() {
     within_deadline("failures_reach_the_task", || {
         for kind in KINDS {

@@ -48,7 +48,10 @@ pub use crate::closure::noref::NoRef;
 pub use crate::wire::{arrivals, link, slot};
 #[cfg(not(loom))]
 pub use crate::{
+    api::condvar::Condvar,
+    api::deferred::Deferred,
     api::delegate::{IsOwned, Listed, SentByReference, delegated},
+    api::flush::flush,
     api::latch::{Latch, LatchGuard},
     api::may_wait::{check_may_wait, in_delegated_context, write_running},
     api::plain_call::served,

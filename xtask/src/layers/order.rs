@@ -82,7 +82,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["join", "once", "select", "time"],
             &["join_timeout", "spawn", "thread_local"],
             &["remote"],
-            &["scheduler"],
+            &["scheduler", "scope"],
         ],
     ),
     (
@@ -138,9 +138,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["callback", "delegate", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
-            &["trustee"],
+            &["flush", "trustee"],
             &["latch", "trust"],
-            &["entrust", "launch", "spawn", "visit"],
+            &["condvar", "deferred", "entrust", "launch", "spawn", "visit"],
             &["future", "reply"],
         ],
     ),
@@ -195,16 +195,27 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/gossamer/src",
         &[
-            &["barrier", "board", "children", "error", "mixed", "processors", "publications"],
+            &[
+                "barrier",
+                "blocking",
+                "board",
+                "children",
+                "error",
+                "losses",
+                "mixed",
+                "processors",
+                "publications",
+            ],
             &["arguments", "cause", "packages", "unencrypted"],
             &["rack"],
             &["shared", "start"],
             &["reporter", "stalls", "worker"],
-            &["end", "placement", "publish", "segments"],
-            &["run", "sharded"],
-            &["records"],
+            &["end", "handle", "placement", "publish", "segments"],
+            &["run", "sharded", "sync"],
+            &["collective", "records"],
         ],
     ),
+    ("crates/gossamer/src/sync", &[&["error", "measure", "notify"], &["queue"], &["channel"]]),
     (
         "crates/jam-abi/src",
         &[

@@ -14,7 +14,10 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Instant;
+
+use primitive::sync::{AtomicUsize, Ordering};
 
 use crate::core::locals::Locals;
 use crate::core::queue::Queue;
@@ -111,6 +114,9 @@ pub(crate) struct Block {
     pub(crate) serial: Cell<u64>,
     pub(crate) name: Cell<Option<Cow<'static, str>>>,
     pub(crate) locals: RefCell<Locals>,
+    /// How many fibers run in each scope of the fiber, the innermost scope last: they borrow from its
+    /// stack.
+    pub(crate) scopes: RefCell<Vec<Arc<AtomicUsize>>>,
 }
 
 impl Block {
@@ -130,6 +136,7 @@ impl Block {
             serial: Cell::new(0),
             name: Cell::new(None),
             locals: RefCell::new(Locals::new()),
+            scopes: RefCell::default(),
         }
     }
 
@@ -152,6 +159,11 @@ impl Block {
         if self.state.get() == State::Active {
             self.state.set(State::Notified);
         }
+    }
+
+    /// Whether fibers run that borrow from the fiber's stack.
+    pub(crate) fn has_children(&self) -> bool {
+        self.scopes.borrow().iter().any(|live| live.load(Ordering::Acquire) > 0)
     }
 
     /// The name given at spawn, or "fiber N".

@@ -10,6 +10,7 @@ pub(crate) mod panics;
 pub(crate) mod records;
 pub(crate) mod segments;
 pub(crate) mod sizes;
+pub(crate) mod sync;
 pub(crate) mod trusts;
 pub(crate) mod waits;
 
@@ -45,6 +46,7 @@ macro_rules! behaviours {
             latches: launches_that_wait_for_no_caller_are_not_refused;
             latches: launches_are_nested_so_deep_and_no_deeper;
             latches: locking_a_latch_twice_is_refused;
+            latches: launched_closures_wait_for_each_other_under_a_latch;
             matrix: every_call_on_a_property;
             matrix: every_call_on_a_latch;
             matrix: every_call_on_a_trustee;
@@ -75,6 +77,16 @@ macro_rules! behaviours {
             sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;
             sizes: bulk_requests_that_are_refused_do_not_disturb_others;
+            sync: values_of_every_thread_arrive_in_order;
+            sync: senders_wait_while_a_channel_is_full;
+            sync: a_receiver_that_goes_gives_values_back;
+            sync: receivers_travel_with_what_they_have_brought;
+            sync: a_channel_takes_what_arguments_take;
+            sync: notifications_are_permits;
+            sync: shards_are_called_at_once;
+            sync: a_flush_waits_for_callbacks_and_a_fence_for_all_threads;
+            sync: fibers_of_a_scope_borrow_on_all_threads_of_the_host;
+            sync: blocking_work_and_futures_park_the_fiber;
             trusts: a_property_dies_after_its_last_trust;
             trusts: trusts_travel_in_arguments_and_results;
             trusts: trusts_live_in_properties;

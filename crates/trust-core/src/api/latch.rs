@@ -182,7 +182,7 @@ impl<T> Latch<T> {
                 self.0.wait(me);
             }
         }
-        Ok(LatchGuard(self))
+        Ok(LatchGuard::new(self))
     }
 
     /// Holds the latch if it is open.
@@ -192,7 +192,7 @@ impl<T> Latch<T> {
             return None;
         }
         self.0.holder.set(Some(Holder::current(Some(Location::caller()))));
-        Some(LatchGuard(self))
+        Some(LatchGuard::new(self))
     }
 }
 
@@ -279,7 +279,38 @@ impl<T: fmt::Debug> fmt::Debug for Latch<T> {
 
 /// Holds a latch while it lives.
 #[must_use = "the latch is open again when the guard is dropped"]
-pub struct LatchGuard<'a, T>(&'a Latch<T>);
+pub struct LatchGuard<'a, T> {
+    latch: &'a Latch<T>,
+    /// False only while its fiber waits at a [`Condvar`](crate::Condvar), and after it was unwound
+    /// there.
+    holds: bool,
+}
+
+impl<'a, T> LatchGuard<'a, T> {
+    fn new(latch: &'a Latch<T>) -> Self {
+        LatchGuard { latch, holds: true }
+    }
+
+    /// Opens the latch, runs `wait`, and holds the latch again. Where `wait` unwinds, the guard goes on
+    /// without it.
+    pub(super) fn open_while(&mut self, wait: impl FnOnce()) {
+        let Some(me) = self.latch.0.holder.get() else { unreachable!("a guard holds its latch") };
+        self.holds = false;
+        self.latch.0.pass_on();
+        wait();
+        if self.latch.0.holder.get().is_none() {
+            self.latch.0.holder.set(Some(me));
+        } else {
+            self.latch.0.wait(me);
+        }
+        self.holds = true;
+    }
+
+    #[inline(always)]
+    fn check(&self) {
+        assert!(self.holds, "the fiber was unwound where it waited, and does not hold the latch");
+    }
+}
 
 impl<T: fmt::Debug> fmt::Debug for LatchGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,21 +321,25 @@ impl<T: fmt::Debug> fmt::Debug for LatchGuard<'_, T> {
 impl<T> Deref for LatchGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
+        self.check();
         // SAFETY: the latch is held by this guard, of which there is one at a time, and latches
         // do not leave their thread.
-        unsafe { &*self.0.0.value.get() }
+        unsafe { &*self.latch.0.value.get() }
     }
 }
 
 impl<T> DerefMut for LatchGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
+        self.check();
         // SAFETY: as for `deref`, and the guard is borrowed mutably.
-        unsafe { &mut *self.0.0.value.get() }
+        unsafe { &mut *self.latch.0.value.get() }
     }
 }
 
 impl<T> Drop for LatchGuard<'_, T> {
     fn drop(&mut self) {
-        self.0.0.pass_on();
+        if self.holds {
+            self.latch.0.pass_on();
+        }
     }
 }

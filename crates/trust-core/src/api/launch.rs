@@ -9,7 +9,7 @@ use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::callback::{Callback, Either, Tell, Then};
-use crate::api::latch::{Latch, place_of};
+use crate::api::latch::{Latch, LatchGuard, place_of};
 use crate::api::remote_fiber::{Begun, Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, boxed};
@@ -50,6 +50,34 @@ where
     }
 }
 
+/// As [`Launch`], for a closure of the latch's guard.
+#[derive(Clone, Copy)]
+struct LaunchGuard<F>(F);
+
+impl<T, V, U, F> Invoke<Latch<T>, (Call, V)> for LaunchGuard<F>
+where
+    T: 'static,
+    V: 'static,
+    U: Portable,
+    F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + 'static,
+{
+    type Output = Begun;
+    fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
+        let latch = latch.share();
+        let Call { reply_to, property, .. } = call;
+        begin(reply_to, move || {
+            let _running = call.run();
+            let mut guard = latch.acquire(None, Some(property)).map_err(|held| {
+                format!("launched at {}, but {}", place_of(reply_to), held.reason())
+            })?;
+            Ok((self.0)(&mut guard, arguments))
+        })
+    }
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
+    }
+}
+
 impl<T: 'static> Trust<Latch<T>> {
     /// As [`apply`](Trust::apply), but the closure runs in a fiber of its own at the trustee, with
     /// the latch held, and may wait: for other trusts, for fibers, for time.
@@ -87,6 +115,23 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         const { check_captures::<F>() };
         or_raise(self.launch_call(With(closure), arguments))
+    }
+
+    /// As [`launch_with`](Self::launch_with), but the closure gets the guard of the latch, with which it
+    /// can wait at a [`Condvar`](crate::Condvar); other launches hold the latch meanwhile.
+    ///
+    /// # Panics
+    /// As [`apply_with`](Trust::apply_with).
+    #[track_caller]
+    pub fn launch_guard_with<F, V, U>(&self, closure: F, arguments: V) -> U
+    where
+        F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        or_raise(self.launch_and_wait(LaunchGuard(closure), arguments, place))
     }
 
     /// As [`launch`](Self::launch), but failures come back as errors.
@@ -199,7 +244,15 @@ impl<T: 'static> Trust<Latch<T>> {
         I::Output: Portable,
         V: Portable,
     {
-        let place = Location::caller();
+        self.launch_and_wait(Launch(invoke), arguments, Location::caller())
+    }
+
+    fn launch_and_wait<L, V, U>(&self, launch: L, arguments: V, place: CallSite) -> CallResult<U>
+    where
+        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
+        U: Portable,
+        V: Portable,
+    {
         with_node(|node| {
             let node =
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
@@ -207,7 +260,7 @@ impl<T: 'static> Trust<Latch<T>> {
             let callers = node.callers()?;
             let target = Some((self.home.number(), self.property));
             let what = || AwaitsReply { call: "launch", target };
-            wait(|wake| self.start(node, callers, invoke, arguments, wake, place), place, what)
+            wait(|wake| self.start(node, callers, launch, arguments, wake, place), place, what)
         })
     }
 
@@ -230,23 +283,22 @@ impl<T: 'static> Trust<Latch<T>> {
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
             let completion = Tell(then, PhantomData);
             // Nothing waits for it.
-            self.start(node, Callers::default(), invoke, arguments, completion, place);
+            self.start(node, Callers::default(), Launch(invoke), arguments, completion, place);
             Ok(())
         })
     }
 
     /// Has the fiber started at the trustee; `completion` gets the result when it ends.
-    fn start<I, V, C>(
+    fn start<L, V, C>(
         &self,
         node: &Node,
         callers: Callers,
-        invoke: I,
+        launch: L,
         arguments: V,
         completion: C,
         place: CallSite,
     ) where
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
+        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
         V: Portable,
         C: Completion + 'static,
     {
@@ -258,15 +310,15 @@ impl<T: 'static> Trust<Latch<T>> {
         if !self.is_used_by(node) {
             let (trust, started) = (self.clone(), Started::<true>::new(reply_to, trustee));
             node.run_or_defer(move |node| {
-                let result = trust.run_inline(node, Launch(invoke), arguments, place);
+                let result = trust.run_inline(node, launch, arguments, place);
                 started.end(result.map_err(|error| *error));
             });
         } else if const { C::HEARS_PANICS } {
             let started = Started::<true>::new(reply_to, trustee);
-            node.request(self.target(), Launch(invoke), &arguments, started);
+            node.request(self.target(), launch, &arguments, started);
         } else {
             let started = Started::<false>::new(reply_to, trustee);
-            node.request(self.target(), Launch(invoke), &arguments, started);
+            node.request(self.target(), launch, &arguments, started);
         }
     }
 }

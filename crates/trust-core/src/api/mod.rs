@@ -6,8 +6,11 @@
 #[allow(unsafe_code)] // Runs closures on properties of the thread itself.
 pub(crate) mod apply;
 pub(crate) mod callback;
+pub(crate) mod condvar;
+pub(crate) mod deferred;
 pub(crate) mod delegate;
 mod entrust;
+pub(crate) mod flush;
 #[cfg(feature = "async")]
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.

@@ -314,6 +314,17 @@ impl Node {
         sum
     }
 
+    /// The threads, by number, that have not answered all requests of this one.
+    pub(crate) fn busy(&self) -> Vec<u32> {
+        self.busy.borrow().clone()
+    }
+
+    /// Whether requests to the thread with this number fail: its host is lost, or the rack has ended.
+    pub(crate) fn is_closed_to(&self, number: u32) -> bool {
+        let outbox = self.outboxes.get(number as usize).and_then(Option::as_ref);
+        outbox.is_none_or(|outbox| outbox.closed().is_some())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }

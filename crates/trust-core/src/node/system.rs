@@ -62,9 +62,30 @@ impl Node {
         place: CallSite,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
+        self.awaits(trustee, place, true, completion)
+    }
+
+    /// As [`await_reply`](Self::await_reply), for a call that may wait for ever: the end of the rack
+    /// does not wait for it.
+    pub(crate) fn await_idly(
+        &self,
+        trustee: ThreadId,
+        place: CallSite,
+        completion: Box<dyn FnOnce(Outcome<'_>)>,
+    ) -> ReplyTo {
+        self.awaits(trustee, place, false, completion)
+    }
+
+    fn awaits(
+        &self,
+        trustee: ThreadId,
+        place: CallSite,
+        counts: bool,
+        completion: Box<dyn FnOnce(Outcome<'_>)>,
+    ) -> ReplyTo {
         let generation = self.awaited_calls.generation.get().wrapping_add(1);
         self.awaited_calls.generation.set(generation);
-        let awaited = Awaited { generation, trustee, place, completion };
+        let awaited = Awaited { generation, trustee, place, counts, completion };
         let place = self.awaited_calls.awaited.borrow_mut().insert(awaited) as u64;
         ReplyTo { thread: self.number(), token: u64::from(generation) << 32 | place }
     }
