@@ -154,8 +154,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
             report(core, who, stack.usable_bytes());
         }
     }
-    // SAFETY: as above.
-    if let Some(core) = unsafe { core.as_ref() }.filter(|_| block.is_null())
+    // SAFETY: null, or the scheduler of this thread, as above.
+    let core = unsafe { core.as_ref() };
+    if let Some(core) = core.filter(|_| block.is_null())
         && let Some(stack) = core.thread_stack.as_ref().filter(|s| s.guard.contains(&address))
     {
         report(core, Overflowed::Thread, stack.bytes);
