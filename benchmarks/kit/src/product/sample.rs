@@ -113,7 +113,7 @@ pub fn measure_load(load: Load, time: Duration) -> Throughput {
             let mode = if blocks { WaitMode::Blocks } else { WaitMode::Polls };
             WATCH.set(Some(Watch::start(mode)));
         };
-        thread.visit_with(|blocks| start(blocks), blocks);
+        thread.visit_with(start, blocks);
     }
     let (start, before) = (Instant::now(), (load.done)());
     gossamer::sleep(time);
