@@ -440,7 +440,7 @@ fn only_the_racks_own_encoding_makes_and_takes_trusts() {
         let living = local_trustee().entrust(Kept);
         forge([0, 1, 1]);
         forge([1, 1, 1]);
-        is_refused(&there, Forger, &["refused the request"]);
+        is_refused(&there, Forger, &["cannot decode the arguments"]);
         assert!(living.serialize(Spy).is_err());
         assert!(serde_json::to_string(&living).is_err());
         assert!(serde_json::to_string(&Some(&living)).is_err());
