@@ -351,7 +351,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["step", "times"],
             &["workspace"],
-            &["deny", "fuzz", "layers", "programs", "subjects", "unsafety"],
+            &["deny", "fuzz", "layers", "pages", "programs", "subjects", "unsafety"],
             &["checks"],
             &["aarch64", "ahead", "ledger", "netns", "rack_deploy", "rdma_vm"],
             &["deploy_test", "slurm"],
