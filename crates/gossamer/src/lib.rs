@@ -61,7 +61,7 @@
 //!
 //! Lowest module first; each uses only those before it.
 //!
-//! 1. `error.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
+//! 1. `error.rs`, `policy.rs`, `topology.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
 //! 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
 //!    `worker.rs` (one thread).
 //! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), `publish.rs`
@@ -89,6 +89,7 @@ mod mixed;
 #[cfg(all(feature = "jam", feature = "tcp"))]
 mod packages;
 mod placement;
+mod policy;
 mod processors;
 mod publications;
 mod publish;
@@ -101,6 +102,7 @@ mod segments;
 mod sharded;
 mod shared;
 mod start;
+mod topology;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
 mod worker;
@@ -130,13 +132,16 @@ pub use trust_core::{IsOwned, Listed, uncaptured};
 pub use self::barrier::Barrier;
 pub use self::error::{RackError, StartError};
 pub use self::placement::{
-    entrust, local_host, spawn, spawn_on, spawn_on_with, threads, trustee, trustees,
+    entrust, entrust_with, local_host, spawn, spawn_on, spawn_on_with, spawn_with, threads,
+    topology, trustee, trustees,
 };
+pub use self::policy::Placement;
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};
 pub use self::segments::segments;
 pub use self::sharded::Sharded;
+pub use self::topology::{Machine, Topology};
 
 /// Named remote memory: the crate `gossamer-segment`. Its main names are also at the top of this
 /// crate.

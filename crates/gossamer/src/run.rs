@@ -24,6 +24,7 @@ use crate::processors::Processors;
 use crate::reporter::Reporter;
 use crate::shared::Shared;
 use crate::start::{self, Joined};
+use crate::topology::Topology;
 use crate::worker::Worker;
 use crate::{Rack, RackError, StartError, cause, end};
 
@@ -108,12 +109,15 @@ impl Rack {
         let transport = joined.transport;
         // Once more, for `run_on`: the caller's transport may have other threads than the settings.
         self.check(transport.hosts(), transport.threads())?;
+        let topology = joined.topology.unwrap_or_else(|| Topology::local(&*transport));
         let shared = Arc::new(Shared::new(
             transport.clone(),
+            topology,
             self.fibers.clone(),
             self.dedicated,
             self.sleep_after,
             self.on_peer_loss,
+            self.placement,
         ));
         let registered = {
             let shared = Arc::downgrade(&shared);

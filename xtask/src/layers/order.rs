@@ -192,7 +192,17 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/gossamer/src",
         &[
-            &["barrier", "board", "children", "error", "mixed", "processors", "publications"],
+            &[
+                "barrier",
+                "board",
+                "children",
+                "error",
+                "mixed",
+                "policy",
+                "processors",
+                "publications",
+                "topology",
+            ],
             &["arguments", "cause", "packages", "unencrypted"],
             &["rack"],
             &["shared", "start"],
