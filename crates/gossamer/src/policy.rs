@@ -1,6 +1,5 @@
 //! [`Placement`]: where values and fibers go that name no trustee. `shared.rs` carries it out, and
-//! [decision 0047](https://github.com/gossamer-rack/gossamer/blob/main/docs/decisions/0047-placement.md)
-//! says why the default is what it is.
+//! `docs/decisions/0047-placement.md` says why the default is what it is.
 
 /// Where values and fibers go that name no trustee: those of
 /// [`entrust_with`](crate::entrust_with) and [`spawn_with`](crate::spawn_with), which can be made on
