@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Result, bail, ensure};
 
 use crate::step::{Step, passed};
-use crate::subjects;
 use crate::workspace::Workspace;
+use crate::{pages, subjects};
 
 /// README's test command.
 pub(crate) const TEST_COMMAND: &str = "cargo test --workspace";
@@ -97,6 +97,7 @@ pub(crate) const DOC: &str = "doc --no-deps --lib --bins --examples";
 
 /// `cargo xtask doc`.
 pub(crate) fn doc(workspace: &Workspace) -> Result<()> {
+    pages::check(workspace)?;
     Step::cargo(&workspace.root, &format!("{DOC} --workspace"))
         .arg(format!("--features={}", stable_features(workspace)))
         .env("RUSTDOCFLAGS", "-Dwarnings")

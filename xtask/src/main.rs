@@ -30,8 +30,9 @@
 //!    [`workspace`]: its folder, packages and sources.
 //! 2. [`layers`]: which crates and folders may use which, and names that some may not use.
 //! 3. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
-//! 4. [`checks`] (cargo's own tools and tests; [`subjects`] of commits), [`aarch64`] (the suites for
-//!    another processor), [`deny`], [`mod@package`], [`fuzz`], [`programs`] (demo, chaos), [`netns`], [`rack_deploy`]
+//! 4. [`checks`] (cargo's own tools and tests; [`subjects`] of commits; [`pages`]), [`aarch64`] (the
+//!    suites for another processor), [`deny`], [`mod@package`], [`fuzz`], [`programs`] (demo, chaos),
+//!    [`netns`], [`rack_deploy`]
 //!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`].
 //! 5. [`ci`]: all gates in order; [`ahead`]: what is built meanwhile for later ones.
 
@@ -49,6 +50,7 @@ mod layers;
 mod ledger;
 mod netns;
 mod package;
+mod pages;
 mod programs;
 mod rack_deploy;
 mod rdma_test;

@@ -242,7 +242,7 @@ fn start(rack: &Rack, more: &[&str]) -> (Child, String) {
     let tag = format!("TEST_TAG={}", rack.tag);
     let mut job = rack.gossamer(&["run", "--hosts", "a,b", "--env", &place, "--env", &tag]);
     // Daemons and jobs share two cores with other tests.
-    job.args(more).args(["--loss-bound", "60000", "--", &program]);
+    job.args(more).args(["--threads", "1", "--loss-bound", "60000", "--", &program]);
     let mut job = job.args(["task", "--exact", "--ignored", "--nocapture"]).spawn().unwrap();
     let ready = rack.place.path().join("ready");
     eventually("the program is ready", || {

@@ -20,7 +20,8 @@ const HOSTS: [&str; 3] = ["a", "b", "c"];
 fn start(rack: &Rack, loss_bound_ms: u32, arguments: &[&str]) -> Child {
     let (kv, tag) = (kv(), format!("TEST_TAG={}", rack.tag));
     let bound = loss_bound_ms.to_string();
-    let run = ["run", "--hosts", "a,b,c", "--env", &tag, "--loss-bound", &bound, "--", kv];
+    let (hosts, bound) = (["--hosts", "a,b,c", "--threads", "1"], ["--loss-bound", &bound]);
+    let run = [&["run"][..], &hosts, &["--env", &tag], &bound, &["--", kv]].concat();
     let job = rack.gossamer(&run).arg("bench").args(arguments).spawn().expect("it starts");
     wait_for(rack, 3);
     job
@@ -84,7 +85,7 @@ fn the_processes_of_a_host_share_its_memory() {
     let tag = format!("TEST_TAG={}", rack.tag);
     let job = |arguments: &[&str]| {
         let mut run = rack.gossamer(&["run", "--hosts", "a,b", "--processes-per-host", "2"]);
-        run.args(["--env", &tag, "--", kv(), "bench"]).args(arguments);
+        run.args(["--threads", "1", "--env", &tag, "--", kv(), "bench"]).args(arguments);
         run
     };
     let bench = ["--records", "1000", "--operations", "5000"];

@@ -210,6 +210,48 @@ fn the_description_of_a_job_reaches_its_processes() {
     }
 }
 
+/// The hosts of a job are those that answer, and its threads those that they have processors for.
+#[test]
+fn without_hosts_and_threads_a_job_takes_what_is_there() {
+    let mut rack = Rack::new(&["a", "b", "c"]);
+    rack.end_daemon(1, "TERM");
+    let this = std::env::current_exe().unwrap();
+    let says = |arguments: &[&str]| {
+        let mut run = rack.gossamer(&["run"]);
+        run.args(arguments).arg(&this);
+        run.args(["--ignored", "--exact", "a_process_of_a_job", "--nocapture"]);
+        Ran::from(run.output().unwrap())
+    };
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let ran = says(&[]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    for (number, host) in ["a", "c"].into_iter().enumerate() {
+        let line = format!(
+            "[{host}] rack testrack host {number} {host} of [\"a\", \"c\"] threads {processors} "
+        );
+        assert!(ran.out.contains(&line), "{ran:?}");
+    }
+    assert!(ran.err.contains("b: cannot connect to its daemon"), "{ran:?}");
+    let chosen = format!("gossamer: running on a,c with --threads {processors}\n");
+    assert!(ran.err.contains(&chosen), "{ran:?}");
+
+    let ran = says(&["--processes-per-host", &processors.to_string()]);
+    assert!(ran.out.contains("threads 1 "), "they share the processors: {ran:?}");
+    let ran = says(&["--hosts", "c"]);
+    assert!(ran.out.contains(&format!("of [\"c\"] threads {processors} ")), "{ran:?}");
+    let ran = says(&["--threads", "3"]);
+    assert!(ran.out.contains("of [\"a\", \"c\"] threads 3 "), "{ran:?}");
+    let ran = says(&["--hosts", "b,c"]);
+    assert_eq!(ran.status, Some(125), "a host that was named has to answer: {ran:?}");
+
+    for number in [0, 2] {
+        rack.end_daemon(number, "TERM");
+    }
+    let ran = Ran::from(rack.gossamer(&["run", "true"]).output().unwrap());
+    assert_eq!(ran.status, Some(125), "{ran:?}");
+    assert!(ran.err.contains("no host of the rack answers"), "{ran:?}");
+}
+
 #[test]
 fn threads_are_pinned_where_a_job_has_the_cores_for_itself() {
     let rack = Rack::with(&["a"], "exclusive_cores = true\n");

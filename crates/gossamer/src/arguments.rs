@@ -1,16 +1,14 @@
-//! The numbers that a program takes from its command line or its environment.
+//! The settings that a program takes from its command line or its environment.
 
 use std::env;
 use std::num::IntErrorKind;
 
 use crate::RackError;
+use crate::policy::Placement;
 
-/// The number that follows `flag` among the arguments, or that `variable` has in the environment.
-pub(crate) fn number(
-    arguments: &[String],
-    flag: &str,
-    variable: &str,
-) -> Result<Option<u32>, RackError> {
+/// What follows `flag` among the arguments, or what `variable` is in the environment, after the name of
+/// where it is from.
+fn value<'a>(arguments: &[String], flag: &'a str, variable: &'a str) -> Option<(&'a str, String)> {
     let mut words = arguments.iter().take_while(|word| *word != "--");
     let mut found = env::var(variable).ok().map(|value| (variable, value));
     while let Some(word) = words.next() {
@@ -23,6 +21,15 @@ pub(crate) fn number(
         }
     }
     found
+}
+
+/// The number that follows `flag` among the arguments, or that `variable` has in the environment.
+pub(crate) fn number(
+    arguments: &[String],
+    flag: &str,
+    variable: &str,
+) -> Result<Option<u32>, RackError> {
+    value(arguments, flag, variable)
         .map(|(name, value)| match value.parse::<u32>() {
             Ok(number) if number > 0 => Ok(number),
             // Larger than any rack: its size is checked when it starts.
@@ -32,4 +39,43 @@ pub(crate) fn number(
             ))),
         })
         .transpose()
+}
+
+/// The placement that follows `--placement` among the arguments, or that is in the environment.
+pub(crate) fn placement(arguments: &[String]) -> Result<Option<Placement>, RackError> {
+    value(arguments, "--placement", "GOSSAMER_PLACEMENT")
+        .map(|(name, value)| match value.as_str() {
+            "own-host" => Ok(Placement::OwnHost),
+            "rack" => Ok(Placement::Rack),
+            _ => Err(RackError::Settings(format!(
+                "invalid {name} {value:?}: expected own-host or rack"
+            ))),
+        })
+        .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_last_placement_before_two_dashes_counts() {
+        let placement = |line| placement(&words(line)).unwrap();
+        assert_eq!(placement("--placement rack"), Some(Placement::Rack));
+        assert_eq!(placement("x --placement=rack --placement own-host"), Some(Placement::OwnHost));
+        assert_eq!(placement("--placement rack -- --placement own-host"), Some(Placement::Rack));
+        assert_eq!(placement("place"), None);
+    }
+
+    #[test]
+    fn another_placement_is_refused_with_those_that_there_are() {
+        for line in ["--placement", "--placement=Rack", "--placement near"] {
+            let message = format!("{:?}", placement(&words(line)).unwrap_err());
+            assert!(message.contains("expected own-host or rack"), "{message}");
+        }
+    }
 }

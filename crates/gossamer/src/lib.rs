@@ -202,7 +202,7 @@
 //!
 //! Lowest module first; each uses only those before it.
 //!
-//! 1. `error.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
+//! 1. `error.rs`, `policy.rs`, `topology.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
 //! 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
 //!    `losses.rs` ([`on_host_lost`]), `worker.rs` (one thread).
 //! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), `publish.rs`
@@ -238,6 +238,7 @@ mod mixed;
 #[cfg(all(feature = "jam", feature = "tcp"))]
 mod packages;
 mod placement;
+mod policy;
 mod processors;
 mod publications;
 mod publish;
@@ -252,6 +253,7 @@ mod shared;
 mod stalls;
 mod start;
 pub mod sync;
+mod topology;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
 mod worker;
@@ -286,9 +288,10 @@ pub use self::error::{RackError, StartError, Unobserved};
 pub use self::handle::Handle;
 pub use self::losses::{OnHostLost, on_host_lost};
 pub use self::placement::{
-    Trustees, entrust, fence, hosts, live_hosts, local_host, scope, spawn, spawn_on, spawn_on_with,
-    threads, trustee, trustees, try_entrust,
+    Trustees, entrust, entrust_with, fence, hosts, live_hosts, local_host, scope, spawn, spawn_on,
+    spawn_on_with, spawn_with, threads, topology, trustee, trustees, try_entrust,
 };
+pub use self::policy::Placement;
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};
@@ -297,6 +300,7 @@ pub use self::sharded::Sharded;
 pub use self::sync::{
     Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, channel, channel_on,
 };
+pub use self::topology::{Machine, Topology};
 
 /// Named remote memory: the crate `gossamer-segment`. Its main names are also at the top of this
 /// crate.

@@ -1,9 +1,13 @@
-//! Where fibers and properties go: the pool of this host's threads, and any thread of the rack
-//! (thesis 2.3.2, 2.3.3).
+//! Where fibers and properties go: the pool of this host's threads, the pool of the rack's threads,
+//! and any thread of the rack (thesis 1.2, 2.3.2, 2.3.3).
 //!
-//! A fiber is started on this thread, on another one or on another host through one interface:
-//! [`spawn_on`] with the trustee of that thread. [`spawn`] lets the pool choose a thread of this
-//! process, so it takes any closure. All of them return a [`JoinHandle`].
+//! | | Who chooses the thread | What it takes |
+//! |---|---|---|
+//! | [`entrust`], [`spawn`] | the pool of this host | any value or closure that is `Send` |
+//! | [`entrust_with`], [`spawn_with`] | the policy of the rack ([`Placement`](crate::Placement)): a thread of any host, unless it is set otherwise | a function that captures nothing, and its arguments, which are encoded |
+//! | [`Trustee::entrust_with`], [`spawn_on`], [`spawn_on_with`] | the caller | the same |
+//!
+//! All that start fibers return a [`JoinHandle`].
 
 use std::iter::FusedIterator;
 use std::ops::Range;
@@ -14,6 +18,7 @@ use transport_api::{HostId, ThreadId};
 use trust_core::{Delegable, DelegateError, Portable, Trust, Trustee, local_trustee};
 
 use crate::shared::Shared;
+use crate::topology::Topology;
 use crate::worker;
 
 #[track_caller]
@@ -64,6 +69,62 @@ pub fn try_entrust<T: Send + 'static>(value: T) -> Result<Trust<T>, DelegateErro
         Some(trustee) => trustee.try_entrust_moved(value),
         None => Err(outside()),
     }
+}
+
+/// Has a thread of the rack make a value from `arguments`, and entrusts it there. The rack's
+/// [`Placement`](crate::Placement) chooses the thread: values are spread over the threads of all hosts
+/// in turn (over the dedicated trustees, if the rack has them), or over those of this host. The value
+/// itself need not be able to travel.
+///
+/// ```
+/// use std::collections::HashMap;
+///
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let ages = gossamer::entrust_with(|()| HashMap::<String, u32>::new(), ());
+/// ages.apply_with(|ages, (name, age)| ages.insert(name, age), ("Ada".to_owned(), 36));
+/// assert_eq!(ages.apply(|ages| ages.len()), 1);
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// As [`Trust::apply_with`], for which it waits unless the thread is this one; with the panic of
+/// `make`.
+#[track_caller]
+pub fn entrust_with<A, T, F>(make: F, arguments: A) -> Trust<T>
+where
+    A: Portable,
+    T: 'static,
+    F: FnOnce(A) -> T + Delegable,
+{
+    trustee(shared().place_property()).entrust_with(make, arguments)
+}
+
+/// Starts a fiber on a thread of the rack, with `arguments`. The rack's
+/// [`Placement`](crate::Placement) chooses the thread: fibers are spread over the threads of all hosts in
+/// turn, or over those of this host. The closure captures nothing; what it works with are its
+/// arguments, such as trusts.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let counter = gossamer::entrust(0u64);
+/// let fibers: Vec<_> = (0..4)
+///     .map(|_| gossamer::spawn_with(|counter| counter.apply(|c| *c += 1), counter.clone()))
+///     .collect();
+/// fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+/// assert_eq!(counter.apply(|c| *c), 4);
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn spawn_with<A, F, U>(closure: F, arguments: A) -> JoinHandle<U>
+where
+    A: Portable,
+    F: FnOnce(A) -> U + Delegable,
+    U: Portable + Send,
+{
+    trustee(shared().place_fiber()).spawn_with(closure, arguments)
 }
 
 /// Starts a fiber on a thread of this host; fibers are spread over the threads in turn. The
@@ -190,6 +251,16 @@ where
 #[track_caller]
 pub fn local_host() -> HostId {
     shared().transport.local()
+}
+
+/// The machines of the rack, and the hosts on each. A rack on a transport of the caller
+/// ([`Rack::run_on`](crate::Rack::run_on)) counts as one of processes of this machine.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn topology() -> Topology {
+    shared().topology.clone()
 }
 
 /// Every host of the rack, lost ones included.

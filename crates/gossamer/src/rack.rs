@@ -9,7 +9,8 @@ use gossamer_job::{JobDescription, JobHost};
 use trust_core::idle::YIELD_FOR;
 
 use crate::RackError;
-use crate::arguments::number;
+use crate::arguments::{number, placement};
+use crate::policy::Placement;
 
 /// What happens when a host of the rack ends unexpectedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub struct Rack {
     pub(crate) fibers: Config,
     pub(crate) worker_stack_bytes: Option<usize>,
     pub(crate) on_peer_loss: OnPeerLoss,
+    pub(crate) placement: Placement,
     pub(crate) check_leaks: bool,
     pub(crate) pin: bool,
     #[cfg(feature = "tcp")]
@@ -85,6 +87,7 @@ impl Rack {
             fibers: Config::default(),
             worker_stack_bytes: None,
             on_peer_loss: OnPeerLoss::default(),
+            placement: Placement::default(),
             check_leaks: false,
             pin: false,
             #[cfg(feature = "tcp")]
@@ -96,12 +99,13 @@ impl Rack {
     }
 
     /// A rack as the command line and the environment set it: `--hosts N` (or `GOSSAMER_HOSTS`),
-    /// `--threads M` for each host (or `GOSSAMER_THREADS`). Other arguments are the program's own
-    /// and are ignored, and so is all that follows `--`. In a job, the job sets hosts and threads,
-    /// and the command line does not count.
+    /// `--threads M` for each host (or `GOSSAMER_THREADS`), `--placement own-host` or `rack` (or
+    /// `GOSSAMER_PLACEMENT`, see [`Placement`]). Other arguments are the program's own and are
+    /// ignored, and so is all that follows `--`. In a job, the job sets hosts and threads, and those
+    /// of the command line do not count.
     ///
     /// # Errors
-    /// [`RackError::Settings`] if a number is missing or malformed.
+    /// [`RackError::Settings`] if a value is missing or malformed.
     pub fn from_args() -> Result<Self, RackError> {
         let arguments: Vec<String> =
             env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -113,6 +117,9 @@ impl Rack {
             rack = rack.threads(threads);
         } else {
             rack.threads = (rack.threads / rack.hosts.max(1)).max(1);
+        }
+        if let Some(placement) = placement(&arguments)? {
+            rack = rack.placement(placement);
         }
         Ok(rack)
     }
@@ -212,6 +219,13 @@ impl Rack {
     #[must_use]
     pub fn on_peer_loss(mut self, what: OnPeerLoss) -> Self {
         self.on_peer_loss = what;
+        self
+    }
+
+    /// Where values and fibers go that name no trustee.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
         self
     }
 

@@ -25,6 +25,7 @@ use crate::reporter::Reporter;
 use crate::shared::Shared;
 use crate::stalls::{self, StallReporter};
 use crate::start::{self, Joined};
+use crate::topology::Topology;
 use crate::worker::Worker;
 use crate::{Rack, RackError, StartError, cause, end};
 
@@ -118,12 +119,15 @@ impl Rack {
         // Once more, for `run_on`: the caller's transport may have other threads than the settings.
         self.check(transport.hosts(), transport.threads())?;
         let stall_limit = stalls::limit()?;
+        let topology = joined.topology.unwrap_or_else(|| Topology::local(&*transport));
         let shared = Arc::new(Shared::new(
             transport.clone(),
+            topology,
             self.fibers.clone(),
             self.dedicated,
             self.sleep_after,
             self.on_peer_loss,
+            self.placement,
         ));
         let registered = {
             let shared = Arc::downgrade(&shared);

@@ -1,6 +1,7 @@
 //! What the runtime threads of one process share: the transport, each other's inboxes, and how the
 //! rack ends.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -9,10 +10,12 @@ use std::time::Duration;
 use fiber::{Config, Remote};
 use gossamer_segment::Segments;
 use parking_lot::Mutex;
-use transport_api::{HostId, LossReason, Transport};
+use transport_api::{HostId, LossReason, ThreadId, Transport};
 
 use crate::error::Unobserved;
+use crate::policy::Placement;
 use crate::publications::Publications;
+use crate::topology::Topology;
 use crate::{OnPeerLoss, RackError, cause};
 
 /// The value of [`Shared::attention`] that stops all threads.
@@ -21,6 +24,8 @@ pub(crate) const STOP: u32 = u32::MAX;
 /// What the runtime threads of one process share.
 pub(crate) struct Shared {
     pub(crate) transport: Arc<dyn Transport>,
+    /// The machines of the rack.
+    pub(crate) topology: Topology,
     /// This process's place among the segments of the rack.
     pub(crate) segments: Segments,
     /// The thread that carries out the segment operations of threads outside the rack: one for all
@@ -34,10 +39,14 @@ pub(crate) struct Shared {
     /// How long a thread without work polls before it sleeps.
     pub(crate) sleep_after: Duration,
     on_peer_loss: OnPeerLoss,
+    placement: Placement,
     /// The threads of this process, once all are up.
     pub(crate) remotes: OnceLock<Vec<Remote>>,
     next_fiber: AtomicUsize,
     next_property: AtomicUsize,
+    /// The next turns of what is placed all over the rack.
+    next_fiber_of_rack: AtomicUsize,
+    next_property_of_rack: AtomicUsize,
     /// Every thread checks it in every round: [`STOP`], or how many statistics were requested.
     attention: AtomicU32,
     #[cfg(feature = "tcp")]
@@ -57,10 +66,12 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
+        topology: Topology,
         fibers: Config,
         dedicated: u32,
         sleep_after: Duration,
         on_peer_loss: OnPeerLoss,
+        placement: Placement,
     ) -> Self {
         Self {
             #[cfg(feature = "tcp")]
@@ -68,14 +79,18 @@ impl Shared {
             segments: Segments::new(transport.clone()),
             segment_thread: OnceLock::new(),
             publications: Publications::default(),
+            topology,
             transport,
             fibers,
             dedicated,
             sleep_after,
             on_peer_loss,
+            placement,
             remotes: OnceLock::new(),
             next_fiber: AtomicUsize::new(0),
             next_property: AtomicUsize::new(0),
+            next_fiber_of_rack: AtomicUsize::new(0),
+            next_property_of_rack: AtomicUsize::new(0),
             attention: AtomicU32::new(0),
             lost: Mutex::default(),
             failure: Mutex::new(None),
@@ -90,6 +105,46 @@ impl Shared {
     pub(crate) fn thread_for_fiber(&self) -> u32 {
         let workers = self.transport.threads() - self.dedicated;
         self.next_fiber.fetch_add(1, Ordering::Relaxed) as u32 % workers
+    }
+
+    /// The thread that gets the next fiber that may run on any host.
+    pub(crate) fn place_fiber(&self) -> ThreadId {
+        let workers = self.transport.threads() - self.dedicated;
+        match self.placement {
+            Placement::OwnHost => self.own(self.thread_for_fiber()),
+            Placement::Rack => self.in_turn(&self.next_fiber_of_rack, 0..workers),
+        }
+    }
+
+    /// The thread that gets the next property that any host can make.
+    pub(crate) fn place_property(&self) -> ThreadId {
+        match self.placement {
+            Placement::OwnHost => self.own(self.thread_for_property()),
+            Placement::Rack => self.in_turn(&self.next_property_of_rack, self.trustees_of_a_host()),
+        }
+    }
+
+    fn own(&self, thread: u32) -> ThreadId {
+        ThreadId { host: self.transport.local(), thread }
+    }
+
+    /// The next of these threads of all hosts that are not lost. One turn after another goes to
+    /// different hosts, and each host begins with itself, so that hosts which place one fiber each do
+    /// not all choose the same thread.
+    fn in_turn(&self, next: &AtomicUsize, threads: Range<u32>) -> ThreadId {
+        let (me, hosts) = (self.transport.local(), self.transport.hosts());
+        let lost = self.lost.lock();
+        let of_turn = |turn: u32| {
+            let host = HostId((me.0 + turn % hosts) % hosts);
+            ThreadId { host, thread: threads.start + turn / hosts % threads.len() as u32 }
+        };
+        let first = next.fetch_add(1, Ordering::Relaxed);
+        let turns = hosts as usize * threads.len();
+        let mut of_turns = (0..hosts as usize).map(|skip| of_turn(((first + skip) % turns) as u32));
+        // This host is not lost, so there is one.
+        of_turns
+            .find(|thread| !lost.contains(&thread.host))
+            .unwrap_or_else(|| self.own(threads.start))
     }
 
     /// Has a fiber carry out a segment operation of a thread outside the rack. The job is dropped if
@@ -109,7 +164,7 @@ impl Shared {
     }
 
     /// The threads of every host that hold what the pool places: the dedicated ones, or all.
-    pub(crate) fn trustees_of_a_host(&self) -> std::ops::Range<u32> {
+    pub(crate) fn trustees_of_a_host(&self) -> Range<u32> {
         let threads = self.transport.threads();
         if self.dedicated > 0 { threads - self.dedicated..threads } else { 0..threads }
     }

@@ -20,6 +20,7 @@ use transport_api::Transport;
 use transport_tcp::{TcpConfig, TcpTransport};
 
 use crate::children::Children;
+use crate::topology::Topology;
 use crate::{Rack, RackError};
 
 /// Set in the environment of a program that was started for a further host.
@@ -33,6 +34,8 @@ const RDMA_DEVICE: &str = "GOSSAMER_RDMA_DEVICE";
 /// A place among the hosts of a rack.
 pub(crate) struct Joined {
     pub(crate) transport: Arc<dyn Transport>,
+    /// The machines of the hosts; `None` if all are on this one.
+    pub(crate) topology: Option<Topology>,
     /// Where to report what the threads of this process do.
     #[cfg(feature = "tcp")]
     pub(crate) reports: Option<UnixDatagram>,
@@ -45,6 +48,7 @@ impl From<Arc<dyn Transport>> for Joined {
     fn from(transport: Arc<dyn Transport>) -> Self {
         Self {
             transport,
+            topology: None,
             #[cfg(feature = "tcp")]
             reports: None,
             #[cfg(all(feature = "jam", feature = "tcp"))]
@@ -65,7 +69,9 @@ pub(crate) fn assemble(rack: &mut Rack, children: &mut Children) -> Result<Joine
         // Before any other host can send a jam.
         #[cfg(feature = "jam")]
         let packages = crate::packages::prepare(&job)?;
+        let topology = Some(topology_of(&job));
         return Ok(Joined {
+            topology,
             transport: join(rack, job, listener)?,
             reports,
             #[cfg(feature = "jam")]
@@ -76,10 +82,19 @@ pub(crate) fn assemble(rack: &mut Rack, children: &mut Children) -> Result<Joine
     if let Some(step) = slurm::Step::from_environment().map_err(slurm::SlurmError::from)? {
         only_once(step.tasks())?;
         let (job, listener) = slurm::join(&step, rack.requested_threads())?;
-        return Ok(join(rack, job, listener)?.into());
+        let topology = Some(topology_of(&job));
+        return Ok(Joined { topology, ..join(rack, job, listener)?.into() });
     }
     rack.check(rack.hosts, rack.threads)?;
     Ok(start(rack, children)?.into())
+}
+
+/// The machines of a job, whose hosts all have equally many threads.
+#[cfg(feature = "tcp")]
+fn topology_of(job: &JobDescription) -> Topology {
+    let threads = job.hosts[job.host as usize].threads;
+    let names = job.hosts.iter().map(|host| host.name.as_str());
+    Topology::new(Some(job.job.to_string()), threads, names)
 }
 
 /// Joins this process's job: over shared memory to the hosts of this machine and over TCP to all

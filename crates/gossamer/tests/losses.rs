@@ -79,6 +79,12 @@ fn main_goes_on_without_a_host_if_it_wants_to() {
             assert!(matches!(lost, DelegateError::PeerLost { host: HostId(1), .. }), "{lost:?}");
             let neighbour = gossamer::threads().nth(1).expect("a second thread of this host");
             let there = neighbour.entrust_with(|()| 3u64, ());
+            // What names no trustee passes over the host that is lost.
+            for _ in 0..4 {
+                assert_eq!(gossamer::entrust_with(|()| (), ()).trustee().thread().host.0, 0);
+                let host = gossamer::spawn_with(|()| gossamer::local_host(), ());
+                assert_eq!(host.join().expect("a fiber of this host").0, 0);
+            }
             here.apply(|value| *value) + there.apply(|value| *value)
         });
         assert_eq!(ended.expect("it ends well"), 5);

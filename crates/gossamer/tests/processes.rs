@@ -44,6 +44,7 @@ behaviours!(cases);
 /// Cases that are about processes which share memory.
 const OWN: &[Case] = &[
     ("every_host_is_a_process_of_its_own", every_host_is_a_process_of_its_own),
+    ("all_hosts_are_on_this_machine", all_hosts_are_on_this_machine),
     ("a_host_that_dies_takes_the_rack_down", a_host_that_dies_takes_the_rack_down),
     ("a_host_killed_while_the_rack_starts_is_named", a_host_killed_while_the_rack_starts_is_named),
     ("main_may_panic", main_may_panic),
@@ -52,9 +53,10 @@ const OWN: &[Case] = &[
     ("a_leak_on_another_host_is_named", a_leak_on_another_host_is_named),
 ];
 
-/// Cases that are about processes of two machines; in both not all processes end well.
+/// Cases that are about processes of two machines; in the last two not all processes end well.
 const MIXED_OWN: &[Case] = &[
     ("every_pair_of_processes_talks", every_pair_of_processes_talks),
+    ("the_hosts_are_on_the_machines_of_their_tasks", the_hosts_are_on_the_machines_of_their_tasks),
     ("a_neighbour_that_dies_takes_the_rack_down", a_neighbour_that_dies_takes_the_rack_down),
     ("a_far_host_that_dies_takes_the_rack_down", a_far_host_that_dies_takes_the_rack_down),
 ];
@@ -81,6 +83,35 @@ fn every_host_is_a_process_of_its_own() {
     ids.dedup();
     assert_eq!(ids.iter().map(|(_, host)| *host).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(ids[0].0 != ids[1].0 && ids[1].0 != ids[2].0 && ids[0].0 != ids[2].0);
+}
+
+/// A job, the threads of its hosts, and its machines with their hosts.
+type Said = (Option<String>, u32, Vec<(String, Vec<u32>)>);
+
+/// What every thread of the rack says about the machines.
+fn machines() -> Vec<Said> {
+    let ask = || {
+        let topology = gossamer::topology();
+        let machines = topology.machines.into_iter();
+        let machines = machines.map(|m| (m.name, m.hosts.into_iter().map(|host| host.0).collect()));
+        (topology.job, topology.threads, machines.collect())
+    };
+    let fibers: Vec<_> = gossamer::threads().map(|t| gossamer::spawn_on(t, ask)).collect();
+    fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect()
+}
+
+fn all_hosts_are_on_this_machine() {
+    let said = rack().run(machines).unwrap();
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
+    assert_eq!(said, vec![(None, 2, vec![(name, vec![0, 1, 2])]); 6]);
+}
+
+fn the_hosts_are_on_the_machines_of_their_tasks() {
+    let said = rack().run(machines).unwrap();
+    let on = |name: &str, hosts: [u32; 2]| (name.to_owned(), hosts.to_vec());
+    assert!(said[0].0.is_some(), "the step has a number: {said:?}");
+    let expected = (said[0].0.clone(), 2, vec![on("machine0", [0, 1]), on("machine1", [2, 3])]);
+    assert_eq!(said, vec![expected; 8]);
 }
 
 fn a_host_that_dies_takes_the_rack_down() {
@@ -335,7 +366,7 @@ fn run(number: usize, name: &str) -> Result<(), String> {
     // Nameless from here on.
     let _ = std::fs::remove_file(&log);
     let processes = start(number, name, &output).map_err(|error| error.to_string())?;
-    let verdict = judge(processes, MIXED_OWN[1..].iter().all(|(own, _)| !name.ends_with(own)));
+    let verdict = judge(processes, MIXED_OWN[2..].iter().all(|(own, _)| !name.ends_with(own)));
     let Err(verdict) = verdict else { return Ok(()) };
     let mut text = Vec::new();
     let read = output.seek(SeekFrom::Start(0)).and_then(|_| output.read_to_end(&mut text));

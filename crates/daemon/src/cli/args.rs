@@ -226,15 +226,16 @@ pub(crate) struct Who {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) who: Who,
-    /// Hosts to run on; `main` runs on the first
-    #[arg(long, required = true, value_delimiter = ',')]
-    pub(crate) hosts: Vec<Name>,
+    /// Hosts to run on; `main` runs on the first [default: all that answer, by name]
+    #[arg(long, value_delimiter = ',', num_args = 1)]
+    pub(crate) hosts: Option<Vec<Name>>,
     /// Processes on each host; they share its memory
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) processes_per_host: u32,
-    /// Threads of each process
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) threads: u32,
+    /// Threads of each process [default: as many as its share of the processors of a host; where
+    /// hosts differ, of the host with the fewest]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) threads: Option<u32>,
     /// Set an environment variable of the program
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,

@@ -12,6 +12,7 @@ use jam_format::Package;
 use crate::causes::with_causes;
 use crate::cli::args::{RunArgs, Who};
 use crate::cli::output::{CommandError, complain, print};
+use crate::cli::selection::select;
 use crate::controller::call::{CallError, Caller, Next, PROCESSES};
 use crate::controller::lines::Lines;
 use crate::controller::printer::write;
@@ -57,12 +58,13 @@ impl Who {
 
 pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
     let caller = args.who.caller()?;
+    let (hosts, threads) = select(&caller, &args).await?;
     let mut words = args.program.into_iter();
     let program = words.next().unwrap_or_default();
     let options = RunOptions {
-        hosts: args.hosts,
+        hosts,
         processes: args.processes_per_host,
-        threads: args.threads,
+        threads,
         environment: args.env,
         directory: args.cwd,
         pin: args.pin,

@@ -5,6 +5,7 @@ mod commands;
 mod jam;
 mod output;
 mod rack;
+mod selection;
 
 use std::env;
 use std::ffi::OsString;

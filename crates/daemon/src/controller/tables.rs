@@ -268,6 +268,7 @@ mod tests {
             name: name.parse().unwrap(),
             version: "1".into(),
             running: 1,
+            processors: 2,
             topology: Topology { processor: "x86".into(), ..Topology::default() },
             over_rdma,
         };

@@ -43,10 +43,12 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// The topology and the load of this host.
     pub(crate) fn report(&self) -> HostReport {
+        let processors = std::thread::available_parallelism();
         HostReport {
             name: self.identity.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             running: self.jobs.running() as u32,
+            processors: processors.map_or(1, |processors| processors.get() as u32),
             topology: topology::read(Path::new("/")),
             over_rdma: self.jobs.over_rdma(),
         }

@@ -71,6 +71,8 @@ pub struct HostReport {
     pub version: String,
     /// How many jobs run there.
     pub running: u32,
+    /// Processors that jobs may use there: those of the daemon.
+    pub processors: u32,
     /// Its hardware.
     pub topology: Topology,
     /// The processes there of jobs over RDMA, as far as they have reported their use.

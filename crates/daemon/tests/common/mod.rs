@@ -322,10 +322,11 @@ impl Rack {
         command
     }
 
-    /// `gossamer run` with the test's tag in the environment of its processes.
+    /// `gossamer run` with one thread, and the test's tag in the environment of its processes.
     pub(crate) fn run(&self, hosts: &str, program: &[&str]) -> Command {
         let tag = format!("TEST_TAG={}", self.tag);
-        let mut command = self.gossamer(&["run", "--hosts", hosts, "--env", &tag, "--"]);
+        let run = ["run", "--hosts", hosts, "--threads", "1", "--env", &tag, "--"];
+        let mut command = self.gossamer(&run);
         command.args(program);
         command
     }
