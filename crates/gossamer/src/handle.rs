@@ -38,6 +38,7 @@ impl Handle {
     /// # Panics
     /// Outside a thread of a rack.
     #[track_caller]
+    #[must_use]
     pub fn current() -> Handle {
         match worker::shared() {
             Some(shared) => Handle(Arc::downgrade(&shared)),

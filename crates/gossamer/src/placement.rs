@@ -259,6 +259,7 @@ pub fn local_host() -> HostId {
 /// # Panics
 /// Outside a thread of a rack.
 #[track_caller]
+#[must_use]
 pub fn topology() -> Topology {
     shared().topology.clone()
 }

@@ -358,7 +358,7 @@ fn every_closure_on_every_property_runs_or_is_refused_with_a_reason() {
                     for reason in [
                         "there is no property",
                         "and the closure works on a",
-                        "the arguments cannot be decoded",
+                        "cannot decode the arguments",
                     ] {
                         if said.contains(reason) {
                             reasons.insert(reason);
@@ -529,13 +529,13 @@ fn replies_that_stand_apart_are_taken_for_what_they_are() {
     static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     const NONSENSE: &str = "makes no sense";
     let (done, refused) = (0, 2);
-    // A header for seven bytes, a length, and the text.
+    // A text where the kind of a refusal belongs: a header for seven bytes, a length, and the text.
     let nay = [7u64, u64::from_le_bytes(*b"\x03\0\0\0nay\0")];
     // What the peer writes from word 1 on, where the only request was, the word at which it says
     // that all ends, and what the victim makes of it.
     let cases: [(&[u64], u16, &str); 9] = [
         (&[77], 2, "77"),
-        (&[1, apart(refused, 1, 15), nay[0], nay[1]], 5, "nay"),
+        (&[1, apart(refused, 1, 15), nay[0], nay[1]], 5, NONSENSE),
         (&[1, apart(done, 1, 8), 78], 4, "78"),
         (&[1, apart(done, 1, 1000), 78], 4, NONSENSE),
         (&[1, apart(done, 1, usize::MAX >> 32), 78], u16::MAX, NONSENSE),

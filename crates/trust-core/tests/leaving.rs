@@ -92,7 +92,7 @@ fn gone<T: 'static>(value: T) -> (Wiring, Trust<T>, Trust<u8>) {
 #[test]
 fn arguments_for_what_is_gone_cannot_end_the_node() {
     let (_wiring, gone, here) = gone(5);
-    stays(&here, || gone.try_apply_with(|_, _: LeaverAtLast| (), LeaverAtLast));
+    stays(&here, || gone.apply_with(|_, _: LeaverAtLast| (), LeaverAtLast));
 }
 
 #[test]

@@ -57,6 +57,7 @@ use crate::sync::queue::{Put, ReceiverEnd, SenderEnd, Taken, ends};
 /// # Panics
 /// Outside a thread of a rack.
 #[track_caller]
+#[must_use]
 pub fn channel<T: Portable>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     local_trustee();
     entrust_ends(capacity as u64, placement::local_host())

@@ -69,6 +69,7 @@ impl Notify {
     /// Outside a thread of a rack.
     #[track_caller]
     #[expect(clippy::new_without_default, reason = "it only works on threads of a rack")]
+    #[must_use]
     pub fn new() -> Self {
         Notify(local_trustee().entrust(State::default()))
     }
