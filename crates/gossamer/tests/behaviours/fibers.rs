@@ -130,7 +130,7 @@ pub(crate) fn shards_are_found_by_key_from_everywhere() {
         assert!(gossamer::spawn_on_with(trustee, look, ages.clone()).join().unwrap());
     }
     let sized = Sharded::<str, Vec<u8>>::new_with(|len| vec![1; len], 3usize);
-    assert_eq!(sized.of("any").apply(|v| v.len()), 3);
+    assert_eq!(sized.shard("any").apply(|v| v.len()), 3);
 }
 
 pub(crate) fn values_are_entrusted_to_any_thread() {

@@ -200,9 +200,9 @@ impl<T: 'static> Trust<Latch<T>> {
         if self.is_used_by(node) {
             node.request(self.target(), Launch(invoke), &arguments, started);
         } else {
-            let trust = self.clone();
+            let property = self.own();
             node.run_or_defer(move |node| {
-                let result = trust.run_inline(node, Launch(invoke), arguments, place);
+                let result = property.run(node, Launch(invoke), arguments, place);
                 started.end(result.map_err(|error| *error));
             });
         }
