@@ -6,6 +6,7 @@
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
 //! cargo xtask lint | doc        formatting, clippy, commit subjects; documentation
 //! cargo xtask deny              licences, bans, sources and advisories of dependencies
+//! cargo xtask package           what a registry would get, built with the oldest supported compiler
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
 //! cargo xtask asan              tests of fibers, delegation and jams with AddressSanitizer (needs a
 //!                               nightly compiler)
@@ -30,7 +31,7 @@
 //! 2. [`layers`]: which crates and folders may use which, and names that some may not use.
 //! 3. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 4. [`checks`] (cargo's own tools and tests; [`subjects`] of commits), [`aarch64`] (the suites for
-//!    another processor), [`deny`], [`fuzz`], [`programs`] (demo, chaos), [`netns`], [`rack_deploy`]
+//!    another processor), [`deny`], [`mod@package`], [`fuzz`], [`programs`] (demo, chaos), [`netns`], [`rack_deploy`]
 //!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`].
 //! 5. [`ci`]: all gates in order; [`ahead`]: what is built meanwhile for later ones.
 
@@ -47,6 +48,7 @@ mod fuzz;
 mod layers;
 mod ledger;
 mod netns;
+mod package;
 mod programs;
 mod rack_deploy;
 mod rdma_test;
@@ -93,6 +95,8 @@ enum Command {
     Doc,
     /// Check dependencies against deny.toml with cargo-deny; advisories if they can be fetched
     Deny,
+    /// Make the packages that a registry would get, and build each with the oldest supported compiler
+    Package,
     /// Run README's test command, and tests of other features and builds
     Test {
         /// Also test `kv serve` with memcached clients (needs pymemcache and memccapable)
@@ -180,6 +184,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Lint => checks::lint(&workspace),
         Command::Doc => checks::doc(&workspace),
         Command::Deny => deny::run(&workspace),
+        Command::Package => package::run(&workspace),
         Command::Test { aarch64: true, .. } => aarch64::test(&workspace),
         Command::Test { clients, nightly, .. } => checks::test(&workspace, *clients, *nightly),
         Command::Ui => checks::ui(&workspace),

@@ -121,7 +121,7 @@ fn unit_name(rack: &str) -> String {
 /// The unit of the daemon, for the user's own systemd: that of dist/ with other names, without the
 /// settings that only a system unit can have.
 pub(crate) fn unit(rack: &str, host: &Host) -> String {
-    const UNIT: &str = include_str!("../../../dist/gossamerd.service");
+    const UNIT: &str = include_str!("../gossamerd.service");
     const SYSTEM_ONLY: &str = "\n# Only where this is a unit of the system";
     let service = UNIT.split_once("[Service]\n").map_or("", |(_, service)| service);
     let service = service.split_once(SYSTEM_ONLY).map_or("", |(service, _)| service);

@@ -1,6 +1,7 @@
 //! The errors: one enum for starting a fiber, one for waiting for its result.
 
 use std::any::Any;
+use std::error::Error;
 use std::{fmt, io};
 
 use crate::limits::MAX_FIBERS;
@@ -54,6 +55,11 @@ pub enum JoinError {
     /// The fiber was unwound, or never began, because its scheduler was dropped.
     #[error("the fiber did not run to its end because its scheduler was dropped")]
     Cancelled,
+    /// The fiber is one of another thread or host, and the request that starts it or brings its
+    /// result failed. The source says how; in a rack it is a `DelegateError`, and
+    /// `DelegateError::from` makes one of any join error.
+    #[error("the request for the fiber's result failed")]
+    Delegate(#[source] Box<dyn Error + Send + Sync>),
     /// The fiber was handed over but could not be started.
     #[error("the fiber could not be started")]
     NotStarted(#[from] SpawnError),
@@ -87,6 +93,7 @@ impl fmt::Debug for JoinError {
                 f.debug_struct("Panicked").field("fiber", fiber).field("payload", &text).finish()
             }
             JoinError::Cancelled => f.write_str("Cancelled"),
+            JoinError::Delegate(error) => f.debug_tuple("Delegate").field(error).finish(),
             JoinError::NotStarted(error) => f.debug_tuple("NotStarted").field(error).finish(),
             JoinError::WouldDeadlock => f.write_str("WouldDeadlock"),
         }

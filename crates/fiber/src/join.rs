@@ -6,8 +6,12 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use primitive::sync::{AtomicBool, Ordering};
@@ -16,7 +20,11 @@ use crate::core::block::FiberId;
 use crate::core::current;
 use crate::error::JoinError;
 use crate::ops;
+use crate::wait::Wait;
 use crate::waiter::Waiter;
+
+/// What a fiber waits for that joins another.
+const JOIN: &str = "the end of a fiber (join)";
 
 // ---- on this thread ----------------------------------------------------------------------------
 
@@ -104,8 +112,10 @@ impl<T> LocalJoinHandle<T> {
             let Some(id) = ops::current() else {
                 return Err(JoinError::WouldDeadlock);
             };
+            let mut wait = Wait::at(Location::caller());
             while !self.is_finished() {
                 self.packet.waiter.set(Some(id));
+                wait.explain(|| JOIN);
                 if !ops::park_or_give_up() {
                     break;
                 }
@@ -208,7 +218,7 @@ impl<T> fmt::Debug for Promise<T> {
 }
 
 /// Waits for a fiber of any thread, or for other work that settles the [`Promise`]. Dropping it
-/// detaches the fiber.
+/// detaches the fiber. It is also a future, for tasks of an async runtime.
 pub struct JoinHandle<T> {
     packet: Arc<Packet<T>>,
 }
@@ -234,19 +244,43 @@ impl<T> JoinHandle<T> {
     /// As [`LocalJoinHandle::join`].
     #[track_caller]
     pub fn join(self) -> Result<T, JoinError> {
-        if !self.is_finished() {
-            ops::check_caller_may_wait("`join`");
-            match ops::unparker() {
-                Some(unparker) => self.wait(|| Waiter::Fiber(unparker.clone()), true),
-                None if self.runs_on_this_thread() => return Err(JoinError::WouldDeadlock),
-                None => self.wait(Waiter::thread, false),
-            }
-        }
+        self.wait_until("`join`", None, Location::caller())?;
+        self.outcome()
+    }
+
+    /// The outcome of a wait that has ended.
+    pub(crate) fn outcome(self) -> Result<T, JoinError> {
         self.packet.inner.lock().outcome.take().unwrap_or(Err(JoinError::Cancelled))
     }
 
-    /// Waits until the outcome is there, or the wait is given up.
-    fn wait(&self, waiter: impl Fn() -> Waiter, in_fiber: bool) {
+    /// Waits, in the method `what` called at `place`, until the outcome is there, the deadline has
+    /// passed, or the wait is given up.
+    pub(crate) fn wait_until(
+        &self,
+        what: &'static str,
+        deadline: Option<Instant>,
+        place: &'static Location<'static>,
+    ) -> Result<(), JoinError> {
+        if self.is_finished() {
+            return Ok(());
+        }
+        ops::check_may_wait(what, place);
+        match ops::unparker() {
+            Some(unparker) => self.wait(|| Waiter::Fiber(unparker.clone()), deadline, place, true),
+            None if self.runs_on_this_thread() => return Err(JoinError::WouldDeadlock),
+            None => self.wait(Waiter::thread, deadline, place, false),
+        }
+        Ok(())
+    }
+
+    fn wait(
+        &self,
+        waiter: impl Fn() -> Waiter,
+        deadline: Option<Instant>,
+        place: &'static Location<'static>,
+        in_fiber: bool,
+    ) {
+        let mut wait = Wait::at(place);
         loop {
             {
                 let mut inner = self.packet.inner.lock();
@@ -255,7 +289,8 @@ impl<T> JoinHandle<T> {
                 }
                 inner.waiter = Some(waiter());
             }
-            if !Waiter::park(in_fiber) {
+            wait.explain(|| JOIN);
+            if !Waiter::park(in_fiber, deadline) {
                 return;
             }
         }
@@ -264,6 +299,30 @@ impl<T> JoinHandle<T> {
     fn runs_on_this_thread(&self) -> bool {
         current::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler))
             == Some(true)
+    }
+}
+
+/// The outcome as a future, for [`select!`](crate::select) and for tasks of an async runtime. Dropping
+/// it detaches the fiber, so wait for `&mut handle` if something else may come first.
+///
+/// It must not be polled again, or joined, when it has been ready.
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    /// # Panics
+    /// After it has returned the outcome.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let waker = context.waker().clone();
+        let mut inner = self.packet.inner.lock();
+        if let Some(outcome) = inner.outcome.take() {
+            return Poll::Ready(outcome);
+        }
+        assert!(!self.is_finished(), "a join handle was polled after its end");
+        let replaced = inner.waiter.replace(Waiter::Task(waker));
+        drop(inner);
+        // It may be the program's own code.
+        drop(replaced);
+        Poll::Pending
     }
 }
 

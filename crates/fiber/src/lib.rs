@@ -36,22 +36,34 @@
 //! | Module | What it is |
 //! |---|---|
 //! | `scheduler.rs` | [`Scheduler`] and [`Config`]: what the thread's worker calls |
+//! | `scope.rs` | [`scope()`]: fibers that borrow from the fiber that starts them |
 //! | `remote.rs` | [`Remote`]: starting fibers from other threads |
 //! | `spawn.rs`, `thread_local.rs` | [`spawn_local`], [`Builder`]; [`ThreadLocal`], a value per thread |
+//! | `select.rs`, `time.rs`, `join_timeout.rs` | [`select!`] over futures; [`Timer`], [`after`], [`interval`]; joining for a limited time |
 //! | `join.rs`, `once.rs` | the handles to join; [`LazyLock`] and [`OnceLock`], a value per process |
-//! | `waiter.rs` | a fiber or a thread that any thread may wake |
+//! | `waiter.rs`, `drive.rs` | a fiber, a thread or a task that any thread may wake; how a fiber waits for a future |
+//! | `wait.rs`, `signal.rs` | which fibers wait, for what, since when: [`waiting_fibers`]; the signal that asks for it |
 //! | [`oneshot`] | one value, from any thread to a task of an async runtime |
 //! | `ops.rs` | what fibers call: [`park`], [`unpark`], [`sleep`] and so on |
 //! | `unparker.rs`, `local.rs`, `overflow.rs` | [`Unparker`], for other threads; [`fiber_local!`], a value per fiber; from a fault in a stack's guard to a message |
-//! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
+//! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), asking fibers what they wait for (`asking.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
 //! | `switch/` | the seam to the stack switch |
 //! | `stack.rs`, `abort.rs`, `error.rs`, `limits.rs` | the memory it switches to; ending the process; errors; limits |
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod scheduler;
 
 mod ops;
+
+mod select;
+
+mod time;
+
+mod drive;
+
+mod wait;
 
 mod unparker;
 
@@ -60,9 +72,13 @@ mod waiter;
 mod spawn;
 
 mod join;
+mod join_timeout;
 mod limits;
 
 mod remote;
+
+#[allow(unsafe_code)] // Starts fibers whose closures borrow.
+mod scope;
 
 #[allow(unsafe_code)] // Blocks are reached through pointers that outlive every borrow of the core.
 mod core;
@@ -84,29 +100,43 @@ mod thread_local;
 #[allow(unsafe_code)] // Handles signals.
 mod overflow;
 
+#[allow(unsafe_code)] // Handles a signal.
+mod signal;
+
 mod error;
 
 #[allow(unsafe_code)] // Writes and aborts by system calls.
 mod abort;
 
-pub use crate::core::MayWait;
 pub use crate::core::block::{FiberId, Waiting};
 pub use crate::core::builder::Builder;
 pub use crate::core::current::{unpark_waiting, waiting};
 pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
+pub use crate::core::{MayWait, Running};
+pub use crate::drive::{drive, drive_until};
 pub use crate::error::{JoinError, SpawnError};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
+pub use crate::join_timeout::JoinTimeout;
 pub use crate::limits::MAX_FIBERS;
 pub use crate::local::LocalKey;
 pub use crate::once::{LazyLock, OnceLock};
 pub use crate::ops::{
-    check_may_wait, current, in_fiber, name, park, park_or_give_up, park_until, sleep, unpark,
-    unparker, yield_now, yield_to_worker,
+    check_may_wait, current, deadline_after, in_fiber, name, park, park_or_give_up, park_until,
+    sleep, sleep_until, unpark, unparker, yield_now, yield_to_worker,
 };
 pub use crate::remote::Remote;
 pub use crate::scheduler::{Config, Scheduler};
+pub use crate::scope::{Scope, ScopedJoinHandle, scope};
+#[doc(hidden)]
+pub use crate::select::{
+    NoBranch as __NoBranch, Selected as __Selected, no_branch_is_enabled as __select_none,
+    wait_for_first as __select_wait,
+};
+pub use crate::signal::{count_user_signals, user_signals};
 pub use crate::spawn::spawn_local;
 pub use crate::stack::MIN_STACK_BYTES;
 pub use crate::thread_local::ThreadLocal;
+pub use crate::time::{Interval, Tick, Timer, after, interval};
 pub use crate::unparker::Unparker;
+pub use crate::wait::{Wait, WaitingFiber, name_of, waiting_fibers};

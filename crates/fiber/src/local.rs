@@ -48,6 +48,12 @@ pub struct LocalKey<T: 'static> {
     init: fn() -> T,
 }
 
+impl<T: 'static> std::fmt::Debug for LocalKey<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LocalKey")
+    }
+}
+
 impl<T: 'static> LocalKey<T> {
     #[doc(hidden)]
     pub const fn new(init: fn() -> T) -> LocalKey<T> {

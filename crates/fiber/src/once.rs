@@ -14,6 +14,7 @@
 //! The value itself is in a [`std::sync::OnceLock`], which never runs an initialiser, so no
 //! thread waits inside it.
 
+use std::any::type_name;
 use std::fmt;
 use std::ops::Deref;
 use std::panic::Location;
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 use crate::core::block::FiberId;
 use crate::core::current;
 use crate::ops;
+use crate::wait::Wait;
 use crate::waiter::Waiter;
 
 /// A cell that is written once, by an initialiser that may wait.
@@ -137,6 +139,7 @@ impl<T> OnceLock<T> {
     /// Waits until the value is there (false), or until the caller is the one to make it (true).
     fn take_turn(&self, place: &'static Location<'static>) -> bool {
         let me = Runner::current();
+        let mut wait = Wait::at(place);
         loop {
             let other = {
                 let mut gate = self.gate.lock();
@@ -160,6 +163,8 @@ impl<T> OnceLock<T> {
                     self.wait(Waiter::thread(), place);
                 }
                 Some(unparker) => {
+                    let made_at = other.place;
+                    wait.explain(|| Initialising { name: type_name::<T>(), made_at });
                     if !self.wait(Waiter::Fiber(unparker), place) {
                         self.wait_without_fiber(me, place);
                     }
@@ -178,7 +183,7 @@ impl<T> OnceLock<T> {
         }
         gate.waiters.push(waiter);
         drop(gate);
-        Waiter::park(in_fiber)
+        Waiter::park(in_fiber, None)
     }
 
     /// As [`wait`](Self::wait), in a destructor of a fiber that is unwound and cannot park. The other
@@ -196,6 +201,18 @@ impl<T> OnceLock<T> {
             }
             None => {}
         }
+    }
+}
+
+/// What a fiber waits for that needs a value which another one makes.
+struct Initialising {
+    name: &'static str,
+    made_at: &'static Location<'static>,
+}
+
+impl fmt::Display for Initialising {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {} whose initialiser was started at {}", self.name, self.made_at)
     }
 }
 

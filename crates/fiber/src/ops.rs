@@ -67,6 +67,12 @@ pub fn park_or_give_up() -> bool {
 #[track_caller]
 pub fn park_until(deadline: Instant) -> bool {
     check_caller_may_wait("`park_until`");
+    park_until_then(deadline)
+}
+
+/// As [`park_until`], for waits that have asked [`Config::may_wait`](crate::Config::may_wait).
+#[track_caller]
+pub(crate) fn park_until_then(deadline: Instant) -> bool {
     match current::with_fiber(|core, block| core.park_until(block, deadline)) {
         Some(unparked) => unparked,
         None => outside("park_until"),
@@ -123,12 +129,55 @@ pub fn sleep(duration: Duration) {
     check_caller_may_wait("`sleep`");
     // A duration that the clock cannot express means for ever.
     let deadline = Instant::now().checked_add(duration);
+    let place = Location::caller();
     let slept = current::with_fiber(|core, block| match deadline {
-        Some(deadline) => core.sleep_until(block, deadline),
+        Some(deadline) => core.sleep_until(block, deadline, place),
         None => core.sleep_for_ever(block),
     });
     if slept.is_none() {
         outside("sleep");
+    }
+}
+
+/// The time after `timeout`; `None` if that is later than the clock can express. For waits with a limit
+/// of layers that have no clock.
+pub fn deadline_after(timeout: Duration) -> Option<Instant> {
+    Instant::now().checked_add(timeout)
+}
+
+/// Suspends the running fiber until `deadline` or a little later; not at all if that has passed.
+///
+/// ```
+/// # use gossamer_fiber::{Config, Scheduler, sleep_until, spawn_local};
+/// # use std::time::{Duration, Instant};
+/// # let scheduler = Scheduler::new(Config::default())?;
+/// # scheduler.enter(|| spawn_local(|| {
+/// let start = Instant::now();
+/// for step in 1..=3 {
+///     sleep_until(start + step * Duration::from_millis(5)); // does not drift
+/// }
+/// assert!(start.elapsed() >= Duration::from_millis(15));
+/// # }));
+/// # while scheduler.live() > 0 {
+/// #     scheduler.run(64);
+/// #     scheduler.expire(Instant::now());
+/// # }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Panics
+/// As [`sleep`].
+#[track_caller]
+pub fn sleep_until(deadline: Instant) {
+    check_caller_may_wait("`sleep_until`");
+    let place = Location::caller();
+    let slept = current::with_fiber(|core, block| {
+        if deadline > Instant::now() {
+            core.sleep_until(block, deadline, place);
+        }
+    });
+    if slept.is_none() {
+        outside("sleep_until");
     }
 }
 

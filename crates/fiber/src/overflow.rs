@@ -1,19 +1,20 @@
-//! Turns a fiber's stack overflow into a message that names the fiber.
+//! Turns a stack overflow into a message that names the fiber, or the thread if it runs none, and what
+//! code it runs: delegated closures run on the stacks of both.
 //!
 //! A stack that overflows touches its guard, and the kernel raises SIGSEGV (SIGBUS on some
 //! systems). The handler cannot run on the stack that is full, so each thread needs an alternate
 //! one. The handler is async-signal-safe: it only reads memory of this thread that is not being
-//! written, `write`, `abort`. Every other fault goes to the handler that was there before, such as
+//! written, formats into an array, `write`, `abort`. Every other fault goes to the handler that was there before, such as
 //! the standard library's, which reports overflows of the threads' own stacks.
 
 use std::ffi::{c_int, c_void};
+use std::fmt::{self, Write as _};
 use std::sync::OnceLock;
 use std::{io, ptr};
 
 use crate::abort::die;
-use crate::core::Core;
-use crate::core::block::Block;
 use crate::core::current::CURRENT;
+use crate::core::{Core, ThreadStack};
 use crate::stack::Stack;
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
@@ -32,6 +33,31 @@ pub(crate) struct OverflowGuard {
 }
 
 impl OverflowGuard {
+    /// The stack of the current thread, which installed this; `None` if the system does not tell.
+    pub(crate) fn thread_stack(&self) -> Option<ThreadStack> {
+        // SAFETY: an attribute object is plain data, which the call below fills in.
+        let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+        // SAFETY: asks for the calling thread, into a local.
+        if unsafe { libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) } != 0 {
+            return None;
+        }
+        let (mut low, mut bytes, mut guard_bytes) = (ptr::null_mut(), 0, 0);
+        // SAFETY: the attributes were filled in above; the answers go into locals; and they are
+        // destroyed once.
+        let found = unsafe {
+            let found =
+                libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut bytes)
+                    | libc::pthread_attr_getguardsize(&raw const attributes, &raw mut guard_bytes);
+            libc::pthread_attr_destroy(&raw mut attributes);
+            found
+        };
+        // Some releases of glibc count the guard as part of the stack: it is on one side of the
+        // lowest address or on the other, and whatever faults there is an overflow.
+        let (low, guard_bytes) = (low.addr(), guard_bytes.max(4096));
+        let guard = low.saturating_sub(guard_bytes)..low + guard_bytes;
+        (found == 0).then_some(ThreadStack { guard, bytes })
+    }
+
     pub(crate) fn install() -> io::Result<OverflowGuard> {
         INSTALLED
             .get_or_init(|| {
@@ -122,32 +148,81 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         // SAFETY: the cell is not written meanwhile, as above.
         let stack = unsafe { &*block.stack.as_ptr() };
         if let Some(stack) = stack.as_ref().filter(|stack| stack.guard().contains(&address)) {
-            report(core, block, stack);
+            // SAFETY: the cell is not written meanwhile, as above.
+            let name = unsafe { &*block.name.as_ptr() };
+            let who = Overflowed::Fiber(name.as_deref(), block.serial.get());
+            report(core, who, stack.usable_bytes());
         }
+    }
+    // SAFETY: null, or the scheduler of this thread, as above.
+    let core = unsafe { core.as_ref() };
+    if let Some(core) = core.filter(|_| block.is_null())
+        && let Some(stack) = core.thread_stack.as_ref().filter(|s| s.guard.contains(&address))
+    {
+        report(core, Overflowed::Thread, stack.bytes);
     }
     pass_on(signal, info, context);
 }
 
-fn report(core: &Core, block: &Block, stack: &Stack) -> ! {
-    // SAFETY: the thread is in the signal handler, so the cell is not being written.
-    let name = unsafe { &*block.name.as_ptr() };
-    let mut serial = [0; 20];
-    let mut kib = [0; 20];
-    let (prefix, name): (&[u8], &[u8]) = match name {
-        Some(name) => (b"", name.as_bytes()),
-        None => (b"fiber ", decimal(block.serial.get(), &mut serial)),
+/// Whose stack it is.
+enum Overflowed<'a> {
+    /// A fiber's: its name, if it has one, and its number.
+    Fiber(Option<&'a str>, u64),
+    Thread,
+}
+
+fn report(core: &Core, who: Overflowed<'_>, stack_bytes: usize) -> ! {
+    let mut message = Message { bytes: [0; MESSAGE_BYTES], len: 0 };
+    // It never fails: what is too long is cut off.
+    let _ = write_report(&mut message, core, who, stack_bytes);
+    die(&[&message.bytes[..message.len], b"\n"])
+}
+
+fn write_report(
+    message: &mut Message,
+    core: &Core,
+    who: Overflowed<'_>,
+    stack_bytes: usize,
+) -> fmt::Result {
+    let (thread, kib) = (&core.thread_name, stack_bytes / 1024);
+    let advice = match who {
+        Overflowed::Fiber(name, serial) => {
+            match name {
+                Some(name) => write!(message, "\nfiber '{name}'")?,
+                None => write!(message, "\nfiber 'fiber {serial}'")?,
+            }
+            write!(message, " on thread '{thread}'")?;
+            "give fibers larger ones with Rack::stack_bytes, or without a rack with \
+             Config::stack_bytes or Builder::stack_bytes"
+        }
+        Overflowed::Thread => {
+            write!(message, "\nthread '{thread}'")?;
+            "give runtime threads larger ones with Rack::worker_stack_bytes"
+        }
     };
-    die(&[
-        b"\nfiber '",
-        prefix,
-        name,
-        b"' on thread '",
-        core.thread_name.as_bytes(),
-        b"' has overflowed its stack of ",
-        decimal((stack.usable_bytes() / 1024) as u64, &mut kib),
-        b" KiB; give fibers larger ones with Rack::stack_bytes, or without a rack with \
-          Config::stack_bytes or Builder::stack_bytes\n",
-    ])
+    write!(message, " has overflowed its stack of {kib} KiB")?;
+    if let Some(running) = core.running {
+        running(message)?;
+    }
+    write!(message, "; {advice}")
+}
+
+/// Bytes of a message.
+const MESSAGE_BYTES: usize = 1024;
+
+/// A message that is put together without allocating.
+struct Message {
+    bytes: [u8; MESSAGE_BYTES],
+    len: usize,
+}
+
+impl fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let len = text.len().min(MESSAGE_BYTES - self.len);
+        self.bytes[self.len..self.len + len].copy_from_slice(&text.as_bytes()[..len]);
+        self.len += len;
+        Ok(())
+    }
 }
 
 /// Lets the previous handler have the fault.
@@ -180,28 +255,16 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Formats a number without allocating.
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[start..];
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_in_full() {
-        for number in [0, 7, 10, 128, u64::MAX] {
-            assert_eq!(decimal(number, &mut [0; 20]), number.to_string().as_bytes());
-        }
+    fn messages_that_are_too_long_are_cut_off() {
+        let mut message = Message { bytes: [0; MESSAGE_BYTES], len: 0 };
+        (0..300).for_each(|number| write!(message, "{number:04}").unwrap());
+        assert_eq!(message.len, MESSAGE_BYTES);
+        assert!(message.bytes.starts_with(b"00000001") && message.bytes.ends_with(b"0255"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{fmt, io};
 use crate::core::block::FiberId;
 use crate::core::current::{self, Entered};
 use crate::core::inbox::{Shared, WakeHook};
-use crate::core::{Core, MayWait};
+use crate::core::{Core, MayWait, Running};
 use crate::overflow::OverflowGuard;
 use crate::remote::Remote;
 
@@ -29,6 +29,10 @@ pub struct Config {
     /// [`park`](crate::park), with the name of the function and the place of the call: it panics
     /// where waiting is not allowed. Default: waiting is allowed everywhere.
     pub may_wait: Option<MayWait>,
+    /// Writes what code the thread runs, if that is not just a fiber, for the message that reports the
+    /// overflow of a stack. It is called in a signal handler, on the thread itself: it may only read
+    /// memory of the thread and format it, without allocating or locking. Default: nothing to add.
+    pub running: Option<Running>,
 }
 
 impl Default for Config {
@@ -38,6 +42,7 @@ impl Default for Config {
             pooled_stacks: 1024,
             wake: Arc::new(|| {}),
             may_wait: None,
+            running: None,
         }
     }
 }
@@ -97,7 +102,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// Makes a scheduler for the calling thread, and sees to it that a stack overflow in one of its
-    /// fibers ends in a message: a handler for SIGSEGV and SIGBUS is installed once per process and
+    /// fibers, or on the thread's own stack while it is entered, ends in a message: a handler for SIGSEGV and SIGBUS is installed once per process and
     /// passes on every fault that is no such overflow.
     ///
     /// # Errors
@@ -107,7 +112,10 @@ impl Scheduler {
         let overflow = OverflowGuard::install()?;
         let shared = Arc::new(Shared::new(NEXT.fetch_add(1, Ordering::Relaxed), config.wake));
         let (stack_bytes, pooled_stacks) = (config.stack_bytes, config.pooled_stacks);
-        let core = Rc::new(Core::new(stack_bytes, pooled_stacks, config.may_wait, shared));
+        let mut core = Core::new(stack_bytes, pooled_stacks, config.may_wait, shared);
+        core.running = config.running;
+        core.thread_stack = overflow.thread_stack();
+        let core = Rc::new(core);
         Ok(Scheduler { core, _overflow: overflow, _not_send: PhantomData })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{self, Waker};
 
 use crate::core::block::FiberId;
 use crate::core::current;
@@ -20,20 +21,38 @@ impl Unparker {
         Unparker { wake: Arc::new(Wake::new(shared, id)) }
     }
 
+    /// The same as a waker, for futures that the fiber polls.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.wake))
+    }
+
     /// Hands the fiber its token, and wakes it when it is parked. Without effect once the fiber has
     /// ended.
     pub fn unpark(&self) {
-        let wake = &self.wake;
-        let same_thread = current::with_core(|core| {
-            let same = Arc::ptr_eq(&core.shared, &wake.shared);
-            if same {
-                core.unpark(wake.id);
-            }
-            same
-        });
-        if same_thread != Some(true) {
-            wake.send();
+        unpark(&self.wake);
+    }
+}
+
+impl task::Wake for Wake {
+    fn wake(self: Arc<Self>) {
+        unpark(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        unpark(self);
+    }
+}
+
+fn unpark(wake: &Arc<Wake>) {
+    let same_thread = current::with_core(|core| {
+        let same = Arc::ptr_eq(&core.shared, &wake.shared);
+        if same {
+            core.unpark(wake.id);
         }
+        same
+    });
+    if same_thread != Some(true) {
+        wake.send();
     }
 }
 

@@ -1,14 +1,18 @@
-//! [`Waiter`]: a fiber, or a thread outside fibers, that any thread may wake.
+//! [`Waiter`]: a fiber, a thread outside fibers, or a task of an async runtime, that any thread may
+//! wake.
 
+use std::task::Waker;
 use std::thread::{self, Thread};
+use std::time::Instant;
 
 use crate::ops;
 use crate::unparker::Unparker;
 
-/// A fiber or a thread that waits.
+/// A fiber, a thread or a task that waits.
 pub(crate) enum Waiter {
     Fiber(Unparker),
     Thread(Thread),
+    Task(Waker),
 }
 
 impl Waiter {
@@ -18,12 +22,18 @@ impl Waiter {
     }
 
     /// Waits until [`wake`](Self::wake), or returns early; false if the wait is given up, as
-    /// [`park_or_give_up`](crate::park_or_give_up) does. The caller is the one that waits.
-    pub(crate) fn park(fiber: bool) -> bool {
-        if fiber {
-            return ops::park_or_give_up();
+    /// [`park_or_give_up`](crate::park_or_give_up) does, or if `deadline` has passed. The caller is the
+    /// fiber or thread that waits.
+    pub(crate) fn park(fiber: bool, deadline: Option<Instant>) -> bool {
+        match deadline {
+            Some(deadline) if fiber => return ops::park_until_then(deadline),
+            None if fiber => return ops::park_or_give_up(),
+            Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
+                Some(left) => thread::park_timeout(left),
+                None => return false,
+            },
+            None => thread::park(),
         }
-        thread::park();
         true
     }
 
@@ -32,6 +42,7 @@ impl Waiter {
         match self {
             Waiter::Fiber(unparker) => unparker.unpark(),
             Waiter::Thread(thread) => thread.unpark(),
+            Waiter::Task(waker) => waker.wake(),
         }
     }
 }

@@ -59,6 +59,7 @@ impl Barrier {
     ///
     /// # Panics
     /// Outside a thread of a rack.
+    #[must_use]
     #[track_caller]
     pub fn new(parties: usize) -> Self {
         let state = State { parties, waiting: Vec::new(), round: 0 };
@@ -92,7 +93,9 @@ impl Barrier {
     fn wait_here(&self) -> bool {
         let me = fiber::current().expect("fibers wait at barriers").to_bits();
         let come = self.0.apply_with(|state, me| state.come(me), me);
+        let mut wait = fiber::Wait::at(Location::caller());
         while !come.opened && self.0.apply(|state| state.round) == come.round {
+            wait.explain(|| "the other fibers of a barrier");
             if !fiber::park_or_give_up() {
                 break;
             }

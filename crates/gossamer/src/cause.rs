@@ -137,8 +137,8 @@ mod tests {
         let error = of_failure(left(1), &mut started.0);
         let expected =
             format!("host 3 was lost and the rack ended: process {pid} exited (signal 9");
-        assert!(error.to_string().starts_with(&expected), "{error}");
-        assert!(error.to_string().contains("SIGKILL"), "{error}");
+        let printed = format!("{error:?}");
+        assert!(printed.starts_with(&expected) && printed.contains("SIGKILL"), "{printed}");
     }
 
     #[test]

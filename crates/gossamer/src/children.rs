@@ -1,4 +1,9 @@
 //! [`Children`]: the processes of the other hosts, if this host has started them.
+//!
+//! They and this process are one program for its user. So Ctrl-C, which a terminal sends to all
+//! processes of its foreground group, goes to this process alone: what it does about it, by default or
+//! by a handler of the program, holds for the rack. When this process ends, in whatever way, the kernel
+//! kills the others, silently: a shell sees one program, and its exit status.
 
 use std::process::Child;
 use std::thread;
@@ -6,6 +11,21 @@ use std::time::{Duration, Instant};
 
 /// How long the other hosts of an ended rack may take to exit before they are killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// Has a process that is to be another host get no signals of the terminal.
+#[cfg(feature = "shm")]
+pub(crate) fn make_part_of_this(command: &mut std::process::Command) {
+    std::os::unix::process::CommandExt::process_group(command, 0);
+}
+
+/// Has this process, which was started for another host, end with the one that started it.
+#[cfg(feature = "shm")]
+pub(crate) fn end_with_parent() -> std::io::Result<()> {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+
+    // A parent that has ended before this is noticed when the processes meet.
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
 
 /// The processes of the other hosts, if this host has started them; killed on drop.
 #[derive(Default)]

@@ -108,9 +108,3 @@ fn settle(shared: &Shared, me: Trustee) {
 fn local_outstanding() -> u64 {
     trust_core::local_trustee().trustee().visit_node(|node: &Node, ()| node.outstanding().1, ())
 }
-
-impl Shared {
-    fn is_lost(&self, host: HostId) -> bool {
-        self.lost.lock().contains(&host)
-    }
-}

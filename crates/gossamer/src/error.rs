@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use fiber::SpawnError;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use transport_api::{HostId, LossReason};
 use trust_core::{Chain, DelegateError, WiringError};
@@ -12,6 +13,7 @@ use trust_core::{Chain, DelegateError, WiringError};
 /// `Display` prints one level, as for any error. `Debug` prints the causes too, separated by colons:
 /// it is what a `main` that returns this error prints.
 #[derive(Error)]
+#[non_exhaustive]
 pub enum RackError {
     /// A setting makes no sense.
     #[error("{0}")]
@@ -46,30 +48,24 @@ pub enum RackError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A host was lost, and the rack ended with it.
-    #[error("{host} was lost and the rack ended: {reason}")]
+    #[error("{host} was lost and the rack ended")]
     PeerLost {
         /// The host.
         host: HostId,
         /// How it was lost.
+        #[source]
         reason: LossReason,
     },
-    /// Requests failed whose results the program does not wait for.
-    #[error("{} failed; first: {}", requests(*count), Chain(first))]
+    /// Requests failed whose results the program does not wait for, such as those of `apply_then`.
+    #[error("{} of {host} failed", requests(*count))]
     Unobserved {
-        /// How many.
-        count: usize,
-        /// The first of them.
-        first: DelegateError,
-    },
-    /// Requests of another host failed whose results the program does not wait for.
-    #[error("{} of {host} failed; first: {first}", requests(*count))]
-    UnobservedAt {
         /// The host that sent them.
         host: HostId,
         /// How many.
         count: usize,
-        /// How the first of them failed.
-        first: String,
+        /// The first of them.
+        #[source]
+        first: Unobserved,
     },
     /// Properties were still alive when all work had ended
     /// ([`Rack::check_leaks`](crate::Rack::check_leaks)).
@@ -81,6 +77,22 @@ pub enum RackError {
          table: link gossamer statically (no `-C prefer-dynamic`, no `dylib`)"
     )]
     TwoImages,
+}
+
+/// A request that failed and whose result the program does not wait for, or a callback that panicked.
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
+#[error("first: the request {}", place_of(place.as_deref()))]
+pub struct Unobserved {
+    /// How it failed.
+    #[source]
+    pub error: DelegateError,
+    /// The line that sent it; `None` for a callback, whose panic names its own line, and for requests of
+    /// the runtime.
+    pub place: Option<String>,
+}
+
+fn place_of(place: Option<&str>) -> String {
+    place.map_or("of a callback".to_owned(), |place| format!("delegated at {place}"))
 }
 
 fn requests(count: usize) -> String {
@@ -95,6 +107,7 @@ impl fmt::Debug for RackError {
 
 /// A runtime thread, or the fiber of `main`, could not start.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The thread itself.
     #[error("cannot start a runtime thread")]

@@ -24,6 +24,26 @@
 //! the thread's other fibers run instead. So does [`apply`] on a property of the same thread, after
 //! about 50 microseconds of such calls; and [`apply_then`], in the same case or when its queue is full.
 //!
+//! A long computation blocks as well: fibers are not preempted. While one computes, its thread serves
+//! no requests and fires no timers. It must call [`yield_now`] every 50 microseconds or so, or run on
+//! threads that hold no values ([`Rack::dedicated_trustees`]):
+//!
+//! ```
+//! # gossamer::Rack::new().threads(1).run(|| {
+//! let mut sum = 0u64;
+//! for (block, start) in (0..1_000_000u64).step_by(10_000).enumerate() {
+//!     sum += (start..start + 10_000).map(|n| n ^ block as u64).sum::<u64>();
+//!     gossamer::yield_now();
+//! }
+//! # assert!(sum > 0);
+//! # })?;
+//! # Ok::<(), gossamer::RackError>(())
+//! ```
+//!
+//! A delegated closure cannot yield; it should take microseconds. Split longer work, or
+//! [`launch`](Trust::launch) it on a [`Latch`]. If a program hangs, `GOSSAMER_STALL=10s` in its
+//! environment says where: [`Rack::run`].
+//!
 //! Do not make such calls where code relies on having the thread for itself: in the initialisers of
 //! `std`'s `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard
 //! or a borrow is alive that another fiber needs. Some of these are undefined behaviour that the
@@ -57,33 +77,162 @@
 //! [`apply`]: Trust::apply
 //! [`apply_then`]: Trust::apply_then
 //!
+//! # All calls
+//!
+//! Work is delegated to a property, to a latch (whose closures may wait) or to a thread, the trustee.
+//! Each of these has the same calls. Their names are put together: `try_` in front if failures are to
+//! be errors and no panics, `_with` if values travel to the closure, and behind it `_then` if the caller
+//! does not wait, or `_async` for tasks of an async runtime (feature `tokio`).
+//!
+//! | | a property, `Trust<T>` | a latch, `Trust<Latch<T>>` | a thread, [`Trustee`] | a value to a thread |
+//! |---|---|---|---|---|
+//! | the closure gets | `&mut T` | `&mut T` | nothing | nothing, and its result is entrusted |
+//! | waits | [`apply`] | [`launch`] | [`visit`] | [`entrust`][te] |
+//! | with arguments | [`apply_with`] | [`launch_with`] | [`visit_with`] | [`entrust_with`] |
+//! | waits, fallible | [`try_apply`] | [`try_launch`] | [`try_visit`] | [`try_entrust`][tte] |
+//! | with arguments | [`try_apply_with`] | [`try_launch_with`] | [`try_visit_with`] | [`try_entrust_with`] |
+//! | does not wait | [`apply_then`] | [`launch_then`] | [`visit_then`] | [`entrust_then`] |
+//! | with arguments | [`apply_with_then`] | [`launch_with_then`] | [`visit_with_then`] | [`entrust_with_then`] |
+//! | does not wait, fallible | [`try_apply_then`] | [`try_launch_then`] | [`try_visit_then`] | [`try_entrust_then`] |
+//! | with arguments | [`try_apply_with_then`] | [`try_launch_with_then`] | [`try_visit_with_then`] | [`try_entrust_with_then`] |
+#![cfg_attr(
+    feature = "tokio",
+    doc = "| from async code, fallible | [`apply_async`](Trust::apply_async) | [`launch_async`](Trust::launch_async) | [`visit_async`](Trustee::visit_async) | [`entrust_async`](Trustee::entrust_async) |",
+    doc = "| with arguments | [`apply_with_async`](Trust::apply_with_async) | [`launch_with_async`](Trust::launch_with_async) | [`visit_with_async`](Trustee::visit_with_async) | [`entrust_with_async`](Trustee::entrust_with_async) |"
+)]
+#![cfg_attr(
+    not(feature = "tokio"),
+    doc = "| from async code, fallible | `apply_async` | `launch_async` | `visit_async` | `entrust_async` |",
+    doc = "| with arguments | `apply_with_async` | `launch_with_async` | `visit_with_async` | `entrust_with_async` |"
+)]
+//!
+//! What holds for all of them, wherever the closure runs, on the caller's own thread too:
+//!
+//! - A call that waits panics at the caller's line if it fails; its `try_` form returns a
+//!   [`DelegateError`], and so does the future of an `_async` form.
+//! - `_then` calls its callback once, on the caller's thread. Without `try_` it does so only with a
+//!   result; a failure ends the rack with an error that names the line of the call.
+//! - [`delegate!`] passes local values by name: `delegate!(trust, [key] |map| map.remove(&key))`, or with
+//!   any of the calls above, `delegate!(trust => try_apply_then, [key] |map| .., |removed| ..)`.
+//!
+//! Fibers are started by [`spawn`] (on this host), [`spawn_on`] and [`spawn_on_with`] (on any thread),
+//! and [`JoinHandle::join`] returns their results. [`Trust::id`] orders properties, for fibers that hold
+//! several latches.
+//!
+//! ```
+//! use gossamer::{DelegateError, Latch, Rack, delegate, entrust};
+//!
+//! Rack::new().threads(2).run(|| -> Result<(), DelegateError> {
+//!     let stock = entrust(vec!["nut", "bolt"].into_iter().map(String::from).collect::<Vec<_>>());
+//!     let name = String::from("screw");
+//!     assert_eq!(delegate!(stock => try_apply, [name] |s| { s.push(name); s.len() })?, 3);
+//!     stock.apply_then(|s| s.pop(), |last| assert_eq!(last.unwrap(), "screw"));
+//!     let orders = stock.trustee().entrust_with(Latch::new, 0u32);
+//!     // The closure waits for another property.
+//!     let count = delegate!(orders => try_launch, [stock] |n| { *n += 1; stock.apply(|s| s.len()) })?;
+//!     assert_eq!(count, 2);
+//!     assert_eq!(orders.trustee().visit(|| gossamer::local_host()), gossamer::local_host());
+//!     Ok(())
+//! })??;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`launch`]: Trust::launch
+//! [`visit`]: Trustee::visit
+//! [te]: Trustee::entrust
+//! [`apply_with`]: Trust::apply_with
+//! [`launch_with`]: Trust::launch_with
+//! [`visit_with`]: Trustee::visit_with
+//! [`entrust_with`]: Trustee::entrust_with
+//! [`try_apply`]: Trust::try_apply
+//! [`try_launch`]: Trust::try_launch
+//! [`try_visit`]: Trustee::try_visit
+//! [tte]: Trustee::try_entrust
+//! [`try_apply_with`]: Trust::try_apply_with
+//! [`try_launch_with`]: Trust::try_launch_with
+//! [`try_visit_with`]: Trustee::try_visit_with
+//! [`try_entrust_with`]: Trustee::try_entrust_with
+//! [`launch_then`]: Trust::launch_then
+//! [`visit_then`]: Trustee::visit_then
+//! [`entrust_then`]: Trustee::entrust_then
+//! [`apply_with_then`]: Trust::apply_with_then
+//! [`launch_with_then`]: Trust::launch_with_then
+//! [`visit_with_then`]: Trustee::visit_with_then
+//! [`entrust_with_then`]: Trustee::entrust_with_then
+//! [`try_apply_then`]: Trust::try_apply_then
+//! [`try_launch_then`]: Trust::try_launch_then
+//! [`try_visit_then`]: Trustee::try_visit_then
+//! [`try_entrust_then`]: Trustee::try_entrust_then
+//! [`try_apply_with_then`]: Trust::try_apply_with_then
+//! [`try_launch_with_then`]: Trust::try_launch_with_then
+//! [`try_visit_with_then`]: Trustee::try_visit_with_then
+//! [`try_entrust_with_then`]: Trustee::try_entrust_with_then
+//!
+//! # Waiting with a limit, and for several things
+//!
+//! | Wait | Forms |
+//! |---|---|
+//! | a call, up to a timeout | [`apply_timeout`](Trust::apply_timeout), [`apply_with_timeout`](Trust::apply_with_timeout), [`launch_timeout`](Trust::launch_timeout), [`launch_with_timeout`](Trust::launch_with_timeout): [`DelegateError::TimedOut`], and the call may still run |
+//! | a call, later | [`apply_later`](Trust::apply_later) and so on: a [`Reply`] |
+//! | a fiber, up to a timeout | [`JoinHandle::join_timeout`], which gives the handle back |
+//! | time | [`sleep`](fn@sleep), [`sleep_until`], [`interval`] |
+//! | the first of several | [`select!`] over fibers, [`after`], intervals, replies, [`Notifications::next`] |
+//!
+//! ```
+//! use gossamer::{Rack, after, select};
+//! use std::time::Duration;
+//!
+//! let first = Rack::new().threads(2).run(|| {
+//!     let numbers = gossamer::trustees().last().unwrap().entrust(vec![1u64, 2, 3]);
+//!     let mut sum = numbers.apply_later(|numbers| numbers.iter().sum::<u64>());
+//!     let mut fiber = gossamer::spawn(|| gossamer::sleep(Duration::from_secs(3600)));
+//!     loop {
+//!         select! {
+//!             sum = &mut sum => break sum,
+//!             ended = &mut fiber => ended.unwrap(),
+//!             () = after(Duration::from_secs(5)) => println!("still waiting"),
+//!         }
+//!     }
+//! })?;
+//! assert_eq!(first.unwrap(), 6);
+//! # Ok::<(), gossamer::RackError>(())
+//! ```
+//!
 //! # Reading order
 //!
 //! Lowest module first; each uses only those before it.
 //!
 //! 1. `error.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
 //! 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
-//!    `worker.rs` (one thread).
+//!    `losses.rs` ([`on_host_lost`]), `worker.rs` (one thread).
 //! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), `publish.rs`
-//!    (trusts under names), [`Sharded`], `records/` ([`ShardedRecords`]), [`Barrier`].
+//!    (trusts under names), [`Sharded`], `collective.rs` (calls of all its shards), `records/`
+//!    ([`ShardedRecords`]), [`Barrier`], [`sync`] (channels and notifications), `blocking.rs`
+//!    ([`spawn_blocking`], [`block_on`]), [`Handle`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
-//! 5. `reporter.rs` (statistics for the daemon), `packages.rs` (jams that it brings), `end.rs` (how the rack ends), `run.rs`
+//! 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs` (jams that it brings), `end.rs` (how the rack ends), `run.rs`
 //!    ([`Rack::run`]).
 //!
 //! The crate `trust-core` implements delegation, re-exported here; the crate `gossamer-job` defines
 //! what a daemon or Slurm hands a process.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
+#![warn(clippy::must_use_candidate)]
 
 mod arguments;
 mod barrier;
+mod blocking;
 #[cfg(feature = "tcp")]
 mod board;
 mod cause;
 mod children;
+mod collective;
 mod end;
 mod error;
+mod handle;
+mod losses;
 #[cfg(all(feature = "shm", feature = "tcp", not(feature = "rdma")))]
 mod mixed;
 #[cfg(all(feature = "jam", feature = "tcp"))]
@@ -100,13 +249,17 @@ mod run;
 mod segments;
 mod sharded;
 mod shared;
+mod stalls;
 mod start;
+pub mod sync;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
 mod worker;
 
 pub use fiber::{
-    JoinError, JoinHandle, LazyLock, OnceLock, ThreadLocal, fiber_local, sleep, yield_now,
+    Interval, JoinError, JoinHandle, JoinTimeout, LazyLock, OnceLock, Scope, ScopedJoinHandle,
+    SpawnError, ThreadLocal, Tick, Timer, after, fiber_local, interval, select, sleep, sleep_until,
+    yield_now,
 };
 pub use gossamer_segment::{
     Access, Notification, Notifications, Notify, OpenOptions, Plain, Record, RecordMap,
@@ -121,22 +274,29 @@ pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{
-    CodecError, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport, Portable,
-    Trust, Trustee, delegate, local_trustee,
+    CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee,
+    PanicReport, Portable, PropertyId, Reply, Trust, Trustee, delegate, flush, local_trustee,
 };
 #[doc(hidden)]
-pub use trust_core::{IsOwned, Listed, uncaptured};
+pub use trust_core::{IsOwned, Listed, delegated};
 
 pub use self::barrier::Barrier;
-pub use self::error::{RackError, StartError};
+pub use self::blocking::{block_on, spawn_blocking};
+pub use self::error::{RackError, StartError, Unobserved};
+pub use self::handle::Handle;
+pub use self::losses::{OnHostLost, on_host_lost};
 pub use self::placement::{
-    entrust, local_host, spawn, spawn_on, spawn_on_with, threads, trustee, trustees,
+    Trustees, entrust, fence, hosts, live_hosts, local_host, scope, spawn, spawn_on, spawn_on_with,
+    threads, trustee, trustees, try_entrust,
 };
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};
 pub use self::segments::segments;
 pub use self::sharded::Sharded;
+pub use self::sync::{
+    Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, channel, channel_on,
+};
 
 /// Named remote memory: the crate `gossamer-segment`. Its main names are also at the top of this
 /// crate.

@@ -5,18 +5,33 @@
 //! [`spawn_on`] with the trustee of that thread. [`spawn`] lets the pool choose a thread of this
 //! process, so it takes any closure. All of them return a [`JoinHandle`].
 
+use std::iter::FusedIterator;
+use std::ops::Range;
 use std::sync::Arc;
 
-use fiber::JoinHandle;
+use fiber::{JoinHandle, Scope};
 use transport_api::{HostId, ThreadId};
-use trust_core::{Delegable, Portable, Trust, Trustee, local_trustee};
+use trust_core::{Delegable, DelegateError, Portable, Trust, Trustee, local_trustee};
 
 use crate::shared::Shared;
 use crate::worker;
 
 #[track_caller]
 fn shared() -> Arc<Shared> {
-    worker::shared().expect("this works on threads of a rack only: call it inside `Rack::run`")
+    match try_shared() {
+        Ok(shared) => shared,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What the threads of this process share.
+pub(crate) fn try_shared() -> Result<Arc<Shared>, DelegateError> {
+    worker::shared().ok_or_else(outside)
+}
+
+fn outside() -> DelegateError {
+    let reason = "this works on threads of a rack only: call it inside `Rack::run`";
+    DelegateError::NoRack(reason.into())
 }
 
 /// Entrusts `value` to a thread of this host; values are spread over the threads in turn (over the
@@ -37,6 +52,20 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
     }
 }
 
+/// As [`entrust`], but failures come back as errors.
+///
+/// # Errors
+/// [`DelegateError::NoRack`], outside a thread of a rack and when the rack has ended.
+pub fn try_entrust<T: Send + 'static>(value: T) -> Result<Trust<T>, DelegateError> {
+    let shared = try_shared()?;
+    let thread = shared.thread_for_property();
+    let thread = ThreadId { host: shared.transport.local(), thread };
+    match Trustee::from_thread(thread) {
+        Some(trustee) => trustee.try_entrust_moved(value),
+        None => Err(outside()),
+    }
+}
+
 /// Starts a fiber on a thread of this host; fibers are spread over the threads in turn. The
 /// closure may capture any value that can be sent to another thread, such as a trust.
 ///
@@ -52,6 +81,43 @@ where
     shared.remote(shared.thread_for_fiber()).spawn(closure)
 }
 
+/// Starts fibers on threads of this host that borrow what lives longer than this call, and waits until
+/// all of them have ended: [`std::thread::scope`] for fibers. They are spread over the threads in turn.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let mut samples = vec![3, 1, 4, 1, 5, 9, 2, 6];
+/// let total = gossamer::entrust(0);
+/// gossamer::scope(|s| {
+///     for part in samples.chunks_mut(2) {
+///         let total = &total;
+///         s.spawn(move || {
+///             part.sort();
+///             total.apply_with(|total, sum| *total += sum, part.iter().sum::<i32>());
+///         });
+///     }
+/// });
+/// assert_eq!(samples, [1, 3, 1, 4, 5, 9, 2, 6]);
+/// assert_eq!(total.apply(|total| *total), 31);
+/// # }).unwrap();
+/// ```
+///
+/// Borrows do not cross hosts: delegated closures and fibers of other hosts take arguments.
+///
+/// If the rack ends meanwhile, the fibers of the scope are unwound before the one that waits for them.
+///
+/// # Panics
+/// If `f` does, or a fiber of the scope whose handle is not joined; in delegated context; outside a
+/// fiber of a rack.
+#[track_caller]
+pub fn scope<'env, F, R>(f: F) -> R
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+{
+    let shared = shared();
+    fiber::scope(move || shared.remote(shared.thread_for_fiber()).clone(), f)
+}
+
 /// Starts a fiber at `trustee`'s thread: this one ([`local_trustee`]), another one of this host, or
 /// one of another host. The closure captures nothing; [`spawn_on_with`] passes values.
 ///
@@ -63,7 +129,7 @@ where
     F: FnOnce() -> U + Delegable,
     U: Portable + Send,
 {
-    trustee.into().spawn_with(move |()| closure(), ())
+    trustee.into().spawn(closure)
 }
 
 /// Starts a fiber at `trustee`'s thread, on any host of the rack, with `arguments`.
@@ -120,9 +186,73 @@ where
 ///
 /// # Panics
 /// Outside a thread of a rack.
+#[must_use]
 #[track_caller]
 pub fn local_host() -> HostId {
     shared().transport.local()
+}
+
+/// Every host of the rack, lost ones included.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn hosts() -> impl ExactSizeIterator<Item = HostId> + Clone {
+    (0..shared().transport.hosts()).map(HostId)
+}
+
+/// The hosts of the rack that are not lost, as far as this host knows. All of them, unless the rack
+/// [goes on](crate::OnPeerLoss::Return) without a host; [`on_host_lost`](crate::on_host_lost) tells
+/// when that happens.
+///
+/// ```
+/// # gossamer::Rack::new().threads(1).run(|| {
+/// use gossamer::{hosts, live_hosts, local_host};
+///
+/// assert!(hosts().eq(live_hosts()));
+/// assert!(live_hosts().any(|host| host == local_host()));
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn live_hosts() -> impl Iterator<Item = HostId> + Clone {
+    let lost = shared().lost.lock().clone();
+    hosts().filter(move |host| !lost.contains(host))
+}
+
+/// Waits until every request that any thread of the rack had sent when this was called has been
+/// served, and its callback has run: [`flush`](crate::flush) on all threads.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let total = gossamer::entrust(0u64);
+/// let add = |total: gossamer::Trust<u64>| {
+///     (0..100).for_each(|_| total.apply_then(|total| *total += 1, drop));
+/// };
+/// let fibers: Vec<_> = gossamer::threads()
+///     .map(|thread| gossamer::spawn_on_with(thread, add, total.clone()))
+///     .collect();
+/// fibers.into_iter().for_each(|fiber| fiber.join().unwrap()); // their requests may be under way
+/// gossamer::fence();
+/// assert_eq!(total.apply(|total| *total), 200);
+/// # }).unwrap();
+/// ```
+///
+/// Threads of a lost host have no requests under way.
+///
+/// # Panics
+/// In delegated context, and outside a fiber of a rack.
+#[track_caller]
+pub fn fence() {
+    trust_core::check_may_wait("`fence`", std::panic::Location::caller());
+    let flushes: Vec<_> =
+        threads().map(|thread| spawn_on(thread, || trust_core::flush())).collect();
+    for flush in flushes {
+        // Nothing but the loss of its host, or the end of the rack, keeps a flush from its end.
+        drop(flush.join());
+    }
 }
 
 /// Every thread of the rack, host by host.
@@ -130,10 +260,10 @@ pub fn local_host() -> HostId {
 /// # Panics
 /// Outside a thread of a rack.
 #[track_caller]
-pub fn threads() -> impl Iterator<Item = Trustee> {
+#[must_use]
+pub fn threads() -> Trustees {
     let shared = shared();
-    let count = shared.transport.hosts() * shared.transport.threads();
-    (0..count).filter_map(Trustee::from_number)
+    Trustees::new(&shared, 0..shared.transport.threads())
 }
 
 /// Every thread of the rack that holds properties, host by host: the dedicated trustees, or all
@@ -142,15 +272,78 @@ pub fn threads() -> impl Iterator<Item = Trustee> {
 /// # Panics
 /// Outside a thread of a rack.
 #[track_caller]
-pub fn trustees() -> impl Iterator<Item = Trustee> {
-    let holders = shared().trustees_of_a_host();
-    threads().filter(move |trustee| holders.contains(&trustee.thread().thread))
+#[must_use]
+pub fn trustees() -> Trustees {
+    let shared = shared();
+    Trustees::new(&shared, shared.trustees_of_a_host())
 }
+
+/// As [`trustees`]; an error outside a rack.
+pub(crate) fn try_trustees() -> Result<Trustees, DelegateError> {
+    try_shared().map(|shared| Trustees::new(&shared, shared.trustees_of_a_host()))
+}
+
+/// Threads of a rack, host by host: what [`threads`] and [`trustees`] return.
+///
+/// It may be moved to a fiber of the same rack, not out of the rack.
+#[derive(Clone, Debug)]
+pub struct Trustees {
+    /// Those left, counted through all hosts.
+    left: Range<u32>,
+    /// The first one of each host, and how many each has.
+    first: u32,
+    each: u32,
+    /// Threads of each host.
+    threads: u32,
+}
+
+impl Trustees {
+    /// These threads of every host.
+    fn new(shared: &Shared, of_a_host: Range<u32>) -> Self {
+        let (hosts, threads) = (shared.transport.hosts(), shared.transport.threads());
+        let each = of_a_host.len() as u32;
+        Trustees { left: 0..hosts * each, first: of_a_host.start, each, threads }
+    }
+
+    #[track_caller]
+    fn at(&self, index: u32) -> Trustee {
+        let number = index / self.each * self.threads + self.first + index % self.each;
+        Trustee::from_number(number).expect("threads of the rack that is used")
+    }
+}
+
+impl Iterator for Trustees {
+    type Item = Trustee;
+
+    fn next(&mut self) -> Option<Trustee> {
+        let index = self.left.next()?;
+        Some(self.at(index))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<Trustee> {
+        let index = self.left.nth(n)?;
+        Some(self.at(index))
+    }
+
+    fn last(mut self) -> Option<Trustee> {
+        let index = self.left.next_back()?;
+        Some(self.at(index))
+    }
+}
+
+impl ExactSizeIterator for Trustees {}
+
+impl FusedIterator for Trustees {}
 
 /// The trustee of one thread of the rack.
 ///
 /// # Panics
 /// If the rack has no such thread; outside a thread of a rack.
+#[must_use]
 #[track_caller]
 pub fn trustee(thread: ThreadId) -> Trustee {
     let transport = &shared().transport;

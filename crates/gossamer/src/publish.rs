@@ -32,6 +32,7 @@ pub struct Publication {
 
 /// Why a lookup returned no trust. A delegated closure may return it.
 #[derive(Clone, Debug, Error, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum LookupError {
     /// The name was not found, or is not that of a trust.
     #[error(transparent)]
@@ -100,6 +101,7 @@ pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Publication, 
 
 impl Publication {
     /// The name.
+    #[must_use]
     pub fn name(&self) -> &Name {
         self.name.as_ref().expect("only its drop takes it").name()
     }

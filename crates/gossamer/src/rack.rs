@@ -73,6 +73,7 @@ impl Default for Rack {
 
 impl Rack {
     /// A rack of one host with one thread for each core.
+    #[must_use]
     pub fn new() -> Self {
         let threads = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         Self {

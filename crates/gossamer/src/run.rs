@@ -23,6 +23,7 @@ use crate::processors::Processors;
 #[cfg(feature = "tcp")]
 use crate::reporter::Reporter;
 use crate::shared::Shared;
+use crate::stalls::{self, StallReporter};
 use crate::start::{self, Joined};
 use crate::worker::Worker;
 use crate::{Rack, RackError, StartError, cause, end};
@@ -42,6 +43,14 @@ impl Rack {
     ///
     /// In the processes of other hosts this call does not return: they exit when the rack has
     /// ended.
+    ///
+    /// # When a program hangs
+    /// Start it with `GOSSAMER_STALL=10s` in its environment. Each process of the rack then prints the
+    /// fibers that have waited longer than that, to its standard error: for what, since when, where the
+    /// wait began, and for a latch which fiber holds it, since which `lock` or `launch`. It also prints
+    /// threads that do not get round to look: a fiber or a closure keeps them. A process that gets a
+    /// SIGUSR2 prints everything that waits. This wakes waiting fibers now and then; without the
+    /// variable it costs nothing.
     ///
     /// # Errors
     /// [`RackError`], if the rack did not start or ended with a failure.
@@ -108,6 +117,7 @@ impl Rack {
         let transport = joined.transport;
         // Once more, for `run_on`: the caller's transport may have other threads than the settings.
         self.check(transport.hosts(), transport.threads())?;
+        let stall_limit = stalls::limit()?;
         let shared = Arc::new(Shared::new(
             transport.clone(),
             self.fibers.clone(),
@@ -146,6 +156,10 @@ impl Rack {
         let _packages = joined
             .packages
             .map(Packages::start)
+            .transpose()
+            .map_err(|error| RackError::Start(error.into()))?;
+        let _stalls = stall_limit
+            .map(|limit| StallReporter::start(shared.clone(), limit))
             .transpose()
             .map_err(|error| RackError::Start(error.into()))?;
         let outcome = Arc::new(Mutex::new(None));

@@ -14,22 +14,21 @@ use crate::worker;
 /// Rack::new().threads(2).run(|| {
 ///     let owner = Segment::builder("prices").len(4096).export().unwrap();
 ///     let segments = gossamer::segments();
-///     let outside = std::thread::spawn(move || {
+///     let outside = gossamer::spawn_blocking(move || {
 ///         let prices = segments.open("prices").unwrap();
 ///         prices.at::<u64>(3).write_notify(&70).unwrap();
 ///     });
 ///     let notification = owner.notified().unwrap(); // parks this fiber
 ///     assert_eq!((notification.offset, notification.len), (24, 8));
 ///     assert_eq!(RemoteSegment::open("prices").unwrap().at::<u64>(3).read().unwrap(), 70);
-///     while !outside.is_finished() {
-///         gossamer::yield_now();
-///     }
+///     outside.join().unwrap();
 /// })?;
 /// # Ok::<(), gossamer::RackError>(())
 /// ```
 ///
 /// # Panics
 /// Outside a thread of a rack.
+#[must_use]
 #[track_caller]
 pub fn segments() -> Segments {
     match worker::shared() {

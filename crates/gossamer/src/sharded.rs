@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use trust_core::{Delegable, Portable, Trust};
+use trust_core::{Delegable, DelegateError, Portable, Trust};
 
 use crate::placement;
 
@@ -45,6 +45,43 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         Self::new_with(move |()| make(), ())
     }
 
+    /// As [`new`](Self::new), but failures come back as errors. Shards that were made before a failure
+    /// are dropped.
+    ///
+    /// # Errors
+    /// As [`Trustee::try_entrust_with`](crate::Trustee::try_entrust_with): the first failure.
+    ///
+    /// # Panics
+    /// In delegated context.
+    #[track_caller]
+    pub fn try_new<F>(make: F) -> Result<Self, DelegateError>
+    where
+        F: FnOnce() -> T + Delegable + Clone,
+    {
+        Self::try_new_with(move |()| make(), ())
+    }
+
+    /// As [`new_with`](Self::new_with), but failures come back as errors.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    ///
+    /// # Panics
+    /// In delegated context, and if the arguments' own code panics while they are encoded.
+    #[track_caller]
+    #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
+    pub fn try_new_with<A, F>(make: F, arguments: A) -> Result<Self, DelegateError>
+    where
+        A: Portable + Clone,
+        F: FnOnce(A) -> T + Delegable + Clone,
+    {
+        let mut shards = Vec::new();
+        for trustee in placement::try_trustees()? {
+            shards.push(trustee.try_entrust_with(make.clone(), arguments.clone())?);
+        }
+        Ok(Self { shards, _key: PhantomData })
+    }
+
     /// Has every trustee of the rack make its shard from a copy of `arguments`.
     ///
     /// # Panics
@@ -75,15 +112,17 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         &self.shards[self.index_of(key)]
     }
 
-    /// Which of the shards `key` belongs to.
+    /// Which of the [shards](Self::shards) `key` belongs to: its index, the same on every host. For
+    /// programs that sort their work by shard before they send it.
     #[inline]
-    pub(crate) fn index_of(&self, key: &K) -> usize {
+    pub fn index_of(&self, key: &K) -> usize {
         let hash = HASHER.hash_one(key);
         // Multiply and shift instead of a remainder: the upper half of hash * shards.
         ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize
     }
 
     /// All shards, in the order of [`trustees`](crate::trustees).
+    #[must_use]
     pub fn shards(&self) -> &[Trust<T>] {
         &self.shards
     }

@@ -10,8 +10,8 @@ use fiber::{Config, Remote};
 use gossamer_segment::Segments;
 use parking_lot::Mutex;
 use transport_api::{HostId, LossReason, Transport};
-use trust_core::{Chain, DelegateError};
 
+use crate::error::Unobserved;
 use crate::publications::Publications;
 use crate::{OnPeerLoss, RackError, cause};
 
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     failure: Mutex<Option<RackError>>,
     /// A host that has left before the rack has ended.
     early: Mutex<Option<HostId>>,
-    unobserved: Mutex<(usize, Option<DelegateError>)>,
+    unobserved: Mutex<(usize, Option<Unobserved>)>,
     /// Those of other hosts, as far as host 0 has collected them.
     unobserved_of_others: Mutex<Option<RackError>>,
     /// Whether this is host 0 and has begun to end the rack on the others.
@@ -170,6 +170,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn is_lost(&self, host: HostId) -> bool {
+        self.lost.lock().contains(&host)
+    }
+
     fn note_lost(&self, host: HostId) {
         let mut lost = self.lost.lock();
         if !lost.contains(&host) {
@@ -207,29 +211,29 @@ impl Shared {
         self.ends.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn unobserved(&self, error: DelegateError) {
+    pub(crate) fn unobserved(&self, failed: Unobserved) {
         let mut unobserved = self.unobserved.lock();
         unobserved.0 += 1;
-        unobserved.1.get_or_insert(error);
+        unobserved.1.get_or_insert(failed);
     }
 
     /// Notes the failed fire-and-forget requests of another host; the first host counts.
-    pub(crate) fn unobserved_at(&self, host: HostId, count: usize, first: String) {
-        let error = RackError::UnobservedAt { host, count, first };
+    pub(crate) fn unobserved_at(&self, host: HostId, count: usize, first: Unobserved) {
+        let error = RackError::Unobserved { host, count, first };
         self.unobserved_of_others.lock().get_or_insert(error);
     }
 
     pub(crate) fn take_unobserved(&self) -> Option<RackError> {
         let (count, first) = std::mem::take(&mut *self.unobserved.lock());
         first
-            .map(|first| RackError::Unobserved { count, first })
+            .map(|first| RackError::Unobserved { host: self.transport.local(), count, first })
             .or_else(|| self.unobserved_of_others.lock().take())
     }
 
     /// As [`take_unobserved`](Self::take_unobserved), in a form that travels to host 0.
-    pub(crate) fn report_unobserved(&self) -> Option<(usize, String)> {
+    pub(crate) fn report_unobserved(&self) -> Option<(usize, Unobserved)> {
         let (count, first) = std::mem::take(&mut *self.unobserved.lock());
-        first.map(|first| (count, Chain(&first).to_string()))
+        first.map(|first| (count, first))
     }
 }
 

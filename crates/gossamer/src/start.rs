@@ -190,6 +190,7 @@ fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, Rac
     use transport_shm::{Leader, ShmTransport};
 
     if env::var_os(IS_HOST).is_some() {
+        crate::children::end_with_parent().map_err(RackError::Spawn)?;
         return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
     }
     if rack.hosts == 1 {
@@ -200,6 +201,7 @@ fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, Rac
     for _ in 1..rack.hosts {
         let mut command = Command::new(&program);
         command.args(env::args_os().skip(1)).env(IS_HOST, "1");
+        crate::children::make_part_of_this(&mut command);
         children.0.push(leader.spawn(&mut command)?);
     }
     Ok(leader.lead(rack.threads, trust_core::build_identity())?)

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use fiber::{Config, Scheduler};
 use gossamer_segment::Attached;
-use transport_api::{Parker, PeerEvent};
+use transport_api::{HostId, Parker, PeerEvent};
 use trust_core::idle::{Idle, Step};
 use trust_core::{Incident, Node, Wiring, WiringError};
 
 use crate::StartError;
+use crate::error::Unobserved;
+use crate::losses;
 use crate::shared::{STOP, Shared};
 
 /// Fibers resumed between two polls, at most: it bounds how long a request waits at a thread whose
@@ -54,7 +56,8 @@ impl Worker {
             Arc::new(move || transport.unpark(thread))
         };
         let may_wait = Some(trust_core::check_may_wait as fiber::MayWait);
-        let config = Config { wake: ring, may_wait, ..shared.fibers.clone() };
+        let running = Some(trust_core::write_running as fiber::Running);
+        let config = Config { wake: ring, may_wait, running, ..shared.fibers.clone() };
         let scheduler = Scheduler::new(config)?;
         let node = Node::enter(wiring.node(thread)?);
         node.keep_time(Instant::now);
@@ -88,7 +91,13 @@ impl Worker {
                 let resumed = scheduler.run(FIBERS_PER_POLL);
                 let polled = self.node.poll();
                 if self.node.has_incidents() {
-                    self.shared.handle(self.node.take_incidents());
+                    let incidents = self.node.take_incidents();
+                    let lost = peers_in(&incidents);
+                    self.shared.handle(incidents);
+                    for host in lost.into_iter().filter(|host| self.shared.is_lost(*host)) {
+                        // Without memory for a fiber, the loss is heard of by failing requests only.
+                        let _ = fiber::Builder::new().spawn_local(move || losses::tell(host));
+                    }
                 }
                 let attention = self.shared.attention();
                 if attention != attended {
@@ -154,8 +163,19 @@ impl Worker {
         });
         drop(scheduler);
         self.node.clear();
+        losses::forget();
         SHARED.set(None);
     }
+}
+
+/// The hosts that are gone according to `incidents`.
+#[cold]
+fn peers_in(incidents: &[Incident]) -> Vec<HostId> {
+    let peer = |incident: &Incident| match incident {
+        Incident::Peer(PeerEvent::Lost(host, _) | PeerEvent::Left(host)) => Some(*host),
+        Incident::Unobserved { .. } => None,
+    };
+    incidents.iter().filter_map(peer).collect()
 }
 
 /// Publishes what a thread has done since it started.
@@ -187,7 +207,9 @@ impl Shared {
             match incident {
                 Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),
                 Incident::Peer(PeerEvent::Left(host)) => self.peer_left(host),
-                Incident::Unobserved(error) => self.unobserved(error),
+                Incident::Unobserved { error, place } => {
+                    self.unobserved(Unobserved { error, place: place.map(ToString::to_string) });
+                }
             }
         }
     }

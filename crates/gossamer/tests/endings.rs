@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{KINDS, Kind, panic_in, run, run_as, wait_until, within_deadline};
-use gossamer::{Barrier, DelegateError, Latch, Rack, RackError, Trust, Trustee};
-use transport_shm::{JoinError, ShmTransport};
+use gossamer::{Barrier, DelegateError, JoinError, Latch, Rack, RackError, Trust, Trustee};
+use transport_shm::ShmTransport;
+use trust_core::Chain;
 
 fn another() -> Trustee {
     let me = gossamer::local_trustee().trustee();
@@ -20,11 +21,8 @@ fn another() -> Trustee {
 #[track_caller]
 fn is_unobserved(ended: Result<(), RackError>, said: &str) {
     match ended {
-        Err(RackError::Unobserved { count: 1, first }) => {
-            assert!(first.to_string().contains(said), "{first}");
-        }
-        Err(RackError::UnobservedAt { count: 1, first, .. }) => {
-            assert!(first.contains(said), "{first}");
+        Err(RackError::Unobserved { count: 1, first, .. }) => {
+            assert!(Chain(&first).to_string().contains(said), "{first:?}");
         }
         other => panic!("{other:?}"),
     }
@@ -75,8 +73,11 @@ fn a_closure_that_gets_no_stack_is_an_error_of_its_caller() {
                 let lost = |fiber: &gossamer::JoinHandle<()>| fiber.is_finished();
                 wait_until("one that cannot start", || sleepers.iter().any(lost));
                 let failed = sleepers.into_iter().find(lost).expect("there is one");
-                let said = failed.join().unwrap_err().to_string();
-                assert!(said.contains("no stack of"), "{said}");
+                let failed = failed.join().unwrap_err();
+                assert!(matches!(failed, JoinError::Delegate(_)), "{failed:?}");
+                let error = DelegateError::from(failed);
+                assert!(matches!(error, DelegateError::Refused { .. }), "{error:?}");
+                assert!(error.to_string().contains("no stack of"), "{error}");
                 let error = latch.try_launch_with(|value, ()| *value, ()).unwrap_err();
                 assert!(matches!(error, DelegateError::Refused { .. }), "{error:?}");
                 assert!(error.to_string().contains("no stack of"), "{error}");
@@ -141,7 +142,8 @@ fn values_that_panic_while_they_are_encoded_end_their_call() {
                 let start = || drop(another().spawn_with(|_: Unspeakable| (), Unspeakable));
                 assert_eq!(panic_in(start), "its encoding fell over");
                 let error = latch.try_launch_with(|_, ()| Unspeakable, ()).map(drop).unwrap_err();
-                assert!(error.to_string().contains("its encoding fell over"), "{error}");
+                assert!(matches!(error, DelegateError::BadResult { .. }), "{error:?}");
+                assert!(Chain(&error).to_string().contains("its encoding fell over"), "{error:?}");
                 assert_eq!(latch.launch(|value| *value), 0, "all goes on");
             })
             .unwrap();
@@ -169,7 +171,11 @@ fn panics_of_callbacks_of_launches_fail_the_rack() {
     });
 }
 
-/// The host of `main` reports failures, also those of requests of other hosts.
+/// The line of a request, for the test below.
+static SENT: AtomicU32 = AtomicU32::new(0);
+
+/// The host of `main` reports failures, also those of requests of other hosts, with the line that sent
+/// them.
 #[test]
 fn unobserved_failures_of_other_hosts_fail_the_rack() {
     within_deadline("unobserved_failures_of_other_hosts_fail_the_rack", || {
@@ -180,16 +186,26 @@ fn unobserved_failures_of_other_hosts_fail_the_rack() {
                     let sender = gossamer::threads().nth(sender).expect("the other host's");
                     let send = |here: Trust<u8>| {
                         here.apply_then(|_| panic!("no waiter"), |()| unreachable!());
+                        line!() - 1
                     };
-                    gossamer::spawn_on_with(sender, send, here).join().unwrap();
+                    let line = gossamer::spawn_on_with(sender, send, here).join().unwrap();
+                    SENT.store(line, Ordering::Relaxed);
                 });
-                match ended {
-                    Err(RackError::UnobservedAt { host, count: 1, first }) => {
-                        assert_eq!(host.0, 1);
-                        assert!(first.contains("no waiter"), "{first}");
-                    }
-                    other => panic!("{other:?}"),
-                }
+                let error = ended.unwrap_err();
+                let RackError::Unobserved { host, count: 1, first } = &error else {
+                    panic!("{error:?}")
+                };
+                assert_eq!(host.0, 1);
+                let sent = format!("endings.rs:{}:", SENT.load(Ordering::Relaxed));
+                assert!(
+                    first.place.as_ref().is_some_and(|place| place.contains(&sent)),
+                    "{first:?}"
+                );
+                let printed = format!("{error:?}");
+                let expected =
+                    "1 fire-and-forget request of host 1 failed: first: the request delegated at";
+                assert!(printed.starts_with(expected), "{printed}");
+                assert!(printed.contains(&sent) && printed.ends_with(": no waiter"), "{printed}");
             }
         }
     });
@@ -279,7 +295,7 @@ fn fibers_without_a_joiner_are_unwound() {
                         if i % 2 == 0 {
                             gossamer::sleep(std::time::Duration::from_secs(3600));
                         } else {
-                            gossamer::Latch::new(0).lock();
+                            drop(gossamer::Latch::new(0).lock());
                             gossamer::spawn(|| gossamer::sleep(std::time::Duration::MAX))
                                 .join()
                                 .unwrap();
@@ -309,7 +325,10 @@ fn settings_that_make_no_sense_are_refused() {
 fn more_threads_than_a_host_can_have_are_refused() {
     for rack in [Rack::new().threads(1000), Rack::new().threads(u32::MAX)] {
         let ended: Result<(), _> = rack.run(|| unreachable!("it does not start"));
-        assert!(matches!(ended, Err(RackError::Join(JoinError::Size(1, _)))), "{ended:?}");
+        assert!(
+            matches!(ended, Err(RackError::Join(transport_shm::JoinError::Size(1, _)))),
+            "{ended:?}"
+        );
     }
 }
 
@@ -407,9 +426,9 @@ fn a_gibibyte_there_and_back_and_not_a_byte_more() {
         drop(back);
         let more =
             echo.try_apply_with(|_, bytes: ByteBuf| bytes.len(), ByteBuf::from(vec![7; GIB]));
-        assert!(matches!(more, Err(DelegateError::Codec { .. })), "{more:?}");
+        assert!(matches!(more, Err(DelegateError::BadArguments { .. })), "{more:?}");
         let more = echo.try_apply(|_| ByteBuf::from(vec![7; GIB]));
-        assert!(matches!(more, Err(DelegateError::Refused { .. })));
+        assert!(matches!(more, Err(DelegateError::BadResult { .. })), "{more:?}");
         assert_eq!(echo.apply(|len| *len), GIB - 8);
     })
     .unwrap();
@@ -422,7 +441,7 @@ type Wait = (&'static str, fn(Barrier));
 const WAITS: [Wait; 7] = [
     ("`sleep`", |_| gossamer::sleep(Duration::from_millis(1))),
     ("`yield_now`", |_| gossamer::yield_now()),
-    ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_millis(1))).join().unwrap()),
+    ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_secs(60))).join().unwrap()),
     ("`Barrier::wait`", |barrier| assert!(barrier.wait())),
     ("`entrust_with`", |_| drop(another().entrust_with(|()| (), ()))),
     ("`visit_node`", |_| another().visit_node(|_, ()| (), ())),

@@ -4,13 +4,16 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{
-    DelegateError, HostId, LookupError, LossReason, OnPeerLoss, Rack, RackError, ReadMode,
-    RecordsError, SegmentError, ShardedRecords, Trust,
+    DelegateError, HostId, JoinError, LookupError, LossReason, OnPeerLoss, Rack, RackError,
+    ReadMode, Receiver, RecordsError, RecvError, SegmentError, SendError, Sender, ShardedRecords,
+    Trust, TryRecvError, channel, channel_on,
 };
 use transport_api::Transport;
 use transport_tcp::TcpTransport;
@@ -51,7 +54,8 @@ fn a_rack_ends_with_a_host_and_says_which() {
         });
         let Err(RackError::PeerLost { host, .. }) = &ended else { panic!("{ended:?}") };
         assert_eq!(host.0, 1);
-        assert!(ended.unwrap_err().to_string().contains("host 1 was lost and the rack ended"));
+        let printed = format!("{:?}", ended.unwrap_err());
+        assert!(printed.starts_with("host 1 was lost and the rack ended: "), "{printed}");
     });
 }
 
@@ -68,6 +72,11 @@ fn main_goes_on_without_a_host_if_it_wants_to() {
                 }
             };
             assert!(matches!(lost, DelegateError::PeerLost { .. }), "{lost:?}");
+            // A fiber that cannot be reached has not panicked.
+            let joined = value.trustee().spawn(|| 1u8).join().unwrap_err();
+            assert!(matches!(joined, JoinError::Delegate(_)), "{joined:?}");
+            let lost = DelegateError::from(joined);
+            assert!(matches!(lost, DelegateError::PeerLost { host: HostId(1), .. }), "{lost:?}");
             let neighbour = gossamer::threads().nth(1).expect("a second thread of this host");
             let there = neighbour.entrust_with(|()| 3u64, ());
             here.apply(|value| *value) + there.apply(|value| *value)
@@ -175,6 +184,55 @@ fn the_names_of_a_host_go_with_it() {
             near.apply(|value| *value)
         });
         assert_eq!(ended.expect("it ends well"), 6);
+    });
+}
+
+#[test]
+fn a_channel_says_whose_values_may_be_missing() {
+    within_deadline("a_channel_says_whose_values_may_be_missing", || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let far = gossamer::threads().last().expect("a thread");
+            let lost = Rc::new(Cell::new(None));
+            let tell = lost.clone();
+            let _listening = gossamer::on_host_lost(move |host| tell.set(Some(host)));
+            // Three channels: the receiver, a sender, and the channel itself are on the other host.
+            let (to_lost, receiver) = channel::<u64>(4);
+            let (sender, mut of_lost) = channel::<u64>(4);
+            let (at_lost, mut from_lost) = channel_on::<u64>(far, 4);
+            let there = |(mut receiver, sender): (Receiver<u64>, Sender<u64>)| {
+                sender.send(receiver.recv().unwrap()).unwrap();
+                gossamer::sleep(common::DEADLINE);
+                drop((receiver, sender));
+            };
+            drop(gossamer::spawn_on_with(far, there, (receiver, sender)));
+            to_lost.send(1).unwrap();
+            wait_until("the other host", || of_lost.try_recv().is_ok());
+            // These are in the channel, or wait, when the receiver goes.
+            let waiting = {
+                let to_lost = to_lost.clone();
+                gossamer::spawn(move || to_lost.send_all(2..100))
+            };
+            at_lost.send(5).unwrap();
+            other.sever();
+            let error = of_lost.recv().unwrap_err();
+            assert!(matches!(error, RecvError::HostLost(HostId(1))), "{error}");
+            assert!(matches!(of_lost.try_recv(), Err(TryRecvError::Empty)), "said once");
+            let error = waiting.join().unwrap().unwrap_err();
+            assert!(matches!(&error, SendError::Closed(values) if values.last() == Some(&99)));
+            assert!(matches!(to_lost.send(7), Err(SendError::Closed(7))));
+            let lost_peer = |error: &DelegateError| matches!(error, DelegateError::PeerLost { .. });
+            wait_until(
+                "the loss",
+                || matches!(at_lost.send(6), Err(SendError::Failed(error)) if lost_peer(&error)),
+            );
+            let error = from_lost.recv().unwrap_err();
+            assert!(matches!(&error, RecvError::Failed(error) if lost_peer(error)), "{error}");
+            wait_until("the callback", || lost.get() == Some(HostId(1)));
+            assert!(gossamer::live_hosts().eq([HostId(0)]));
+            assert_eq!(gossamer::hosts().len(), 2);
+            gossamer::fence(); // does not wait for the lost host
+        });
+        ended.expect("it ends well");
     });
 }
 

@@ -87,7 +87,7 @@ fn payloads_of_caught_panics_are_freed() {
             let ended = run(kind, panics_everywhere);
             match ended {
                 // Those of callbacks and of properties, which are fire-and-forget.
-                Err(RackError::Unobserved { .. } | RackError::UnobservedAt { .. }) => {}
+                Err(RackError::Unobserved { .. }) => {}
                 other => panic!("{kind:?}: {other:?}"),
             }
             let (made, freed) = (MADE.load(SeqCst), FREED.load(SeqCst));

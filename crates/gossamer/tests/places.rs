@@ -71,9 +71,11 @@ fn inside() -> (gossamer::Trust<u8>, gossamer::Trust<Latch<u8>>) {
     raises_here!(latch.launch(|_| Unsendable));
     raises_here!(latch.launch_with(|_, _: Unsendable| (), Unsendable));
     raises_here!(other.entrust_with(|_: Unsendable| (), Unsendable));
-    raises_here!(other.visit_node(|_, _: Unsendable| (), Unsendable));
+    raises_here!(other.visit_with(|_: Unsendable| (), Unsendable));
+    raises_here!(other.visit(|| Unsendable));
+    raises_here!(other.entrust(Unsendable));
     let value = Unsendable;
     raises_here!(delegate!(number, [value] | _number | size_of_val(&value)));
-    raises_here!(Sharded::<u8, ()>::with(|_: Unsendable| (), Unsendable));
+    raises_here!(Sharded::<u8, ()>::new_with(|_: Unsendable| (), Unsendable));
     (number, latch)
 }

@@ -9,9 +9,10 @@ mod behaviours;
 mod common;
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use std::{env, thread};
 use gossamer::{LossReason, Rack, RackError};
 #[cfg(feature = "tcp")]
 use gossamer_job::Secret;
+use rustix::process::{Pid, Signal};
 
 /// Which case a started process is; unset in the process that runs the tests.
 const CASE: &str = "GOSSAMER_TEST_CASE";
@@ -45,6 +47,8 @@ const OWN: &[Case] = &[
     ("a_host_that_dies_takes_the_rack_down", a_host_that_dies_takes_the_rack_down),
     ("a_host_killed_while_the_rack_starts_is_named", a_host_killed_while_the_rack_starts_is_named),
     ("main_may_panic", main_may_panic),
+    ("ctrl_c_ends_the_rack_as_one_program", ctrl_c_ends_the_rack_as_one_program),
+    ("a_host_0_that_is_killed_leaves_no_process", a_host_0_that_is_killed_leaves_no_process),
     ("a_leak_on_another_host_is_named", a_leak_on_another_host_is_named),
 ];
 
@@ -123,7 +127,7 @@ fn a_host_killed_while_the_rack_starts_is_named() {
     }
     for _ in 0..10 {
         let ended = rack().run(|| gossamer::sleep(DEADLINE));
-        let error = ended.expect_err("a host has been killed").to_string();
+        let error = format!("{:?}", ended.expect_err("a host has been killed"));
         // Before the rack is complete, and after.
         let is_named = error.contains("(pid ") || error.contains("process ");
         assert!(is_named && error.contains("SIGKILL"), "{error}");
@@ -133,6 +137,70 @@ fn a_host_killed_while_the_rack_starts_is_named() {
 fn main_may_panic() {
     let message = common::panic_in(|| rack().run(|| -> () { panic!("main has had enough") }));
     assert_eq!(message, "main has had enough");
+}
+
+/// Set in a process whose rack waits to be ended by a signal.
+const WAITS: &str = "GOSSAMER_TEST_WAITS";
+
+/// Sends a signal to a rack as `send` does it to its first process, the leader of a process group, and
+/// returns how that ended and what all of them said. None of them may be left then.
+fn signalled(send: fn(Pid)) -> (ExitStatus, String) {
+    if env::var_os(WAITS).is_some() {
+        rack()
+            .run(|| {
+                for trustee in gossamer::threads() {
+                    println!("{}", trustee.visit(std::process::id));
+                }
+                gossamer::sleep(DEADLINE);
+            })
+            .unwrap();
+        unreachable!("it is ended by a signal");
+    }
+    let mut first = Command::new(env::current_exe().expect("this program"))
+        .env(WAITS, "1")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut printed = io::BufReader::new(first.stdout.take().expect("piped")).lines();
+    let mut pids: Vec<i32> = (0..6)
+        .map(|_| printed.next().expect("six lines").expect("a line").parse().expect("a number"))
+        .collect();
+    pids.dedup();
+    assert_eq!(pids.len(), 3);
+    send(Pid::from_child(&first));
+    let status = first.wait().expect("it ends");
+    let mut said = String::new();
+    // Until the last process has closed its end.
+    first.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    for pid in pids {
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // Its new parent may not have asked for its status yet.
+            stat.is_empty() || stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+        };
+        let started = Instant::now();
+        while !gone() {
+            assert!(started.elapsed() < DEADLINE / 2, "process {pid} is left");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+    (status, said)
+}
+
+fn ctrl_c_ends_the_rack_as_one_program() {
+    let interrupt = |group| rustix::process::kill_process_group(group, Signal::INT).expect("sent");
+    let (status, said) = signalled(interrupt);
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "as of any program");
+    assert_eq!(said, "", "nothing is reported as lost");
+}
+
+fn a_host_0_that_is_killed_leaves_no_process() {
+    let kill = |process| rustix::process::kill_process(process, Signal::KILL).expect("sent");
+    let (status, said) = signalled(kill);
+    assert_eq!((status.signal(), &*said), (Some(Signal::KILL.as_raw()), ""));
 }
 
 fn a_leak_on_another_host_is_named() {

@@ -4,6 +4,7 @@
 mod common;
 
 use std::hint::black_box;
+use std::os::unix::process::ExitStatusExt;
 
 use common::within_deadline;
 use gossamer::{Rack, RackError, entrust};
@@ -29,6 +30,96 @@ fn a_delegated_closure_has_the_stack_that_was_asked_for() {
         });
         assert!(reached.unwrap() >= DEEP);
     });
+}
+
+/// Set in a child process, which overflows a stack in the way that it names.
+const WAY: &str = "GOSSAMER_TEST_OVERFLOW";
+
+fn without_end(depth: u64) -> u64 {
+    let frame = black_box([depth; 64]);
+    if black_box(depth) == u64::MAX { 0 } else { without_end(depth + 1) + frame[3] }
+}
+
+/// Overflows the stack of a thread or of a fiber.
+fn overflow(way: &str) {
+    let way = way.to_owned();
+    let ended = Rack::new().threads(2).run(move || {
+        let both = [entrust(0u64), entrust(0u64)];
+        let [own, other] = if both[0].is_local() {
+            both
+        } else {
+            let [a, b] = both;
+            [b, a]
+        };
+        match &*way {
+            "remote" => drop(other.try_apply(|n| *n = without_end(*n))),
+            "visit" => drop(other.trustee().try_visit(|| without_end(0))),
+            "own" => own.apply(|n| *n = without_end(*n)),
+            "callback" => {
+                other.apply_then(|n| *n, |n| assert_eq!(without_end(n), 0));
+                other.apply(|_| ());
+            }
+            "fiber" => drop(without_end(0)),
+            other => panic!("{other}"),
+        }
+    });
+    panic!("it should not have come to an end: {ended:?}");
+}
+
+#[test]
+fn an_overflow_in_a_delegated_closure_is_reported_with_its_origin() {
+    if let Some(way) = std::env::var_os(WAY) {
+        return overflow(way.to_str().expect("a way"));
+    }
+    let here = "an_overflow_in_a_delegated_closure_is_reported_with_its_origin";
+    // Who overflowed, and in what.
+    let expected: [(&str, &[&str]); 5] = [
+        (
+            "remote",
+            &[
+                "thread 'gossamer-0.",
+                "in the delegated closure stacks::overflow::",
+                "Rack::worker_stack_bytes",
+            ],
+        ),
+        (
+            "visit",
+            &[
+                "thread 'gossamer-0.",
+                "in the delegated closure stacks::overflow::",
+                "Rack::worker_stack_bytes",
+            ],
+        ),
+        (
+            "own",
+            &[
+                "fiber '",
+                "in the closure delegated at crates/gossamer/tests/stacks.rs:",
+                "Rack::stack_bytes",
+            ],
+        ),
+        (
+            "callback",
+            &[
+                "thread 'gossamer-0.",
+                "in the callback stacks::overflow::",
+                "Rack::worker_stack_bytes",
+            ],
+        ),
+        ("fiber", &["fiber '", "has overflowed its stack of 128 KiB; ", "Rack::stack_bytes"]),
+    ];
+    for (way, expected) in expected {
+        let ended = std::process::Command::new(std::env::current_exe().expect("this program"))
+            .args([here, "--exact", "--nocapture"])
+            .env(WAY, way)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let line = said.lines().find(|line| line.contains("has overflowed its stack"));
+        let line = line.unwrap_or_else(|| panic!("{way}: {said}"));
+        assert!(expected.iter().all(|part| line.contains(part)), "{way}: {line}");
+        assert_eq!(ended.status.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{way}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{KINDS, run, within_deadline};
-use gossamer::{DelegateError, HostId, Segment, SegmentError, Trust};
+use gossamer::{DelegateError, HostId, Latch, Segment, SegmentError, Trust, delegate};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -49,6 +49,44 @@ fn tasks_await_delegated_calls() {
 }
 
 #[test]
+fn tasks_start_fibers_and_fibers_wait_for_tasks() {
+    within_deadline("tasks_start_fibers_and_fibers_wait_for_tasks", || {
+        for kind in KINDS {
+            run(kind, || {
+                let handle = gossamer::Handle::current();
+                let runtime = gossamer::spawn_blocking(runtime).join().unwrap();
+                let tasks: Vec<_> = (0..100u64)
+                    .map(|n| {
+                        let handle = handle.clone();
+                        runtime.spawn(async move {
+                            tokio::time::sleep(std::time::Duration::from_millis(n % 3)).await;
+                            let far = at_the_last(n);
+                            handle.spawn(far).await.unwrap()
+                        })
+                    })
+                    .collect();
+                for (n, task) in (0..).zip(tasks) {
+                    assert_eq!(gossamer::block_on(task).unwrap(), n + 1);
+                }
+                let falls = handle.clone();
+                let fallen = async move { falls.spawn(|| panic!("fell")).await.is_err() };
+                assert!(gossamer::block_on(runtime.spawn(fallen)).unwrap());
+                // Its drop blocks.
+                gossamer::spawn_blocking(move || drop(runtime)).join().unwrap();
+            })
+            .unwrap();
+        }
+        let handle = gossamer::Rack::new().threads(1).run(gossamer::Handle::current).unwrap();
+        assert!(handle.spawn(|| ()).join().is_err(), "the rack has ended");
+    });
+}
+
+/// Asks the last thread of the rack.
+fn at_the_last(n: u64) -> impl FnOnce() -> u64 + Send {
+    move || gossamer::threads().last().unwrap().entrust(n).apply(|n| *n + 1)
+}
+
+#[test]
 fn failures_reach_the_task() {
     within_deadline("failures_reach_the_task", || {
         for kind in KINDS {
@@ -79,6 +117,42 @@ fn failures_reach_the_task() {
         let late = gossamer::Rack::new().threads(1).run(|| gossamer::entrust(1u64)).unwrap();
         let failed = runtime().block_on(late.apply_async(|value| *value));
         assert!(matches!(failed, Err(DelegateError::NoRack(_))), "the rack has ended");
+    });
+}
+
+#[test]
+fn tasks_launch_visit_and_entrust() {
+    within_deadline("tasks_launch_visit_and_entrust", || {
+        for kind in KINDS {
+            run(kind, || {
+                for at in gossamer::threads() {
+                    let latch = at.entrust_with(Latch::new, 1u64);
+                    let inside = latch.clone();
+                    beside(async move {
+                        let wait = |n: &mut u64| {
+                            gossamer::yield_now();
+                            *n += 1;
+                        };
+                        inside.launch_async(wait).await.unwrap();
+                        let n = 2u64;
+                        let sum = delegate!(inside => launch_async, [n] |value| *value + n).await;
+                        assert_eq!(sum.unwrap(), 4);
+                        let fell = inside.launch_with_async(|_, n: u8| -> u8 { panic!("{n}") }, 7);
+                        let fell = fell.await.unwrap_err();
+                        assert!(matches!(fell, DelegateError::Panicked { .. }), "{fell:?}");
+                        let there = at.visit_async(|| gossamer::local_trustee().trustee()).await;
+                        assert_eq!(there.unwrap().number(), at.number());
+                        assert_eq!(at.visit_with_async(|n| n + 1, 7u64).await.unwrap(), 8);
+                        let made = at.entrust_with_async(|n: u64| n + 1, 7).await.unwrap();
+                        let sent = at.entrust_async(7u64).await.unwrap();
+                        assert_eq!(made.apply_async(|n| *n).await.unwrap(), 8);
+                        assert_eq!(sent.apply_async(|n| *n).await.unwrap(), 7);
+                    });
+                    assert_eq!(latch.launch(|n| *n), 2);
+                }
+            })
+            .unwrap();
+        }
     });
 }
 

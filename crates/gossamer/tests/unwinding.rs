@@ -379,3 +379,62 @@ fn arguments_may_wait_and_panic_when_they_are_dropped() {
         }
     });
 }
+
+#[test]
+fn what_waits_for_other_fibers_is_unwound_and_gives_up_in_destructors() {
+    within_deadline("what_waits_for_other_fibers_is_unwound_and_gives_up_in_destructors", || {
+        for kind in KINDS {
+            let log = Log::default();
+            let inside = log.clone();
+            let ended = run_as(kind, Rack::new(), move || {
+                let up = gossamer::entrust(0u32);
+                let end = another();
+                // One of each kind waits when the rack ends.
+                let wait = |what: &'static str, wait: fn(Trustee)| {
+                    let (log, up) = (inside.clone(), up.clone());
+                    drop(gossamer::spawn(move || {
+                        let _on_drop = OnDrop(move || log.note(what, ()));
+                        up.apply(|up| *up += 1);
+                        wait(end);
+                    }));
+                };
+                wait("receiver", |end| {
+                    let (_sender, mut receiver) = gossamer::channel_on::<u8>(end, 1);
+                    drop(receiver.recv());
+                });
+                wait("sender", |end| {
+                    let (sender, _receiver) = gossamer::channel_on::<u8>(end, 0);
+                    drop(sender.send(1));
+                });
+                wait("notify", |_| gossamer::sync::Notify::new().wait());
+                wait("future", |_| gossamer::block_on(std::future::pending()));
+                wait("scope", |_| {
+                    gossamer::scope(|s| drop(s.spawn(|| gossamer::sleep(common::DEADLINE))))
+                });
+                // And one waits in a destructor then.
+                let log = inside.clone();
+                sleeps_until_the_end(
+                    || gossamer::channel::<u8>(1),
+                    move |(sender, receiver)| {
+                        log.note("empty", receiver.recv().is_err());
+                        log.note("full", sender.send_all([1, 2]).is_err());
+                    },
+                );
+                wait_until("all fibers", || up.apply(|up| *up) == 5);
+            });
+            ended.unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
+            let mut noted = log.0.lock().unwrap().clone();
+            noted.sort();
+            let all = [
+                "empty: true",
+                "full: true",
+                "future: ()",
+                "notify: ()",
+                "receiver: ()",
+                "scope: ()",
+                "sender: ()",
+            ];
+            assert_eq!(noted, all, "{kind:?}");
+        }
+    });
+}

@@ -1,5 +1,6 @@
 //! [`Operation`] and [`Import`]: how a fiber begins an operation, and the handle that it waits with.
 
+use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 
@@ -66,6 +67,7 @@ impl Ticket {
 
     /// Parks the fiber until the operation has ended.
     fn wait(self, place: &'static Location<'static>) -> Outcome {
+        let mut wait = fiber::Wait::at(place);
         loop {
             let taken = self.progress.tokens().take(self.token);
             if let Some(outcome) = taken {
@@ -75,10 +77,20 @@ impl Ticket {
             let fiber = fiber::current();
             assert!(fiber.is_some(), "the wait for an operation at {place} is outside a fiber");
             self.progress.tokens().set_waiter(self.token, fiber);
+            wait.explain(|| Awaits(self.host));
             if !fiber::park_or_give_up() && !self.has_ended() {
                 return Outcome::lost(self.kind, self.host, &Progress::ended());
             }
         }
+    }
+}
+
+/// What a fiber waits for that has begun an operation.
+struct Awaits(HostId);
+
+impl fmt::Display for Awaits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an operation on memory of {}", self.0)
     }
 }
 

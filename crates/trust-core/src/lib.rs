@@ -19,6 +19,7 @@
 // Under loom only the protocol that moves words is compiled; most of what it offers is used by the rest.
 #![cfg_attr(loom, allow(dead_code))]
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 #![cfg_attr(feature = "nightly", feature(auto_traits, negative_impls))]
 
 #[cfg(not(loom))]
@@ -47,11 +48,15 @@ pub use crate::closure::noref::NoRef;
 pub use crate::wire::{arrivals, link, slot};
 #[cfg(not(loom))]
 pub use crate::{
-    api::delegate::{IsOwned, Listed, SentByReference, uncaptured},
+    api::condvar::Condvar,
+    api::deferred::Deferred,
+    api::delegate::{IsOwned, Listed, SentByReference, delegated},
+    api::flush::flush,
     api::latch::{Latch, LatchGuard},
-    api::may_wait::{check_may_wait, in_delegated_context},
+    api::may_wait::{check_may_wait, in_delegated_context, write_running},
     api::plain_call::served,
-    api::trust::Trust,
+    api::reply::Reply,
+    api::trust::{PropertyId, Trust},
     api::trustee::{LocalTrustee, Trustee, local_trustee},
     closure::identity::build_identity,
     closure::invoke::Delegable,
@@ -59,7 +64,7 @@ pub use crate::{
     closure::plain_call::PlainCall,
     closure::registry::is_one_image,
     codec::Portable,
-    error::{Chain, CodecError, DelegateError, PanicReport},
+    error::{Chain, CodecError, CodecStep, DelegateError, PanicReport},
     node::idle,
     node::racks::{Job, Post, Registered, run_job},
     node::wiring::{Wiring, WiringError},

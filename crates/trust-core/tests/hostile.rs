@@ -242,10 +242,10 @@ impl Scene {
             }
             Step::Provoke => {
                 // From a fiber: what it asks has no answer that makes sense, which it must survive.
-                let _ = fibers.remote().spawn(|| {
+                drop(fibers.remote().spawn(|| {
                     let peer = Trustee::from_number(0).expect("the peer");
                     drop(peer.spawn_with(|words: Vec<u32>| words.len() as u64, vec![7; 3]));
-                });
+                }));
             }
         }
     }
@@ -547,14 +547,14 @@ fn replies_that_stand_apart_are_taken_for_what_they_are() {
     ];
     Scene::with(|scene, node, fibers| {
         for (words, end, expected) in cases {
-            let _ = fibers.remote().spawn(|| {
+            drop(fibers.remote().spawn(|| {
                 let peer = Trustee::from_number(0).expect("the peer");
                 let ended = match peer.try_visit_node(|_, ()| 5u64, ()) {
                     Ok(number) => number.to_string(),
                     Err(error) => error.to_string(),
                 };
                 ENDED.lock().unwrap().push(ended);
-            });
+            }));
             scene.serve(node, fibers);
             scene.act(&Step::Answer(words.to_vec(), Signal::Batch(0, end)), fibers);
             let incidents = scene.serve(node, fibers);

@@ -113,13 +113,13 @@ pub fn measure_load(load: Load, time: Duration) -> Throughput {
             let mode = if blocks { WaitMode::Blocks } else { WaitMode::Polls };
             WATCH.set(Some(Watch::start(mode)));
         };
-        thread.visit_node(move |_, blocks| start(blocks), blocks);
+        thread.visit_with(|blocks| start(blocks), blocks);
     }
     let (start, before) = (Instant::now(), (load.done)());
     gossamer::sleep(time);
     let (done, spent) = ((load.done)() - before, start.elapsed());
     let lost = |thread: gossamer::Trustee| {
-        thread.visit_node(|_, ()| WATCH.take().map_or(0.0, |watch| watch.stop().lost), ())
+        thread.visit(|| WATCH.take().map_or(0.0, |watch| watch.stop().lost))
     };
     let lost = gossamer::threads().map(lost).fold(0.0, f64::max);
     load.stop.set();

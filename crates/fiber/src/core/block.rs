@@ -12,8 +12,12 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Instant;
+
+use primitive::sync::{AtomicUsize, Ordering};
 
 use crate::core::locals::Locals;
 use crate::core::queue::Queue;
@@ -48,7 +52,7 @@ impl FiberId {
 
 /// A handle to wake a waiting fiber: unlike a [`FiberId`] it is not looked up, and must
 /// not be used when the fiber's scheduler is gone.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Waiting(pub(crate) NonNull<Block>);
 
 impl std::fmt::Debug for FiberId {
@@ -95,6 +99,9 @@ pub(crate) struct Block {
     pub(crate) queue: *const Queue<Block>,
     pub(crate) switch: Switch,
     pub(crate) timer: Cell<Timer>,
+    /// Where the fiber's last sleep began, and when it was first asked about it.
+    pub(crate) sleep_place: Cell<Option<&'static Location<'static>>>,
+    pub(crate) sleep_seen: Cell<Option<Instant>>,
     /// Mapped while a fiber owns the block, and while the block waits in the pool.
     pub(crate) stack: Cell<Option<Stack>>,
     /// Whether the stack has the scheduler's standard size and may be pooled.
@@ -107,6 +114,9 @@ pub(crate) struct Block {
     pub(crate) serial: Cell<u64>,
     pub(crate) name: Cell<Option<Cow<'static, str>>>,
     pub(crate) locals: RefCell<Locals>,
+    /// How many fibers run in each scope of the fiber, the innermost scope last: they borrow from its
+    /// stack.
+    pub(crate) scopes: RefCell<Vec<Arc<AtomicUsize>>>,
 }
 
 impl Block {
@@ -117,6 +127,8 @@ impl Block {
             queue,
             switch: Switch::new(),
             timer: Cell::new(Timer::Unset),
+            sleep_place: Cell::new(None),
+            sleep_seen: Cell::new(None),
             stack: Cell::new(None),
             standard: Cell::new(true),
             defiance: Cell::new(0),
@@ -124,6 +136,7 @@ impl Block {
             serial: Cell::new(0),
             name: Cell::new(None),
             locals: RefCell::new(Locals::new()),
+            scopes: RefCell::default(),
         }
     }
 
@@ -146,6 +159,11 @@ impl Block {
         if self.state.get() == State::Active {
             self.state.set(State::Notified);
         }
+    }
+
+    /// Whether fibers run that borrow from the fiber's stack.
+    pub(crate) fn has_children(&self) -> bool {
+        self.scopes.borrow().iter().any(|live| live.load(Ordering::Acquire) > 0)
     }
 
     /// The name given at spawn, or "fiber N".

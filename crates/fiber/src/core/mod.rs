@@ -5,6 +5,7 @@
 //! of its fibers' stacks, so all of its state is in cells, and no cell stays borrowed across a
 //! switch or a call into user code.
 
+mod asking;
 pub(crate) mod block;
 pub(crate) mod builder;
 #[allow(unsafe_code)] // Thread-local pointers to what is on the stack further up.
@@ -15,14 +16,17 @@ pub(crate) mod locals;
 mod queue;
 mod run;
 mod teardown;
-mod timer;
+pub(crate) mod timer;
 mod waking;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::fmt;
+use std::ops::Range;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+pub(crate) use crate::core::asking::Answer;
 use crate::core::block::{Block, FiberId, State, Timer};
 use crate::core::inbox::{Message, Shared};
 use crate::core::queue::Queue;
@@ -30,6 +34,17 @@ use crate::core::timer::Timers;
 use crate::error::SpawnError;
 use crate::limits::MAX_FIBERS;
 use crate::stack::{MIN_STACK_BYTES, Stack};
+
+/// Writes what code the thread runs: see [`Config::running`](crate::Config::running).
+pub type Running = fn(&mut dyn fmt::Write) -> fmt::Result;
+
+/// A thread's own stack, as far as its overflow needs it.
+#[derive(Clone)]
+pub(crate) struct ThreadStack {
+    /// The addresses whose touch is an overflow.
+    pub(crate) guard: Range<usize>,
+    pub(crate) bytes: usize,
+}
 
 pub(crate) struct Core {
     pub(crate) queue: Queue<Block>,
@@ -52,6 +67,12 @@ pub(crate) struct Core {
     stack_bytes: usize,
     pooled_stacks: usize,
     pub(crate) may_wait: Option<MayWait>,
+    /// For the overflow message: what code runs, and the thread's own stack.
+    pub(crate) running: Option<Running>,
+    pub(crate) thread_stack: Option<ThreadStack>,
+    /// Whether fibers are asked what they wait for, and what they have answered.
+    pub(crate) asking: Cell<bool>,
+    pub(crate) answers: RefCell<Vec<(FiberId, Answer)>>,
     /// For the overflow message: the handler cannot ask the standard library.
     pub(crate) thread_name: Box<str>,
 }
@@ -79,6 +100,10 @@ impl Core {
             stack_bytes: stack_bytes.max(MIN_STACK_BYTES),
             pooled_stacks,
             may_wait,
+            running: None,
+            thread_stack: None,
+            asking: Cell::new(false),
+            answers: RefCell::default(),
             thread_name: std::thread::current().name().unwrap_or("unnamed").into(),
         }
     }

@@ -1,7 +1,7 @@
 //! How a fiber starts, runs and waits.
 
 use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Instant;
 
 use primitive::drop_payload;
@@ -148,10 +148,17 @@ impl Core {
     }
 
     /// Suspends the running fiber until `deadline` has been reported to `expire`.
-    pub(crate) fn sleep_until(&self, block: &Block, deadline: Instant) {
+    pub(crate) fn sleep_until(
+        &self,
+        block: &Block,
+        deadline: Instant,
+        place: &'static Location<'static>,
+    ) {
         if Core::returns_at_once(block) {
             return;
         }
+        block.sleep_place.set(Some(place));
+        block.sleep_seen.set(None);
         block.timer.set(Timer::Sleep(deadline));
         self.timers.insert(deadline, block.id.get().index);
         // SAFETY: `block` is the running fiber, and not cancelled.

@@ -36,18 +36,36 @@ impl Core {
         // thread's fiber running, if there is one, and not run another scheduler on its stack.
         drop_quietly(self.shared.close());
         let unwound = self.live();
-        self.unwind_suspended();
+        // Fibers with children last: children of this thread are unwound here, those of other threads
+        // there, or end; the last one of a scope unparks this thread.
+        while self.unwind_suspended() {
+            if self.all_have_children() {
+                std::thread::park();
+            }
+        }
         unwound
+    }
+
+    /// Whether only fibers are left whose scopes have children.
+    fn all_have_children(&self) -> bool {
+        let mut blocks = (0..).map_while(|index| self.at(index));
+        blocks.all(|block| block.state.get() == State::Free || block.has_children())
     }
 
     /// Unwinds the fibers that are suspended. May be called by a fiber that is being unwound, and
     /// then leaves out that one and those that wait in this function: they are cancelled already.
-    pub(in crate::core) fn unwind_suspended(&self) {
+    /// Leaves out fibers from whose stacks others borrow, and returns whether there are any.
+    pub(in crate::core) fn unwind_suspended(&self) -> bool {
         let _entered = Entered::for_teardown(self);
+        let mut left_out = false;
         let mut index = 0;
         while let Some(block) = self.at(index) {
             index += 1;
             if matches!(block.state.get(), State::Free | State::Cancelled) {
+                continue;
+            }
+            if block.has_children() {
+                left_out = true;
                 continue;
             }
             block.state.set(State::Cancelled);
@@ -59,6 +77,7 @@ impl Core {
             CURRENT.with(|current| current.running.set(std::ptr::null()));
             self.retire(block);
         }
+        left_out
     }
 
     /// Whether the fiber is cancelled, so that its wait must return without suspending it.

@@ -14,7 +14,8 @@ impl Core {
         }
     }
 
-    /// Makes the fibers ready whose deadline has come; returns the next deadline.
+    /// Makes the fibers ready whose deadline has come, and ends the timers whose has; returns the next
+    /// deadline.
     pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
         while let Some(index) = self.timers.pop_due(now) {
             let Some(block) = self.at(index) else { continue };
@@ -31,6 +32,9 @@ impl Core {
                 // Unparked before its time but not resumed yet: that wait ends as unparked.
                 Timer::Park(_) | Timer::Unset | Timer::Fired => {}
             }
+        }
+        while let Some(waker) = self.timers.pop_due_waker(now) {
+            waker.wake();
         }
         self.timers.next()
     }

@@ -9,6 +9,7 @@ use trust_core::DelegateError;
 /// Why an operation on [`ShardedRecords`](crate::ShardedRecords) failed. A delegated closure may return
 /// it.
 #[derive(Clone, Debug, Error, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum RecordsError {
     /// The shard that the key belongs to is full.
     #[error(

@@ -198,6 +198,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     }
 
     /// All shards, in the order of [`trustees`](crate::trustees).
+    #[must_use]
     pub fn shards(&self) -> &[Trust<RecordMap<K, V>>] {
         self.shards.shards()
     }

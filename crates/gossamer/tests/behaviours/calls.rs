@@ -146,14 +146,8 @@ pub(crate) fn values_are_delegated_by_name() {
 }
 
 pub(crate) fn failures_come_back_as_errors() {
-    let me = gossamer::local_trustee().trustee();
     for trustee in everywhere() {
         let counter = trustee.entrust(1u8);
-        if trustee == me {
-            let message = panic_in(|| counter.try_apply(|_| -> u8 { panic!("a local panic") }));
-            assert_eq!(message, "a local panic", "on its own thread a panic goes its ordinary way");
-            continue;
-        }
         match counter.try_apply(|_| -> u8 { panic!("number {}", 3) }) {
             Err(DelegateError::Panicked { trustee: at, report }) => {
                 assert_eq!((at, &*report.message), (trustee.thread(), "number 3"));
@@ -161,7 +155,9 @@ pub(crate) fn failures_come_back_as_errors() {
             other => panic!("{other:?}"),
         }
         let message = panic_in(|| counter.apply_with(|_, n: u8| assert_eq!(n, 0, "no zero"), 1));
-        assert!(message.contains("no zero") && message.contains("calls.rs"), "{message}");
+        // The panic of a closure on the own thread is just that; its own place says where it was.
+        let is_placed = counter.is_local() || message.contains("calls.rs");
+        assert!(message.contains("no zero") && is_placed, "{message}");
         let called = Rc::new(RefCell::new(None));
         let call_back = called.clone();
         counter.try_apply_then(

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use gossamer::{DelegateError, Latch, Trust, Trustee};
+use gossamer::{Condvar, DelegateError, Latch, LatchGuard, Trust, Trustee};
 use serde::{Deserialize, Serialize};
 
 use crate::common::{panic_in, wait_until};
@@ -239,9 +239,93 @@ pub(crate) fn locking_a_latch_twice_is_refused() {
     let message = panic_in(|| {
         nested.launch(|inner| {
             let _guard = inner.lock();
-            inner.lock();
+            drop(inner.lock());
         });
     });
     assert!(message.contains("its own fiber holds the latch"), "{message}");
     assert_eq!(nested.launch(|inner| *inner.lock()), 5);
+}
+
+/// A queue whose takers wait for jobs, and whose givers wait for room.
+#[derive(Default)]
+struct Jobs {
+    jobs: Vec<u64>,
+    taken: u64,
+    added: Condvar,
+    removed: Condvar,
+}
+
+fn take(jobs: &mut LatchGuard<'_, Jobs>, (): ()) -> u64 {
+    let added = jobs.added.clone();
+    added.wait_while(jobs, |jobs| jobs.jobs.is_empty());
+    let job = jobs.jobs.remove(0);
+    jobs.taken += 1;
+    // It may wait for other things with the latch held, too.
+    gossamer::yield_now();
+    jobs.removed.notify_one();
+    job
+}
+
+fn give(jobs: &mut LatchGuard<'_, Jobs>, job: u64) {
+    let removed = jobs.removed.clone();
+    removed.wait_while(jobs, |jobs| jobs.jobs.len() >= 2);
+    jobs.jobs.push(job);
+    jobs.added.notify_one();
+}
+
+pub(crate) fn launched_closures_wait_for_each_other_under_a_latch() {
+    const EACH: u64 = 30;
+    for home in everywhere() {
+        let jobs = home.entrust_with(|()| Latch::new(Jobs::default()), ());
+        let fibers: Vec<_> = everywhere()
+            .into_iter()
+            .map(|trustee| {
+                let takes = |jobs: Trust<Latch<Jobs>>| {
+                    (0..EACH).map(|_| jobs.launch_guard_with(take, ())).sum::<u64>()
+                };
+                gossamer::spawn_on_with(trustee, takes, jobs.clone())
+            })
+            .collect();
+        let total = EACH * everywhere().len() as u64;
+        for job in 0..total {
+            jobs.launch_guard_with(give, job);
+        }
+        let sum: u64 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+        assert_eq!(sum, (0..total).sum::<u64>());
+        assert_eq!(jobs.launch(|jobs| (jobs.taken, jobs.jobs.len())), (total, 0));
+        // All at once; and a panic of the condition leaves the latch open.
+        let waiting: Vec<_> = everywhere()
+            .into_iter()
+            .map(|trustee| {
+                let takes = |jobs: Trust<Latch<Jobs>>| jobs.launch_guard_with(take, ());
+                gossamer::spawn_on_with(trustee, takes, jobs.clone())
+            })
+            .collect();
+        let number = waiting.len() as u64;
+        jobs.launch_with(
+            |jobs, number| {
+                jobs.jobs.extend(0..number);
+                jobs.added.notify_all();
+            },
+            number,
+        );
+        let sum: u64 = waiting.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+        assert_eq!(sum, (0..number).sum::<u64>());
+        let message = panic_in(|| {
+            jobs.launch_guard_with(
+                |jobs, ()| {
+                    let added = jobs.added.clone();
+                    added.wait_while(jobs, |_| panic!("the condition fell"));
+                },
+                (),
+            );
+        });
+        assert!(message.contains("the condition fell"), "{message}");
+        assert_eq!(jobs.launch(|jobs| jobs.jobs.len()), 0);
+    }
+    // One that still waits when the rack ends.
+    drop(gossamer::spawn(|| {
+        let (latch, never) = (Latch::new(0), Condvar::new());
+        never.wait(&mut latch.lock());
+    }));
 }

@@ -5,11 +5,14 @@
 pub(crate) mod calls;
 pub(crate) mod fibers;
 pub(crate) mod latches;
+pub(crate) mod matrix;
 pub(crate) mod panics;
 pub(crate) mod records;
 pub(crate) mod segments;
 pub(crate) mod sizes;
+pub(crate) mod sync;
 pub(crate) mod trusts;
+pub(crate) mod waits;
 
 /// Hands the list of all behaviours to a macro.
 #[macro_export]
@@ -44,6 +47,14 @@ macro_rules! behaviours {
             latches: launches_that_wait_for_no_caller_are_not_refused;
             latches: launches_are_nested_so_deep_and_no_deeper;
             latches: locking_a_latch_twice_is_refused;
+            latches: launched_closures_wait_for_each_other_under_a_latch;
+            matrix: every_call_on_a_property;
+            matrix: every_call_on_a_latch;
+            matrix: every_call_on_a_trustee;
+            matrix: every_way_to_entrust;
+            matrix: errors_travel_with_a_question_mark;
+            matrix: ids_are_those_of_properties_on_every_thread;
+            matrix: threads_are_counted_and_numbered;
             panics: a_panic_reaches_the_caller_and_the_property_goes_on;
             panics: every_panic_of_a_batch_is_its_own;
             panics: a_callback_for_failures_is_called_once;
@@ -67,6 +78,16 @@ macro_rules! behaviours {
             sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;
             sizes: bulk_requests_that_are_refused_do_not_disturb_others;
+            sync: values_of_every_thread_arrive_in_order;
+            sync: senders_wait_while_a_channel_is_full;
+            sync: a_receiver_that_goes_gives_values_back;
+            sync: receivers_travel_with_what_they_have_brought;
+            sync: a_channel_takes_what_arguments_take;
+            sync: notifications_are_permits;
+            sync: shards_are_called_at_once;
+            sync: a_flush_waits_for_callbacks_and_a_fence_for_all_threads;
+            sync: fibers_of_a_scope_borrow_on_all_threads_of_the_host;
+            sync: blocking_work_and_futures_park_the_fiber;
             trusts: a_property_dies_after_its_last_trust;
             trusts: trusts_travel_in_arguments_and_results;
             trusts: trusts_live_in_properties;
@@ -74,6 +95,14 @@ macro_rules! behaviours {
             trusts: a_trust_is_dropped_on_a_foreign_thread;
             trusts: a_drop_does_not_overtake_what_was_queued;
             trusts: a_drop_does_not_overtake_what_was_queued_before_a_move;
+            waits: a_call_that_times_out_still_runs;
+            waits: calls_on_the_own_thread_do_not_time_out;
+            waits: a_launch_that_times_out_runs_when_the_latch_is_free;
+            waits: a_join_that_times_out_gives_the_handle_back;
+            waits: replies_are_waited_for_later;
+            waits: whatever_is_there_first_is_selected;
+            waits: losers_of_a_select_keep_their_value;
+            waits: intervals_and_deadlines_do_not_drift;
         }
     };
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use gossamer::{DelegateError, Trustee};
+use gossamer::{CodecStep, DelegateError, Trustee};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use trust_core::Chain;
 
@@ -131,10 +131,7 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
         is_panic(the_only_result());
         for (value, expected) in [
             (Awkward::NotEncoded, "too awkward to encode"),
-            (
-                Awkward::EncodingPanics,
-                "cannot encode the arguments: the value's own code panicked: encoding fell over",
-            ),
+            (Awkward::EncodingPanics, "the value's own code panicked: encoding fell over"),
             (Awkward::NotDecoded, "too awkward to decode"),
             (Awkward::DecodingPanics, "decoding fell over"),
         ] {
@@ -148,7 +145,7 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
             (0, "too awkward to encode"),
             (1, "encoding fell over"),
             (2, "too awkward to decode"),
-            (3, "cannot decode the result: the value's own code panicked: decoding fell over"),
+            (3, "the value's own code panicked: decoding fell over"),
         ] {
             let make = |(): &mut (), number: usize| {
                 let all = [
@@ -249,20 +246,39 @@ pub(crate) fn values_that_cannot_be_encoded_or_decoded() {
         let send = |value| unit.try_apply_with(|_, _: Awkward| (), value);
         assert!(send(Awkward::Fine).is_ok());
         let error = send(Awkward::NotEncoded).unwrap_err();
-        assert!(matches!(error, DelegateError::Codec { .. }), "{error:?}");
-        assert!(Chain(&error).to_string().contains("too awkward to encode"), "{error}");
+        let (here, there) = (gossamer::local_trustee().trustee().thread(), trustee.thread());
+        assert!(here != there);
+        let is = |error: &DelegateError, of_result: bool, expected_step, cause: &str| {
+            let (step, type_name, at) = match error {
+                DelegateError::BadArguments { step, type_name, trustee, .. } if !of_result => {
+                    (step, type_name, trustee)
+                }
+                DelegateError::BadResult { step, type_name, trustee, .. } if of_result => {
+                    (step, type_name, trustee)
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((*step, *at), (expected_step, there), "{error:?}");
+            assert!(type_name.ends_with("panics::Awkward"), "{error:?}");
+            let (what, all) = (error.to_string(), Chain(error).to_string());
+            assert!(what.contains(&format!("{step} the")) && what.contains("::Awkward`"), "{what}");
+            assert!(what.ends_with(&there.to_string()), "the place: {what}");
+            assert!(!what.contains(cause) && all.ends_with(cause), "one level: {what}; {all}");
+        };
+        is(&error, false, CodecStep::Encode, "too awkward to encode");
         let error = send(Awkward::NotDecoded).unwrap_err();
-        assert!(matches!(error, DelegateError::Refused { .. }), "{error:?}");
-        assert!(Chain(&error).to_string().contains("too awkward to decode"), "{error}");
+        is(&error, false, CodecStep::Decode, "too awkward to decode");
         let error = send(Awkward::DecodingPanics).unwrap_err();
         assert!(matches!(error, DelegateError::Panicked { .. }), "{error:?}");
         assert_eq!(panic_in(|| send(Awkward::EncodingPanics)), "encoding fell over");
         let error = unit.try_apply(|()| Awkward::NotEncoded).unwrap_err();
-        assert!(Chain(&error).to_string().contains("too awkward to encode"), "{error}");
+        is(&error, true, CodecStep::Encode, "too awkward to encode");
         let error = unit.try_apply(|()| Awkward::EncodingPanics).unwrap_err();
         assert!(matches!(error, DelegateError::Panicked { .. }), "{error:?}");
         let error = unit.try_apply(|()| Awkward::NotDecoded).unwrap_err();
-        assert!(matches!(error, DelegateError::Codec { .. }), "{error:?}");
+        is(&error, true, CodecStep::Decode, "too awkward to decode");
+        let error = unit.try_apply(|()| Awkward::DecodingPanics).unwrap_err();
+        is(&error, true, CodecStep::Decode, "the value's own code panicked: decoding fell over");
         assert_eq!(unit.apply(|()| Awkward::Fine), Awkward::Fine);
     }
     let message = std::panic::catch_unwind(|| panic!("{}", "ordinary"));

@@ -190,10 +190,12 @@ impl Notifications {
         fiber::check_may_wait("the wait for a notification", place);
         let waker = self.waker();
         let mut waiter = Waiter::new(&self.queue);
+        let mut wait = fiber::Wait::at(place);
         loop {
             if let Some(notification) = self.result(waiter.take_or_wait(&waker))? {
                 return Ok(Some(notification));
             }
+            wait.explain(|| format!("a notification of {}", self.label));
             if !self.sleep(deadline) {
                 return self.try_next();
             }

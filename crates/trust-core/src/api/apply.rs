@@ -10,7 +10,7 @@ use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::closure::registry::Tag;
 use crate::codec::Portable;
-use crate::error::{CallResult, Chain, DelegateError, OUTSIDE, PanicReport, outside};
+use crate::error::{CallResult, Chain, DelegateError, OUTSIDE, Panic, PanicReport, outside};
 use crate::node::request::Target;
 use crate::node::{CallSite, Node, current, on_node};
 
@@ -35,7 +35,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.call(Plain(closure), ()))
+        or_raise(self.call::<_, _, false>(Plain(closure), ()))
     }
 
     /// As [`apply`](Self::apply), with `arguments` for the closure, which travel with it.
@@ -52,18 +52,19 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.call(With(closure), arguments))
+        or_raise(self.call::<_, _, false>(With(closure), arguments))
     }
 
     /// As [`apply`](Self::apply), but failures come back as errors.
     ///
     /// # Errors
-    /// [`DelegateError`], when the closure panicked at a remote trustee, when the trustee's host is
-    /// gone, or when a value cannot be encoded or decoded.
+    /// [`DelegateError`], when the closure panicked (on whatever thread it ran, this one included),
+    /// when the trustee's host is gone, when a value cannot be encoded or decoded, and outside a fiber
+    /// of the rack.
     ///
     /// # Panics
-    /// In delegated context; and if the closure panics on this very thread, where the panic
-    /// propagates to the caller.
+    /// In delegated context. If the arguments' own code panics while they are encoded, that panic
+    /// propagates.
     #[inline(always)]
     #[track_caller]
     pub fn try_apply<F, U>(&self, closure: F) -> Result<U, DelegateError>
@@ -72,7 +73,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.call(Plain(closure), ()).map_err(|error| *error)
+        self.call::<_, _, true>(Plain(closure), ()).map_err(|error| *error)
     }
 
     /// As [`apply_with`](Self::apply_with), but failures come back as errors.
@@ -91,7 +92,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.call(With(closure), arguments).map_err(|error| *error)
+        self.call::<_, _, true>(With(closure), arguments).map_err(|error| *error)
     }
 
     /// Runs `closure` on the property without waiting; when its result is here, `then` is called
@@ -100,8 +101,8 @@ impl<T: 'static> Trust<T> {
     /// Requests of one thread to one trustee are served in the order they were sent. A fiber waits
     /// here only when there is no room for more requests, and gives way now and then when it calls
     /// properties of its own thread, as in [`apply`](Self::apply). If the request fails, `then` is
-    /// not called and the worker gets an [`Incident::Unobserved`](crate::Incident::Unobserved); use
-    /// [`try_apply_then`](Self::try_apply_then) to handle that.
+    /// not called, and the rack ends with an error that names the line of this call; use
+    /// [`try_apply_then`](Self::try_apply_then) to handle failures.
     ///
     /// # Panics
     /// Outside a thread of the rack. If the closure runs at once, because the property is this
@@ -115,7 +116,7 @@ impl<T: 'static> Trust<T> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        self.cast(Plain(closure), (), Then(then, PhantomData));
+        self.cast(Plain(closure), (), Then::new(then, Location::caller()));
     }
 
     /// As [`apply_then`](Self::apply_then), with `arguments` for the closure.
@@ -133,7 +134,7 @@ impl<T: 'static> Trust<T> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        self.cast(With(closure), arguments, Then(then, PhantomData));
+        self.cast(With(closure), arguments, Then::new(then, Location::caller()));
     }
 
     /// As [`apply_then`](Self::apply_then), but `then` also gets failures.
@@ -193,10 +194,11 @@ impl<T: 'static> Trust<T> {
         node.id == self.home
     }
 
-    /// A call that waits.
+    /// A call that waits. If it `CATCHES`, a panic of the closure on this thread is an error, as it is
+    /// on any other.
     #[inline(always)]
     #[track_caller]
-    fn call<I, V>(&self, invoke: I, arguments: V) -> CallResult<I::Output>
+    fn call<I, V, const CATCHES: bool>(&self, invoke: I, arguments: V) -> CallResult<I::Output>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -205,17 +207,21 @@ impl<T: 'static> Trust<T> {
         let place = Location::caller();
         match current(self) {
             Some(node) if self.is_at(node) => {
-                // First, since another fiber may enter a closure meanwhile: `run_inline` needs the
+                // First, since another fiber may enter a closure meanwhile: `Own::run` needs the
                 // context to be free.
                 node.count_inline_call();
                 node.context().check_may_wait("`apply`", place);
-                let result = self.own().run(node, invoke, arguments, place);
+                let result = if const { CATCHES } {
+                    self.own().run_caught(node, invoke, arguments, place)
+                } else {
+                    self.own().run(node, invoke, arguments, place)
+                };
                 node.run_deferred();
                 result
             }
             Some(node) if node.id.rack() == self.home.rack() => {
                 node.context().check_may_wait("`apply`", place);
-                node.call(self.target(), invoke, arguments)
+                node.call(self.target(), invoke, arguments, place)
             }
             _ => Err(outside()),
         }
@@ -230,7 +236,7 @@ impl<T: 'static> Trust<T> {
     /// A call that does not wait.
     #[inline(always)]
     #[track_caller]
-    fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C)
+    pub(super) fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -272,7 +278,8 @@ impl<T: 'static> Trust<T> {
             // The property stays until then: no drop of a trust overtakes what is deferred.
             let property = self.own();
             node.defer(move |node| {
-                let result = property.run_for::<I, V, C>(node, invoke, arguments, place);
+                // A panic has no caller to go to any more: it is the failure of a request.
+                let result = property.run_caught(node, invoke, arguments, place);
                 let _context = node.context().enter(Context::Callback);
                 node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
                 then.tell(result.map_err(|error| *error));
@@ -335,16 +342,39 @@ impl<T: 'static> Own<T> {
         I: Invoke<T, V>,
         C: Callback<I::Output>,
     {
-        let run = || self.run(node, invoke, arguments, place);
-        if const { !C::HEARS_FAILURES } {
-            return run();
+        if const { C::HEARS_FAILURES } {
+            self.run_caught(node, invoke, arguments, place)
+        } else {
+            self.run(node, invoke, arguments, place)
         }
-        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            let _context = node.context().enter(Context::Inline(place));
-            let report = PanicReport::taken(panic);
-            Err(Box::new(DelegateError::Panicked { trustee: node.me, report }))
-        })
     }
+
+    /// As [`run`](Self::run); a panic of the closure is an error.
+    #[inline]
+    fn run_caught<I, V>(
+        self,
+        node: &Node,
+        invoke: I,
+        arguments: V,
+        place: CallSite,
+    ) -> CallResult<I::Output>
+    where
+        I: Invoke<T, V>,
+    {
+        let run = || self.run(node, invoke, arguments, place);
+        catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| Err(panicked(node, panic, place)))
+    }
+}
+
+/// The error of a closure that was delegated at `place` to this thread and has panicked.
+#[cold]
+#[inline(never)]
+pub(crate) fn panicked(node: &Node, panic: Panic, place: CallSite) -> Box<DelegateError> {
+    // The destructor of what it panicked with is code of the closure's.
+    let _context = node.context().enter(Context::Inline(place));
+    let report = PanicReport::taken(panic);
+    Box::new(DelegateError::Panicked { trustee: node.me, report })
 }
 
 /// The error of a closure that cannot run. Its arguments are dropped in the context that they would

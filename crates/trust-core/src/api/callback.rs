@@ -2,13 +2,12 @@
 
 use std::any::type_name;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::client::completion::Completion;
-use crate::client::outcome::{Outcome, undecodable};
+use crate::client::outcome::Outcome;
 use crate::codec::Portable;
-use crate::error::{CodecError, DelegateError};
-use crate::node::on_node;
+use crate::error::DelegateError;
+use crate::node::{CallSite, on_node};
 
 /// Gets the result of a call that does not wait.
 pub(crate) trait Callback<U>: Sized + 'static {
@@ -16,8 +15,14 @@ pub(crate) trait Callback<U>: Sized + 'static {
     /// such a panic propagates to the caller.
     const HEARS_FAILURES: bool;
 
+    /// Whether a fiber waits here for room for the request.
+    const WAITS_FOR_ROOM: bool = true;
+
     fn done(self, value: U);
     fn failed(self, error: DelegateError);
+
+    /// The name of the user's callback in messages.
+    fn name() -> &'static str;
 
     #[inline(always)]
     fn tell(self, result: Result<U, DelegateError>) {
@@ -28,19 +33,34 @@ pub(crate) trait Callback<U>: Sized + 'static {
     }
 }
 
-/// A callback for the result alone.
-pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+/// A callback for the result alone, and where it was given: a failure is reported with that.
+pub(crate) struct Then<C, U> {
+    then: C,
+    place: CallSite,
+    _result: PhantomData<fn(U)>,
+}
+
+impl<C, U> Then<C, U> {
+    #[inline(always)]
+    pub(crate) fn new(then: C, place: CallSite) -> Self {
+        Then { then, place, _result: PhantomData }
+    }
+}
 
 impl<U: 'static, C: FnOnce(U) + 'static> Callback<U> for Then<C, U> {
     const HEARS_FAILURES: bool = false;
 
     #[inline(always)]
     fn done(self, value: U) {
-        (self.0)(value);
+        (self.then)(value);
     }
 
     fn failed(self, error: DelegateError) {
-        on_node(|node| node.report(error));
+        on_node(|node| node.report(error, Some(self.place)));
+    }
+
+    fn name() -> &'static str {
+        type_name::<C>()
     }
 }
 
@@ -58,13 +78,17 @@ impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Callback<U> for 
     fn failed(self, error: DelegateError) {
         (self.0)(Err(error));
     }
+
+    fn name() -> &'static str {
+        type_name::<C>()
+    }
 }
 
 /// Calls a callback when the reply comes.
 pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
-    const WAITS_FOR_ROOM: bool = true;
+    const WAITS_FOR_ROOM: bool = C::WAITS_FOR_ROOM;
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
 
     #[inline(always)]
@@ -76,7 +100,7 @@ impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
     }
 
     fn name() -> &'static str {
-        type_name::<C>()
+        C::name()
     }
 }
 
@@ -84,9 +108,7 @@ impl<U: Portable, C: Callback<U>> Tell<C, U> {
     #[inline(never)]
     fn complete_with(self, outcome: Outcome<'_>) {
         let result = if const { C::HEARS_FAILURES } {
-            let decode = AssertUnwindSafe(|| outcome.result());
-            catch_unwind(decode)
-                .unwrap_or_else(|panic| Err(undecodable(CodecError::of_panic(panic))))
+            outcome.caught::<U, _>(Outcome::result)
         } else {
             outcome.result()
         };

@@ -2,6 +2,7 @@
 //!
 //! A file of its own, because the compiler's messages about captured values point here.
 
+#[cfg(doc)]
 use crate::Trust;
 
 /// Delegates a closure that uses local values: they are moved into the request by name, and the
@@ -23,13 +24,52 @@ use crate::Trust;
 ///
 /// The result of the closure is the value of the macro, as with [`Trust::apply_with`]. A value
 /// that the closure uses and the list forgets is an ordinary type error.
+///
+/// Behind an arrow stands which call it is, if not `apply`: any of `apply`, `launch` and `visit`, with
+/// `try_` in front, or `_then` or `_async` behind it. A callback comes last:
+///
+/// ```ignore
+/// delegate!(map => try_apply, [key] |map| map.remove(&key))?;
+/// delegate!(map => apply_then, [key] |map| map.len(), |len| println!("{len} entries"));
+/// delegate!(latch => launch, [other, n] |account| other.apply_with(|o, n| *o += n, n));
+/// delegate!(trustee => visit, [level] || LEVEL.set(level));
+/// ```
 #[macro_export]
 macro_rules! delegate {
-    ($trust:expr, [$($value:ident $(= $given:expr)?),* $(,)?] |$property:pat_param| $body:expr) => {{
-        let (trust, arguments) = (&$trust, ($({ $(let $value = $given;)? $value },)*));
-        let closure = $crate::uncaptured(trust, &arguments, |$property, ($($value,)*)| $body);
+    (@row apply $($rest:tt)*) => { $crate::delegate!(@property apply_with $($rest)*) };
+    (@row try_apply $($rest:tt)*) => { $crate::delegate!(@property try_apply_with $($rest)*) };
+    (@row apply_then $($rest:tt)*) => { $crate::delegate!(@property apply_with_then $($rest)*) };
+    (@row try_apply_then $($rest:tt)*) => { $crate::delegate!(@property try_apply_with_then $($rest)*) };
+    (@row apply_async $($rest:tt)*) => { $crate::delegate!(@property apply_with_async $($rest)*) };
+    (@row launch $($rest:tt)*) => { $crate::delegate!(@latch launch_with $($rest)*) };
+    (@row try_launch $($rest:tt)*) => { $crate::delegate!(@latch try_launch_with $($rest)*) };
+    (@row launch_then $($rest:tt)*) => { $crate::delegate!(@latch launch_with_then $($rest)*) };
+    (@row try_launch_then $($rest:tt)*) => { $crate::delegate!(@latch try_launch_with_then $($rest)*) };
+    (@row launch_async $($rest:tt)*) => { $crate::delegate!(@latch launch_with_async $($rest)*) };
+    (@row visit $($rest:tt)*) => { $crate::delegate!(@trustee visit_with $($rest)*) };
+    (@row try_visit $($rest:tt)*) => { $crate::delegate!(@trustee try_visit_with $($rest)*) };
+    (@row visit_then $($rest:tt)*) => { $crate::delegate!(@trustee visit_with_then $($rest)*) };
+    (@row try_visit_then $($rest:tt)*) => { $crate::delegate!(@trustee try_visit_with_then $($rest)*) };
+    (@row visit_async $($rest:tt)*) => { $crate::delegate!(@trustee visit_with_async $($rest)*) };
+    (@row $other:ident $($rest:tt)*) => {
+        ::core::compile_error!(concat!(
+            "`delegate!` does not know `", stringify!($other), "`: write `apply`, `launch` or `visit`, \
+             with `try_` in front, or `_then` or `_async` behind it"
+        ))
+    };
+    (@property $($rest:tt)*) => { $crate::delegate!(@call property [fn(_, _) -> _] $($rest)*) };
+    (@latch $($rest:tt)*) => { $crate::delegate!(@call latch [fn(_, _) -> _] $($rest)*) };
+    (@trustee $($rest:tt)*) => { $crate::delegate!(@call trustee [fn(_) -> _] $($rest)*) };
+    (
+        @call $kind:ident [$pointer:ty] $method:ident
+        ($to:expr) [$($value:ident $(= $given:expr)?),* $(,)?] ($($property:pat_param)?) ($body:expr)
+        ($($then:expr)?)
+    ) => {{
+        let (to, arguments) = (&$to, ($({ $(let $value = $given;)? $value },)*));
+        let closure =
+            $crate::delegated::$kind(to, &arguments, |$($property,)? ($($value,)*)| $body);
         // Only a closure that captures nothing becomes a function pointer.
-        let _: fn(_, _) -> _ = closure;
+        let _: $pointer = closure;
         // The types of the values are known now, so that a reference among them can be detected.
         let ($($value,)*) = &arguments;
         $({
@@ -37,17 +77,48 @@ macro_rules! delegate {
             use $crate::IsOwned as _;
             $crate::Listed($value).check_owned();
         })*
-        trust.apply_with(closure, arguments)
+        to.$method(closure, arguments $(, $then)?)
     }};
+    ($trust:expr, [$($list:tt)*] |$property:pat_param| $body:expr) => {
+        $crate::delegate!(@row apply ($trust) [$($list)*] ($property) ($body) ())
+    };
+    (
+        $to:expr => $method:ident, [$($list:tt)*] |$property:pat_param| $body:expr
+        $(, $then:expr)? $(,)?
+    ) => {
+        $crate::delegate!(@row $method ($to) [$($list)*] ($property) ($body) ($($then)?))
+    };
+    ($to:expr => $method:ident, [$($list:tt)*] || $body:expr $(, $then:expr)? $(,)?) => {
+        $crate::delegate!(@row $method ($to) [$($list)*] () ($body) ($($then)?))
+    };
 }
 
-/// For [`delegate!`]: hands `closure` through, and lets the compiler see what its parameters are.
+/// For [`delegate!`]: functions that hand a closure through and let the compiler see what its parameters
+/// are, for what it is delegated to.
 #[doc(hidden)]
-pub fn uncaptured<T: 'static, V, U, F>(_: &Trust<T>, _: &V, closure: F) -> F
-where
-    F: FnOnce(&mut T, V) -> U + Copy,
-{
-    closure
+pub mod delegated {
+    use crate::{Latch, Trust, Trustee};
+
+    pub fn property<T: 'static, V, U, F>(_: &Trust<T>, _: &V, closure: F) -> F
+    where
+        F: FnOnce(&mut T, V) -> U + Copy,
+    {
+        closure
+    }
+
+    pub fn latch<T: 'static, V, U, F>(_: &Trust<Latch<T>>, _: &V, closure: F) -> F
+    where
+        F: FnOnce(&mut T, V) -> U + Copy,
+    {
+        closure
+    }
+
+    pub fn trustee<V, U, F>(_: &Trustee, _: &V, closure: F) -> F
+    where
+        F: FnOnce(V) -> U + Copy,
+    {
+        closure
+    }
 }
 
 /// For [`delegate!`]: a value of its list. A reference finds the method `check_owned` of its own,

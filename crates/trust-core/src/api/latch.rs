@@ -1,6 +1,7 @@
 //! [`Latch`]: mutual exclusion between the fibers of one thread, so that a fiber may wait while it
 //! works on a property (thesis 2.4.3).
 
+use std::any::type_name;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,8 +14,8 @@ use fiber::FiberId;
 use crate::api::may_wait::check_may_wait;
 use crate::api::trustee::Trustee;
 use crate::node::awaited::ReplyTo;
-use crate::node::chain::{Relation, relation};
-use crate::node::{CallSite, Node};
+use crate::node::chain::{Relation, launched_by, relation};
+use crate::node::{CallSite, Node, NodeId, on_node};
 
 /// A value that one fiber at a time may use, for the fibers of one thread. Like a `Mutex`, without
 /// atomics. A property must be wrapped in one for [`launch`](crate::Trust::launch).
@@ -24,7 +25,8 @@ use crate::node::{CallSite, Node};
 /// that would never end; it is found and refused ([`lock`](Self::lock),
 /// [`launch`](crate::Trust::launch)). Cycles through other waits are not found, and hang: two
 /// fibers that hold one latch each and want the other's, or a fiber that joins another one which
-/// wants its latch.
+/// wants its latch. With `GOSSAMER_STALL=10s` in its environment, a program that hangs in one prints
+/// the latches, who holds them, and the lines.
 ///
 /// Fibers do not give way between locking and unlocking a latch that is free: a loop over
 /// `try_lock` keeps its thread to itself, unless it calls `yield_now`.
@@ -33,6 +35,8 @@ pub struct Latch<T>(Rc<Inner<T>>);
 struct Inner<T> {
     holder: Cell<Option<Holder>>,
     waiting: RefCell<VecDeque<Holder>>,
+    /// The property that it is, if a closure was launched on it: for messages.
+    property: Cell<Option<u32>>,
     value: UnsafeCell<T>,
 }
 
@@ -62,11 +66,28 @@ impl<T> Inner<T> {
         }
     }
 
+    /// What `me`, the current fiber, waits for.
+    fn awaited_by(&self, me: Holder) -> AwaitsLatch {
+        let launched = me.fiber.filter(|_| me.place.is_none());
+        let holder = self.holder.get();
+        let held_by = holder.and_then(|holder| holder.fiber);
+        AwaitsLatch {
+            value: type_name::<T>(),
+            property: self.property.get(),
+            launched_by: launched.and_then(launched_by),
+            holder: held_by.and_then(fiber::name_of),
+            locked_at: holder.and_then(|holder| holder.place),
+            held_for: held_by.and_then(launched_by),
+        }
+    }
+
     /// Waits until the latch is given to `me`, the current fiber.
     fn wait(&self, me: Holder) {
         self.waiting.borrow_mut().push_back(me);
         let queued = Queued { latch: self, fiber: me.fiber };
+        let mut wait = me.place.map_or_else(fiber::Wait::new, fiber::Wait::at);
         while queued.is_waiting() {
+            wait.explain(|| self.awaited_by(me));
             if !fiber::park_or_give_up() && queued.is_waiting() {
                 panic!(
                     "a latch that is held by a fiber that does not end cannot be locked in a \
@@ -106,6 +127,7 @@ impl<T> Latch<T> {
         Latch(Rc::new(Inner {
             holder: Cell::new(None),
             waiting: RefCell::default(),
+            property: Cell::new(None),
             value: UnsafeCell::new(value),
         }))
     }
@@ -128,19 +150,23 @@ impl<T> Latch<T> {
     #[track_caller]
     pub fn lock(&self) -> LatchGuard<'_, T> {
         let place = Location::caller();
-        match self.acquire(Some(place)) {
+        match self.acquire(Some(place), None) {
             Ok(guard) => guard,
             Err(held) => panic!("`Latch::lock` at {place} would never return: {}", held.reason()),
         }
     }
 
-    /// As [`lock`](Self::lock), at `place`, or for a launched closure; an error if that would wait
-    /// for itself.
+    /// As [`lock`](Self::lock), at `place`, or for a closure launched on the latch, which is that
+    /// property; an error if that would wait for itself.
     pub(super) fn acquire(
         &self,
         place: Option<CallSite>,
+        property: Option<u32>,
     ) -> Result<LatchGuard<'_, T>, HeldByCaller> {
         let me = Holder::current(place);
+        if property.is_some() {
+            self.0.property.set(property);
+        }
         match self.0.holder.get() {
             None => self.0.holder.set(Some(me)),
             Some(holder) => {
@@ -156,7 +182,7 @@ impl<T> Latch<T> {
                 self.0.wait(me);
             }
         }
-        Ok(LatchGuard(self))
+        Ok(LatchGuard::new(self))
     }
 
     /// Holds the latch if it is open.
@@ -166,7 +192,42 @@ impl<T> Latch<T> {
             return None;
         }
         self.0.holder.set(Some(Holder::current(Some(Location::caller()))));
-        Some(LatchGuard(self))
+        Some(LatchGuard::new(self))
+    }
+}
+
+/// What a fiber waits for that wants a latch.
+struct AwaitsLatch {
+    value: &'static str,
+    property: Option<u32>,
+    /// The call that has launched the waiting fiber.
+    launched_by: Option<ReplyTo>,
+    /// The name of the fiber that holds it, and how that got it.
+    holder: Option<String>,
+    locked_at: Option<CallSite>,
+    held_for: Option<ReplyTo>,
+}
+
+impl fmt::Display for AwaitsLatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.property {
+            Some(property) => {
+                write!(f, "the latch that is property {property} of this thread, a {}", self.value)?
+            }
+            None => write!(f, "a latch, a {}", self.value)?,
+        }
+        if let Some(call) = self.launched_by {
+            write!(f, ", for the closure launched at {}", place_of(call))?;
+        }
+        match &self.holder {
+            Some(name) => write!(f, "; held by {name}")?,
+            None => f.write_str("; held outside fibers")?,
+        }
+        match (self.locked_at, self.held_for) {
+            (Some(place), _) => write!(f, ", which has locked it at {place}"),
+            (None, Some(call)) => write!(f, ", for the closure launched at {}", place_of(call)),
+            (None, None) => Ok(()),
+        }
     }
 }
 
@@ -202,10 +263,8 @@ impl HeldByCaller {
 /// Where a launch was made; asks the thread that made it, and waits for the answer.
 pub(super) fn place_of(call: ReplyTo) -> String {
     let ask = |node: &Node, token| node.place_of(token).map(ToString::to_string);
-    Trustee::with_number(call.thread())
-        .try_visit_node(ask, call.token())
-        .ok()
-        .flatten()
+    on_node(|node| NodeId::new(node.id.rack(), call.thread()))
+        .and_then(|id| Trustee::with_id(id).try_visit_node(ask, call.token()).ok().flatten())
         .unwrap_or_else(|| "an unknown place".to_owned())
 }
 
@@ -219,26 +278,68 @@ impl<T: fmt::Debug> fmt::Debug for Latch<T> {
 }
 
 /// Holds a latch while it lives.
-pub struct LatchGuard<'a, T>(&'a Latch<T>);
+#[must_use = "the latch is open again when the guard is dropped"]
+pub struct LatchGuard<'a, T> {
+    latch: &'a Latch<T>,
+    /// False only while its fiber waits at a [`Condvar`](crate::Condvar), and after it was unwound
+    /// there.
+    holds: bool,
+}
+
+impl<'a, T> LatchGuard<'a, T> {
+    fn new(latch: &'a Latch<T>) -> Self {
+        LatchGuard { latch, holds: true }
+    }
+
+    /// Opens the latch, runs `wait`, and holds the latch again. Where `wait` unwinds, the guard goes on
+    /// without it.
+    pub(super) fn open_while(&mut self, wait: impl FnOnce()) {
+        let Some(me) = self.latch.0.holder.get() else { unreachable!("a guard holds its latch") };
+        self.holds = false;
+        self.latch.0.pass_on();
+        wait();
+        if self.latch.0.holder.get().is_none() {
+            self.latch.0.holder.set(Some(me));
+        } else {
+            self.latch.0.wait(me);
+        }
+        self.holds = true;
+    }
+
+    #[inline(always)]
+    fn check(&self) {
+        assert!(self.holds, "the fiber was unwound where it waited, and does not hold the latch");
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LatchGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
 
 impl<T> Deref for LatchGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
+        self.check();
         // SAFETY: the latch is held by this guard, of which there is one at a time, and latches
         // do not leave their thread.
-        unsafe { &*self.0.0.value.get() }
+        unsafe { &*self.latch.0.value.get() }
     }
 }
 
 impl<T> DerefMut for LatchGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
+        self.check();
         // SAFETY: as for `deref`, and the guard is borrowed mutably.
-        unsafe { &mut *self.0.0.value.get() }
+        unsafe { &mut *self.latch.0.value.get() }
     }
 }
 
 impl<T> Drop for LatchGuard<'_, T> {
     fn drop(&mut self) {
-        self.0.0.pass_on();
+        if self.holds {
+            self.latch.0.pass_on();
+        }
     }
 }

@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::api::apply::or_raise;
-use crate::api::callback::{Tell, Then};
-use crate::api::latch::{Latch, place_of};
+use crate::api::callback::{Callback, Either, Tell, Then};
+use crate::api::latch::{Latch, LatchGuard, place_of};
 use crate::api::remote_fiber::{Begun, Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, boxed};
@@ -18,6 +18,7 @@ use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
+use crate::node::awaits::AwaitsReply;
 use crate::node::callers::{Call, Callers};
 use crate::node::{CallSite, Node, with_node};
 
@@ -35,10 +36,10 @@ where
     type Output = Begun;
     fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
         let latch = latch.share();
-        let reply_to = call.reply_to;
+        let Call { reply_to, property, .. } = call;
         begin(reply_to, move || {
             let _running = call.run();
-            let mut value = latch.acquire(None).map_err(|held| {
+            let mut value = latch.acquire(None, Some(property)).map_err(|held| {
                 format!("launched at {}, but {}", place_of(reply_to), held.reason())
             })?;
             Ok(self.0.invoke(&mut value, arguments))
@@ -46,6 +47,34 @@ where
     }
     fn name() -> &'static str {
         I::name()
+    }
+}
+
+/// As [`Launch`], for a closure of the latch's guard.
+#[derive(Clone, Copy)]
+struct LaunchGuard<F>(F);
+
+impl<T, V, U, F> Invoke<Latch<T>, (Call, V)> for LaunchGuard<F>
+where
+    T: 'static,
+    V: 'static,
+    U: Portable,
+    F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + 'static,
+{
+    type Output = Begun;
+    fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
+        let latch = latch.share();
+        let Call { reply_to, property, .. } = call;
+        begin(reply_to, move || {
+            let _running = call.run();
+            let mut guard = latch.acquire(None, Some(property)).map_err(|held| {
+                format!("launched at {}, but {}", place_of(reply_to), held.reason())
+            })?;
+            Ok((self.0)(&mut guard, arguments))
+        })
+    }
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
     }
 }
 
@@ -88,15 +117,48 @@ impl<T: 'static> Trust<Latch<T>> {
         or_raise(self.launch_call(With(closure), arguments))
     }
 
-    /// As [`launch_with`](Self::launch_with), but failures come back as errors.
+    /// As [`launch_with`](Self::launch_with), but the closure gets the guard of the latch, with which it
+    /// can wait at a [`Condvar`](crate::Condvar); other launches hold the latch meanwhile.
+    ///
+    /// # Panics
+    /// As [`apply_with`](Trust::apply_with).
+    #[track_caller]
+    pub fn launch_guard_with<F, V, U>(&self, closure: F, arguments: V) -> U
+    where
+        F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        or_raise(self.launch_and_wait(LaunchGuard(closure), arguments, place))
+    }
+
+    /// As [`launch`](Self::launch), but failures come back as errors.
     ///
     /// # Errors
-    /// As [`try_apply`](Trust::try_apply); also when the closure panics on this very thread, and
-    /// [`DelegateError::Refused`] if a closure that waits for this one holds the latch, or if
-    /// launches are nested too deep (see [`launch`](Self::launch)).
+    /// As [`try_apply`](Trust::try_apply), and [`DelegateError::Refused`] if a closure that waits for
+    /// this one holds the latch, or if launches are nested too deep (see [`launch`](Self::launch)).
     ///
     /// # Panics
     /// In delegated context.
+    #[track_caller]
+    pub fn try_launch<F, U>(&self, closure: F) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        self.launch_call(Plain(closure), ()).map_err(|error| *error)
+    }
+
+    /// As [`try_launch`](Self::try_launch), with `arguments` for the closure.
+    ///
+    /// # Errors
+    /// As [`try_launch`](Self::try_launch).
+    ///
+    /// # Panics
+    /// As [`try_launch`](Self::try_launch), and as [`try_apply_with`](Trust::try_apply_with).
     #[track_caller]
     pub fn try_launch_with<F, V, U>(&self, closure: F, arguments: V) -> Result<U, DelegateError>
     where
@@ -120,8 +182,8 @@ impl<T: 'static> Trust<Latch<T>> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        let completion = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(Plain(closure), (), completion);
+        let place = Location::caller();
+        or_raise(self.launch_cast(Plain(closure), (), Then::new(then, place), place));
     }
 
     /// As [`launch_then`](Self::launch_then), with `arguments` for the closure.
@@ -137,8 +199,42 @@ impl<T: 'static> Trust<Latch<T>> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        let completion = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(With(closure), arguments, completion);
+        let place = Location::caller();
+        or_raise(self.launch_cast(With(closure), arguments, Then::new(then, place), place));
+    }
+
+    /// As [`launch_then`](Self::launch_then), but `then` also gets failures: it is called exactly once,
+    /// on this thread, with the result or the error.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack; `then` is not called.
+    #[track_caller]
+    pub fn try_launch_then<F, U, C>(&self, closure: F, then: C)
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        or_raise(self.launch_cast(Plain(closure), (), Either(then, PhantomData), place));
+    }
+
+    /// As [`try_launch_then`](Self::try_launch_then), with `arguments` for the closure.
+    ///
+    /// # Panics
+    /// As [`try_launch_then`](Self::try_launch_then).
+    #[track_caller]
+    pub fn try_launch_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        or_raise(self.launch_cast(With(closure), arguments, Either(then, PhantomData), place));
     }
 
     #[track_caller]
@@ -148,46 +244,61 @@ impl<T: 'static> Trust<Latch<T>> {
         I::Output: Portable,
         V: Portable,
     {
-        let place = Location::caller();
+        self.launch_and_wait(Launch(invoke), arguments, Location::caller())
+    }
+
+    fn launch_and_wait<L, V, U>(&self, launch: L, arguments: V, place: CallSite) -> CallResult<U>
+    where
+        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
+        U: Portable,
+        V: Portable,
+    {
         with_node(|node| {
             let node =
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
             node.context().check_may_wait("`launch`", place);
             let callers = node.callers()?;
-            wait(|wake| self.start(node, callers, invoke, arguments, wake, place))
+            let target = Some((self.home.number(), self.property));
+            let what = || AwaitsReply { call: "launch", target };
+            wait(|wake| self.start(node, callers, launch, arguments, wake, place), place, what)
         })
     }
 
-    #[track_caller]
-    fn launch_cast<I, V, C>(&self, invoke: I, arguments: V, completion: C)
+    /// A launch that does not wait, made at `place`.
+    pub(super) fn launch_cast<I, V, C>(
+        &self,
+        invoke: I,
+        arguments: V,
+        then: C,
+        place: CallSite,
+    ) -> CallResult<()>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
-        C: Completion + 'static,
+        C: Callback<I::Output>,
     {
-        let place = Location::caller();
-        or_raise(with_node(|node| {
+        with_node(|node| {
             let node =
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let completion = Tell(then, PhantomData);
             // Nothing waits for it.
-            self.start(node, Callers::default(), invoke, arguments, completion, place);
+            self.start(node, Callers::default(), Launch(invoke), arguments, completion, place);
             Ok(())
-        }));
+        })
     }
 
     /// Has the fiber started at the trustee; `completion` gets the result when it ends.
-    fn start<I, V, C>(
+    fn start<L, V, C>(
         &self,
         node: &Node,
         callers: Callers,
-        invoke: I,
+        launch: L,
         arguments: V,
         completion: C,
         place: CallSite,
     ) where
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
+        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
         V: Portable,
         C: Completion + 'static,
     {
@@ -195,16 +306,19 @@ impl<T: 'static> Trust<Latch<T>> {
             return completion.complete(Outcome::Failed(&OUTSIDE));
         };
         let reply_to = node.await_reply(trustee, place, boxed(completion));
-        let started = Started::new(reply_to, trustee);
-        let arguments = (Call { reply_to, callers }, arguments);
-        if self.is_used_by(node) {
-            node.request(self.target(), Launch(invoke), &arguments, started);
-        } else {
-            let property = self.own();
+        let arguments = (Call { reply_to, callers, property: self.property }, arguments);
+        if !self.is_used_by(node) {
+            let (property, started) = (self.own(), Started::<true>::new(reply_to, trustee));
             node.run_or_defer(move |node| {
-                let result = property.run(node, Launch(invoke), arguments, place);
+                let result = property.run(node, launch, arguments, place);
                 started.end(result.map_err(|error| *error));
             });
+        } else if const { C::HEARS_PANICS } {
+            let started = Started::<true>::new(reply_to, trustee);
+            node.request(self.target(), launch, &arguments, started);
+        } else {
+            let started = Started::<false>::new(reply_to, trustee);
+            node.request(self.target(), launch, &arguments, started);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! [`check_may_wait`]: refusing waits in delegated context, for functions that send no request.
-//! [`in_delegated_context`]: entering that context, for layers that run code of their own in it.
+//! [`write_running`]: which delegated code runs. [`in_delegated_context`]: entering that context, for layers that run code of their own in it.
 
+use std::fmt;
 use std::panic::Location;
 
 use crate::closure::context::Context;
@@ -15,6 +16,19 @@ use crate::node::on_node;
 #[inline]
 pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
     on_node(|node| node.context().check_may_wait(what, place));
+}
+
+/// Writes which delegated code the current thread runs, if it runs any, for the message that reports
+/// the overflow of its stack. Allocates nothing and waits for nothing, so a signal handler may call it.
+///
+/// # Errors
+/// Those of `to`.
+pub fn write_running(to: &mut dyn fmt::Write) -> fmt::Result {
+    let origin = on_node(|node| (!node.context().is_free()).then(|| node.context().origin()));
+    match origin.flatten() {
+        Some(origin) => write!(to, " in {origin}"),
+        None => Ok(()),
+    }
 }
 
 /// For layers above: runs `code` in delegated context, as if it were a closure that was delegated at

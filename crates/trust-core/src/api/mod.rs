@@ -6,7 +6,11 @@
 #[allow(unsafe_code)] // Runs closures on properties of the thread itself.
 pub(crate) mod apply;
 pub(crate) mod callback;
+pub(crate) mod condvar;
+pub(crate) mod deferred;
 pub(crate) mod delegate;
+mod entrust;
+pub(crate) mod flush;
 #[cfg(feature = "async")]
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
@@ -14,6 +18,9 @@ pub(crate) mod latch;
 mod launch;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;
-mod remote_fiber;
+pub(crate) mod remote_fiber;
+pub(crate) mod reply;
+mod spawn;
 pub(crate) mod trust;
 pub(crate) mod trustee;
+mod visit;

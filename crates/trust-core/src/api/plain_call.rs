@@ -15,7 +15,8 @@ use crate::closure::plain_bytes::reply_words;
 use crate::closure::plain_call::{Again, PlainCall, Serve};
 use crate::closure::registry::{closure_id, registry};
 use crate::codec;
-use crate::error::{DelegateError, outside};
+use crate::error::outside;
+use crate::node::awaits::AwaitsReply;
 use crate::node::{Node, current, on_node};
 use crate::trustee::count::mint;
 use crate::wire::words::WORD;
@@ -49,7 +50,7 @@ impl<T: 'static> Trust<T> {
                 let waiter = Waiter::new(fiber);
                 let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
                 self.send_plain::<C, _>(node, parts::<T, C>(word, head, tails), completion);
-                Some(waiter.wait().map_err(|error| *error))
+                Some(waiter.wait(place, AwaitsReply::of).map_err(|error| *error))
             }
             _ => Some(Err(*outside())),
         }
@@ -92,8 +93,8 @@ impl<T: 'static> Trust<T> {
         debug_assert!(C::BYTES.is_none_or(|len| len == parts.head.len() && parts.tails.is_empty()));
         if parts.words() > MESSAGE_BYTES / WORD {
             let source = codec::too_large(parts.words() * WORD);
-            let error = DelegateError::Codec { what: "send the arguments".into(), source };
-            return completion.complete(Outcome::Failed(&error));
+            return completion
+                .complete(Outcome::Failed(&node.unencodable::<C>(self.home.number(), source)));
         }
         let request = Request {
             property: self.property,

@@ -12,7 +12,7 @@ use transport_api::ThreadId;
 
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
-use crate::error::{CodecError, DelegateError, PanicReport};
+use crate::error::{DelegateError, NOT_SENT, PanicReport};
 use crate::node::awaited::ReplyTo;
 use crate::node::on_node;
 
@@ -33,13 +33,14 @@ pub(crate) fn begin<U: Serialize + 'static>(
     fiber.map(drop).map_err(|error| error.to_string())
 }
 
-/// Ends the call if its fiber could not be started.
-pub(crate) struct Started {
+/// Ends the call if its fiber could not be started. If it `HEARS_PANICS`, one of the arguments' own
+/// code while they are encoded ends the call only, and else its caller as well.
+pub(crate) struct Started<const HEARS_PANICS: bool> {
     token: u64,
     trustee: ThreadId,
 }
 
-impl Started {
+impl<const HEARS_PANICS: bool> Started<HEARS_PANICS> {
     /// For the call that `reply_to` belongs to, and whose fiber is to run at `trustee`.
     pub(crate) fn new(reply_to: ReplyTo, trustee: ThreadId) -> Self {
         Started { token: reply_to.token(), trustee }
@@ -63,16 +64,17 @@ impl Started {
     }
 }
 
-impl Completion for Started {
+impl<const HEARS_PANICS: bool> Completion for Started<HEARS_PANICS> {
+    const HEARS_PANICS: bool = HEARS_PANICS;
+
     fn complete(self, outcome: Outcome<'_>) {
         self.end(outcome.result());
     }
 }
 
 /// Only a panic drops it: of an argument that is encoded.
-impl Drop for Started {
+impl<const HEARS_PANICS: bool> Drop for Started<HEARS_PANICS> {
     fn drop(&mut self) {
-        let source = CodecError("its own code for that panicked".to_owned());
-        self.fail(&DelegateError::Codec { what: "encode the arguments".into(), source });
+        self.fail(&NOT_SENT);
     }
 }

@@ -38,6 +38,17 @@ pub struct Trust<T: 'static> {
     _property: PhantomData<fn(T) -> T>,
 }
 
+/// The identity of a property ([`Trust::id`]): a key for maps, and an order in which to take several
+/// latches. It means the same on all hosts of a rack.
+///
+/// It keeps nothing alive: when the property is gone, another one may get its id. Properties of two
+/// racks in one process may have the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PropertyId {
+    thread: u32,
+    property: u32,
+}
+
 // A trust is plain data, but moving one by its bytes would move the heap pointer of its ledger.
 #[cfg(feature = "nightly")]
 impl<T> !crate::NoRef for Trust<T> {}
@@ -82,11 +93,26 @@ impl<T: 'static> Trust<T> {
     }
 
     /// The thread that owns the property.
+    #[must_use]
     pub fn trustee(&self) -> Trustee {
-        Trustee::with_number(self.home.number())
+        Trustee::with_id(self.home)
     }
 
-    /// Whether both are trusts of the same property.
+    /// The identity of the property: the same for all its trusts, on all hosts.
+    ///
+    /// Fibers that hold several latches at once do not deadlock if all of them take the latches in
+    /// the order of their ids:
+    ///
+    /// ```ignore
+    /// let (first, second) = if a.id() < b.id() { (a, b) } else { (b, a) };
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> PropertyId {
+        PropertyId { thread: self.home.number(), property: self.property }
+    }
+
+    /// Whether both are trusts of the same property, of the same rack.
+    #[must_use]
     pub fn is_same(&self, other: &Trust<T>) -> bool {
         self.home == other.home && self.property == other.property
     }

@@ -1,29 +1,60 @@
-//! [`Trustee`]: a thread of the rack, to entrust values to and to start fibers on (thesis 2.3.2).
+//! [`Trustee`]: a thread of the rack, to entrust values to, to run closures on and to start fibers on
+//! (thesis 2.3.2). What it does is in files of their own: `entrust.rs`, `visit.rs` and `spawn.rs`.
+//!
+//! All of it is calls of the thread's [`Runtime`], which this file makes.
 
+use std::fmt;
 use std::marker::PhantomData;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fiber::{JoinError, JoinHandle, Promise};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use transport_api::ThreadId;
 
 use crate::Trust;
-use crate::api::apply::or_raise;
-use crate::api::remote_fiber::{Begun, Started, begin};
-use crate::client::completion::{Completion, boxed};
-use crate::client::outcome::Outcome;
-use crate::closure::invoke::{Delegable, Invoke, check_captures};
+use crate::api::apply::{or_raise, panicked};
+use crate::api::callback::{Callback, Tell};
+use crate::client::completion_list::kind_of;
+use crate::closure::context::{CallbackName, Context};
+use crate::closure::invoke::Invoke;
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, RACK_ENDED, outside};
-use crate::node::awaited::ReplyTo;
+use crate::error::{CallResult, outside};
 use crate::node::request::Target;
 use crate::node::system::{RUNTIME, Runtime};
-use crate::node::{Node, on_node, with_node};
+use crate::node::{CallSite, Node, NodeId, on_node, with_node};
 
-/// A thread of the rack, to entrust values to and to start fibers on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// A thread of the rack, to entrust values to, to run closures on and to start fibers on.
+///
+/// ```text
+/// trustee.entrust(value)          a property there, of a value that travels
+/// trustee.entrust_with(make, a)   a property there, of a value that is made there
+/// trustee.visit(|| ..)            runs a closure there, on no property
+/// trustee.spawn(|| ..)            starts a fiber there
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Trustee {
-    number: u32,
+    id: NodeId,
+}
+
+impl fmt::Debug for Trustee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trustee").field("number", &self.number()).finish()
+    }
+}
+
+/// It travels as its number, which is the same on all hosts of the rack.
+impl Serialize for Trustee {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.number().serialize(serializer)
+    }
+}
+
+/// It is one of the rack that the current thread belongs to; elsewhere all that is done with it fails.
+impl<'de> Deserialize<'de> for Trustee {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = u32::deserialize(deserializer)?;
+        let rack = on_node(|node| node.id.rack()).unwrap_or(NodeId::NONE.rack());
+        Ok(Trustee { id: NodeId::new(rack, number) })
+    }
 }
 
 /// The trustee of the current thread.
@@ -32,8 +63,8 @@ pub struct Trustee {
 /// Outside a thread of a rack.
 #[track_caller]
 pub fn local_trustee() -> LocalTrustee {
-    let number = or_raise(on_node(Node::number).ok_or_else(outside));
-    LocalTrustee(Trustee { number }, PhantomData)
+    let id = or_raise(on_node(|node| node.id).ok_or_else(outside));
+    LocalTrustee(Trustee { id }, PhantomData)
 }
 
 /// The trustee of the current thread: values need not travel to get there, so it takes any.
@@ -48,6 +79,7 @@ impl LocalTrustee {
     }
 
     /// The same trustee, as a value that other threads can use.
+    #[must_use]
     pub fn trustee(&self) -> Trustee {
         self.0
     }
@@ -59,221 +91,96 @@ impl From<LocalTrustee> for Trustee {
     }
 }
 
-/// Entrusts a value that came with the request.
-#[derive(Clone, Copy)]
-struct Entrust<F>(F);
-
-impl<A, T: 'static, F: FnOnce(A) -> T> Invoke<Runtime, A> for Entrust<F> {
-    type Output = Trust<T>;
-    fn invoke(self, _: &mut Runtime, arguments: A) -> Trust<T> {
-        let value = (self.0)(arguments);
-        on_node(|node| Trust::entrust_at(node, value)).expect("requests are served by nodes")
-    }
-    fn name() -> &'static str {
-        std::any::type_name::<F>()
-    }
-}
-
-/// Runs a closure on the thread itself.
-#[derive(Clone, Copy)]
-struct Visit<F>(F);
-
-impl<A, U, F: FnOnce(&Node, A) -> U> Invoke<Runtime, A> for Visit<F> {
-    type Output = U;
-    fn invoke(self, _: &mut Runtime, arguments: A) -> U {
-        on_node(|node| (self.0)(node, arguments)).expect("requests are served by nodes")
-    }
-    fn name() -> &'static str {
-        std::any::type_name::<F>()
-    }
-}
-
-/// Starts a fiber for a closure.
-#[derive(Clone, Copy)]
-struct Start<F>(F);
-
-impl<A, U, F> Invoke<Runtime, (ReplyTo, A)> for Start<F>
-where
-    A: 'static,
-    U: Portable,
-    F: FnOnce(A) -> U + 'static,
-{
-    type Output = Begun;
-    fn invoke(self, _: &mut Runtime, (reply_to, arguments): (ReplyTo, A)) -> Begun {
-        begin(reply_to, move || Ok((self.0)(arguments)))
-    }
-    fn name() -> &'static str {
-        std::any::type_name::<F>()
-    }
-}
-
 impl Trustee {
-    /// The trustee of a thread of the rack, by its number, counted through all hosts; `None` if
-    /// the rack has no such thread.
+    /// The trustee of this number, from 0 and counted through all hosts of the rack; `None` if the
+    /// rack has fewer.
     ///
     /// # Panics
     /// Outside a thread of a rack.
+    #[must_use]
     #[track_caller]
     pub fn from_number(number: u32) -> Option<Trustee> {
-        let exists = on_node(|node| node.thread_numbered(number).is_some());
-        or_raise(exists.ok_or_else(outside)).then_some(Trustee { number })
+        let found = on_node(|node| node.thread_numbered(number).map(|_| Self::at(node, number)));
+        or_raise(found.ok_or_else(outside))
     }
 
     /// The trustee of this thread; `None` if the rack has no such thread.
     ///
     /// # Panics
     /// Outside a thread of a rack.
+    #[must_use]
     #[track_caller]
     pub fn from_thread(thread: ThreadId) -> Option<Trustee> {
-        let number = on_node(|node| node.has(thread).then(|| node.number_of(thread)));
-        or_raise(number.ok_or_else(outside)).map(Self::with_number)
+        let of = |node: &Node| node.has(thread).then(|| Self::at(node, node.number_of(thread)));
+        or_raise(on_node(of).ok_or_else(outside))
     }
 
-    pub(crate) fn with_number(number: u32) -> Trustee {
-        Trustee { number }
+    /// The thread with this number of `node`'s rack.
+    fn at(node: &Node, number: u32) -> Trustee {
+        Trustee { id: NodeId::new(node.id.rack(), number) }
+    }
+
+    pub(crate) fn with_id(id: NodeId) -> Trustee {
+        Trustee { id }
     }
 
     /// The thread's number, counted through all hosts of the rack.
+    #[must_use]
     pub fn number(&self) -> u32 {
-        self.number
+        self.id.number()
+    }
+
+    /// The number of its rack in this process.
+    pub(super) fn rack(&self) -> u32 {
+        self.id.rack()
     }
 
     /// Which thread of which host it is.
     ///
     /// # Panics
     /// Outside a thread of a rack.
+    #[must_use]
     #[track_caller]
     pub fn thread(&self) -> ThreadId {
-        let thread = on_node(|node| node.thread_numbered(self.number)).flatten();
-        or_raise(thread.ok_or_else(outside))
+        or_raise(self.thread_or_outside())
     }
 
-    /// Sends `value` to the trustee and entrusts it there. The value crosses the rack encoded; to
-    /// build it there instead, use [`entrust_with`](Self::entrust_with).
-    ///
-    /// # Panics
-    /// As [`Trust::apply_with`].
-    #[track_caller]
-    pub fn entrust<T: Portable>(&self, value: T) -> Trust<T> {
-        or_raise(self.call("`entrust`", Entrust(|value: T| value), value))
+    /// Whether it is the current thread.
+    pub(super) fn is_here(&self) -> bool {
+        on_node(|node| node.id) == Some(self.id)
     }
 
-    /// Has the trustee make a value from `arguments`, and entrusts it there. The value itself
-    /// never travels.
-    ///
-    /// # Panics
-    /// As [`Trust::apply_with`].
-    #[track_caller]
-    pub fn entrust_with<A, T, F>(&self, make: F, arguments: A) -> Trust<T>
-    where
-        A: Portable,
-        T: 'static,
-        F: FnOnce(A) -> T + Delegable,
-    {
-        const { check_captures::<F>() };
-        or_raise(self.call("`entrust_with`", Entrust(make), arguments))
+    pub(super) fn thread_or_outside(&self) -> CallResult<ThreadId> {
+        on_node(|node| self.thread_in(node)).flatten().ok_or_else(outside)
     }
 
-    /// Moves `value` to a thread of this process and entrusts it there, without encoding it. This
-    /// does not wait for the thread, so it also works in delegated closures and in initialisers.
-    ///
-    /// # Panics
-    /// If the trustee is on another host; outside a thread of a rack; if the rack has ended.
-    #[track_caller]
-    pub fn entrust_moved<T: Send + 'static>(&self, value: T) -> Trust<T> {
-        let thread = self.thread();
-        let host = on_node(|node| node.me.host);
-        assert!(
-            host == Some(thread.host),
-            "a value can only be moved to a thread of the same process; use `entrust_with`"
-        );
-        or_raise(with_node(|node| match node {
-            None => Err(outside()),
-            Some(node) if node.is_closed() => Err(Box::new(RACK_ENDED)),
-            Some(node) if node.me == thread => Ok(Trust::entrust_at(node, value)),
-            Some(node) => Ok(Trust::entrust_beside(node, thread, value)),
-        }))
+    /// Which thread of `node`'s rack it is; `None` if it is one of another rack.
+    pub(super) fn thread_in(&self, node: &Node) -> Option<ThreadId> {
+        let is_there = self.rack() == node.id.rack();
+        node.thread_numbered(self.number()).filter(|_| is_there)
     }
 
-    /// Starts a fiber at this thread, wherever in the rack it is, with `arguments` for its closure.
-    /// The closure itself captures nothing.
-    ///
-    /// # Panics
-    /// Outside a thread of a rack.
-    #[track_caller]
-    pub fn spawn_with<A, U, F>(&self, closure: F, arguments: A) -> JoinHandle<U>
-    where
-        A: Portable,
-        U: Portable + Send,
-        F: FnOnce(A) -> U + Delegable,
-    {
-        const { check_captures::<F>() };
-        let place = Location::caller();
-        or_raise(with_node(|node| {
-            let node = node.ok_or_else(outside)?;
-            let thread = node.thread_numbered(self.number).ok_or_else(outside)?;
-            let (promise, handle) = Promise::new();
-            let reply_to = node.await_reply(thread, place, boxed(Settle(promise)));
-            let started = Started::new(reply_to, thread);
-            if self.number == node.number() {
-                started.end(Ok(Start(closure).invoke(&mut Runtime, (reply_to, arguments))));
-            } else {
-                let arguments = (reply_to, arguments);
-                node.request(self.runtime(), Start(closure), &arguments, started);
-            }
-            Ok(handle)
-        }))
+    pub(super) fn runtime(&self) -> Target<Runtime> {
+        Target { home: self.number(), property: RUNTIME, _property: PhantomData }
     }
 
-    /// Runs `closure` on the trustee's thread, on no property, and waits for its result.
-    ///
-    /// # Panics
-    /// As [`Trust::apply_with`].
-    #[track_caller]
-    pub fn visit_node<A, U, F>(&self, closure: F, arguments: A) -> U
-    where
-        A: Portable,
-        U: Portable,
-        F: FnOnce(&Node, A) -> U + Delegable,
-    {
-        const { check_captures::<F>() };
-        or_raise(self.call("`visit_node`", Visit(closure), arguments))
-    }
-
-    /// As [`visit_node`](Self::visit_node), but failures come back as errors.
-    ///
-    /// # Errors
-    /// As [`Trust::try_apply`].
-    ///
-    /// # Panics
-    /// As [`Trust::try_apply`].
-    #[track_caller]
-    pub fn try_visit_node<A, U, F>(&self, closure: F, arguments: A) -> Result<U, DelegateError>
-    where
-        A: Portable,
-        U: Portable,
-        F: FnOnce(&Node, A) -> U + Delegable,
-    {
-        const { check_captures::<F>() };
-        self.call("`try_visit_node`", Visit(closure), arguments).map_err(|error| *error)
-    }
-
-    fn runtime(&self) -> Target<Runtime> {
-        Target { home: self.number, property: RUNTIME, _property: PhantomData }
-    }
-
-    /// Calls the runtime of the thread and waits for it, on behalf of the method `what`.
-    #[track_caller]
-    fn call<I, V>(&self, what: &str, invoke: I, arguments: V) -> CallResult<I::Output>
+    /// Calls the runtime of the thread and waits for it, on behalf of the method `what`, called at
+    /// `place`. It may wait for its own thread as well, and then runs at once.
+    pub(super) fn call<I, V>(
+        &self,
+        what: &str,
+        invoke: I,
+        arguments: V,
+        place: CallSite,
+    ) -> CallResult<I::Output>
     where
         I: Invoke<Runtime, V> + 'static,
         I::Output: Portable,
         V: Portable,
     {
-        let place = Location::caller();
         with_node(|node| {
-            let Some(node) = node else { return Err(outside()) };
-            if self.number == node.number() {
+            let node = node.filter(|node| self.rack() == node.id.rack()).ok_or_else(outside)?;
+            if self.id == node.id {
                 if node.context().is_free() {
                     node.count_inline_call();
                 }
@@ -281,19 +188,77 @@ impl Trustee {
                 return Ok(invoke.invoke(&mut Runtime, arguments));
             }
             node.context().check_may_wait(what, place);
-            node.call(self.runtime(), invoke, arguments)
+            node.call(self.runtime(), invoke, arguments, place)
+        })
+    }
+
+    /// As [`call`](Self::call), on behalf of a method whose failures are errors.
+    pub(super) fn try_call<I, V>(
+        &self,
+        what: &str,
+        invoke: I,
+        arguments: V,
+        place: CallSite,
+    ) -> CallResult<I::Output>
+    where
+        I: Invoke<Runtime, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        if !self.is_here() {
+            return self.call(what, invoke, arguments, place);
+        }
+        let call = AssertUnwindSafe(|| self.call(what, invoke, arguments, place));
+        catch_unwind(call).unwrap_or_else(|panic| {
+            with_node(|node| Err(panicked(node.ok_or_else(outside)?, panic, place)))
+        })
+    }
+
+    /// Calls the runtime of the thread, without waiting; `then` gets the result.
+    pub(super) fn cast<I, V, C>(
+        &self,
+        invoke: I,
+        arguments: V,
+        then: C,
+        place: CallSite,
+    ) -> CallResult<()>
+    where
+        I: Invoke<Runtime, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Callback<I::Output>,
+    {
+        with_node(|node| {
+            let node = node.filter(|node| self.rack() == node.id.rack()).ok_or_else(outside)?;
+            if self.id != node.id {
+                node.request(self.runtime(), invoke, &arguments, Tell(then, PhantomData));
+                return Ok(());
+            }
+            if node.context().is_free() {
+                node.count_inline_call();
+            }
+            let is_now = node.context().is_free();
+            node.run_or_defer(move |node| {
+                let run = || {
+                    let _context = node.context().enter(Context::Inline(place));
+                    invoke.invoke(&mut Runtime, arguments)
+                };
+                let result = if C::HEARS_FAILURES || !is_now {
+                    catch_unwind(AssertUnwindSafe(run))
+                        .map_err(|panic| *panicked(node, panic, place))
+                } else {
+                    Ok(run())
+                };
+                let _context = node.context().enter(Context::Callback);
+                node.context().set_callback(name_of_callback::<C, I::Output>());
+                then.tell(result);
+            });
+            Ok(())
         })
     }
 }
 
-/// Gives a fiber's result to its joiner.
-struct Settle<U>(Promise<U>);
-
-impl<U: Portable + Send> Completion for Settle<U> {
-    fn complete(self, outcome: Outcome<'_>) {
-        self.0.settle(outcome.result().map_err(|error| JoinError::Panicked {
-            fiber: "a remote fiber".to_owned(),
-            payload: Box::new(error.to_string()),
-        }));
-    }
+/// The name of a callback in messages.
+fn name_of_callback<C: Callback<U>, U: Portable>() -> &'static CallbackName {
+    &kind_of::<Tell<C, U>>().name
 }

@@ -17,6 +17,11 @@ pub(crate) trait Completion {
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);
 
+    /// The waiter that it ends, which nothing else does; null if it ends none.
+    fn waiter(&self) -> *const () {
+        std::ptr::null()
+    }
+
     /// Its name in messages.
     fn name() -> &'static str
     where

@@ -30,17 +30,21 @@ use crate::wire::words::WORD;
 pub(crate) struct Kind {
     take: Take,
     run: Run,
+    waiter: WaiterOf,
     /// Its name in messages.
     pub(crate) name: CallbackName,
 }
 
 /// The kind of completions of type `C`.
 pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
-    const { &Kind { take: take::<C>, run: run::<C>, name: C::name } }
+    const { &Kind { take: take::<C>, run: run::<C>, waiter: waiter_of::<C>, name: C::name } }
 }
 
 /// Moves a completion out of the words that these are, and runs it.
 type Take = unsafe fn(*const u64, Outcome<'_>);
+
+/// The waiter of the completion in the words that these are.
+type WaiterOf = unsafe fn(*const u64) -> *const ();
 
 /// Takes the completions at the head of a list that are of the kind given, and runs them with the
 /// results in their requests' places. A type may have several kinds, one for each unit of code that
@@ -196,6 +200,20 @@ impl Completions {
         len
     }
 
+    /// The word at which the head of the request is whose reply ends `waiter`.
+    pub(crate) fn request_of(&self, waiter: *const ()) -> Option<usize> {
+        let mut place = self.next.get();
+        while let Some((kind, header, data)) = self.at(place) {
+            // SAFETY: the kind was pushed with the completion that `data` points to, which has not
+            // been taken: it is not in front of `next`.
+            if unsafe { (kind.waiter)(data) } == waiter {
+                return Some(header.at());
+            }
+            place += header.words();
+        }
+        None
+    }
+
     /// Where the next completion is.
     pub(crate) fn place(&self) -> usize {
         self.next.get()
@@ -319,6 +337,13 @@ unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
     // SAFETY: the caller's promise.
     let completion = unsafe { data.cast::<C>().read() };
     completion.complete(outcome);
+}
+
+/// # Safety
+/// `data` points to a `C` that is not taken meanwhile.
+unsafe fn waiter_of<C: Completion>(data: *const u64) -> *const () {
+    // SAFETY: the caller's promise.
+    unsafe { &*data.cast::<C>() }.waiter()
 }
 
 /// # Safety

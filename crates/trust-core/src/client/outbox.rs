@@ -87,6 +87,13 @@ impl Outbox {
         self.link.peer()
     }
 
+    /// The head of the request whose reply ends `waiter`, if that is in a batch.
+    pub(crate) fn request_of(&self, waiter: *const ()) -> Option<RequestHead> {
+        let lists = self.in_flight.iter().chain([&self.filling]);
+        let at = lists.filter_map(|list| list.request_of(waiter)).next()?;
+        Some(RequestHead::from_word(self.slot.memory().words().load(at, Ordering::Relaxed)))
+    }
+
     /// Begins a batch, after handing over one that has no room for a request; false if no buffer is
     /// free for it.
     pub(crate) fn open(&self, lane: &LaneRef) -> bool {

@@ -1,5 +1,7 @@
 //! [`Outcome`]: how a request ended, with its result where there is one.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use serde::de::DeserializeOwned;
@@ -7,7 +9,7 @@ use transport_api::ThreadId;
 
 use crate::closure::plain_bytes::{PlainBytes, reply_words, value_of};
 use crate::codec;
-use crate::error::{DelegateError, PanicReport};
+use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal};
 use crate::wire::copy::copied_out;
 use crate::wire::words::{Status, WORD};
 
@@ -69,8 +71,8 @@ impl Outcome<'_> {
     #[inline(never)]
     pub(crate) fn plain_failure<E: DeserializeOwned>(self) -> Result<E, DelegateError> {
         match self {
-            Outcome::Reply { status: Status::Failed, payload, .. } => {
-                codec::decode(payload).map_err(undecodable)
+            Outcome::Reply { trustee, status: Status::Failed, payload } => {
+                codec::decode(payload).map_err(undecodable::<E>(trustee))
             }
             Outcome::Reply { trustee, status, payload } if status != Status::Done => {
                 Err(failure(trustee, status, payload))
@@ -91,6 +93,23 @@ impl Outcome<'_> {
         }
     }
 
+    /// As `read`, which decodes an `R` of this outcome; a panic of the value's own code is an error.
+    #[cold]
+    pub(crate) fn caught<R, U>(
+        self,
+        read: impl FnOnce(Self) -> Result<U, DelegateError>,
+    ) -> Result<U, DelegateError> {
+        catch_unwind(AssertUnwindSafe(|| read(self))).unwrap_or_else(|panic| match self {
+            Outcome::InPlace(InPlace { trustee, .. })
+            | Outcome::Reply { trustee, .. }
+            | Outcome::Malformed { trustee } => {
+                Err(undecodable::<R>(trustee)(CodecError::of_panic(panic)))
+            }
+            // Nothing is decoded.
+            Outcome::Failed(_) => resume_unwind(panic),
+        })
+    }
+
     /// The result, when it is not one that travels as a word, or not a result.
     #[inline(never)]
     fn other_result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
@@ -98,7 +117,7 @@ impl Outcome<'_> {
             Outcome::InPlace(InPlace { value, at, words, pair, trustee }) => {
                 match usize::try_from(value) {
                     Ok(len) if len <= words * WORD => copied_out(pair, at * WORD, len, |bytes| {
-                        codec::decode(bytes).map_err(undecodable)
+                        codec::decode(bytes).map_err(undecodable::<U>(trustee))
                     }),
                     _ => Err(malformed(trustee)),
                 }
@@ -116,9 +135,10 @@ fn malformed(trustee: ThreadId) -> DelegateError {
     DelegateError::Refused { trustee, reason }
 }
 
+/// The error of a caller that cannot decode the result of `trustee`, a `U`.
 #[cold]
-pub(crate) fn undecodable(source: crate::CodecError) -> DelegateError {
-    DelegateError::Codec { what: "decode the result".into(), source }
+fn undecodable<U>(trustee: ThreadId) -> impl Fn(CodecError) -> DelegateError {
+    move |source| BadValue::undecodable::<U>(source).into_result_error(trustee)
 }
 
 /// What a reply's payload means.
@@ -129,8 +149,8 @@ fn result<U: DeserializeOwned + 'static>(
 ) -> Result<U, DelegateError> {
     match status {
         Status::Done => match codec::plain_words::<U>() {
-            None => codec::decode(payload).map_err(undecodable),
-            Some(_) => codec::plain_from_bytes(payload).map_err(undecodable),
+            None => codec::decode(payload).map_err(undecodable::<U>(trustee)),
+            Some(_) => codec::plain_from_bytes(payload).map_err(undecodable::<U>(trustee)),
         },
         // Only calls of plain bytes have errors of their own.
         Status::Failed => Err(malformed(trustee)),
@@ -144,11 +164,7 @@ fn failure(trustee: ThreadId, status: Status, payload: &[u8]) -> DelegateError {
     let decoded = match status {
         Status::Panicked => codec::decode::<PanicReport>(payload)
             .map(|report| DelegateError::Panicked { trustee, report }),
-        _ => codec::decode::<String>(payload)
-            .map(|reason| DelegateError::Refused { trustee, reason }),
+        _ => codec::decode::<Refusal>(payload).map(|refusal| refusal.at(trustee)),
     };
-    decoded.unwrap_or_else(|source| DelegateError::Codec {
-        what: "decode the trustee's report".into(),
-        source,
-    })
+    decoded.unwrap_or_else(|_| malformed(trustee))
 }

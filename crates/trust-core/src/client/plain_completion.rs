@@ -3,14 +3,13 @@
 use std::any::type_name;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::client::completion::Completion;
-use crate::client::outcome::{Outcome, undecodable};
+use crate::client::outcome::Outcome;
 use crate::client::waiter::Wake;
 use crate::closure::plain_bytes::PlainBytes;
 use crate::codec::Portable;
-use crate::error::{CodecError, DelegateError};
+use crate::error::DelegateError;
 
 /// How a call of plain bytes ends: its result or its own error, unless delegation failed.
 pub(crate) type PlainResult<R, E> = Result<Result<R, E>, DelegateError>;
@@ -55,10 +54,7 @@ where
     #[cold]
     #[inline(never)]
     fn complete_with(self, outcome: Outcome<'_>) {
-        let decode = AssertUnwindSafe(|| outcome.plain_failure());
-        let failure = catch_unwind(decode)
-            .unwrap_or_else(|panic| Err(undecodable(CodecError::of_panic(panic))));
-        (self.0)(failure.map(Err));
+        (self.0)(outcome.caught::<E, _>(Outcome::plain_failure).map(Err));
     }
 }
 
@@ -66,6 +62,10 @@ where
 pub(crate) struct WakePlain<R, E>(pub(crate) Wake<Result<R, E>>);
 
 impl<R: PlainBytes, E: Portable> Completion for WakePlain<R, E> {
+    fn waiter(&self) -> *const () {
+        self.0.address()
+    }
+
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         match outcome.plain_bytes() {
@@ -79,8 +79,7 @@ impl<R: PlainBytes, E: Portable> WakePlain<R, E> {
     #[cold]
     #[inline(never)]
     fn complete_with(self, outcome: Outcome<'_>) {
-        // If decoding panics, the drop of the wake ends the wait.
-        let failure = outcome.plain_failure();
+        let failure = outcome.caught::<E, _>(Outcome::plain_failure);
         ManuallyDrop::new(self.0).end(failure.map(Err));
     }
 }

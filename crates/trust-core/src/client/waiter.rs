@@ -5,27 +5,33 @@
 //! leave the frame before the completion has run.
 
 use std::cell::{Cell, UnsafeCell};
+use std::fmt::Display;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
 use fiber::Waiting;
 
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::codec::Portable;
-use crate::error::{CallResult, CodecError, DelegateError, outside};
+use crate::error::{CallResult, DelegateError, NOT_SENT, outside};
 
-/// Parks the current fiber until the completion that `send` is given has run.
+/// Parks the current fiber until the completion that `send` is given has run. The wait began at
+/// `place`, and `what` says what is waited for.
 ///
 /// # Panics
 /// If `send` does: it may run code of users, such as the destructor of an argument.
-pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> CallResult<U> {
+pub(crate) fn wait<U: Portable, D: Display + Send + 'static>(
+    send: impl FnOnce(Wake<U>),
+    place: &'static Location<'static>,
+    what: impl Fn() -> D,
+) -> CallResult<U> {
     let Some(fiber) = fiber::waiting() else { return Err(outside()) };
     let waiter = Waiter::new(fiber);
     // A panic must not leave this frame before the completion has run, which refers to it.
     let sent = catch_unwind(AssertUnwindSafe(|| send(waiter.wake())));
     // The code of users may also have waited, and used up the token.
-    let result = waiter.taken().unwrap_or_else(|| waiter.wait());
+    let result = waiter.taken().unwrap_or_else(|| waiter.wait(place, |_| what()));
     if let Err(panic) = sent {
         // Not while that panic unwinds: the result's destructor may panic as well.
         drop(result);
@@ -78,13 +84,37 @@ impl<U> Waiter<U> {
     ///
     /// It parks before it looks: what has ended already has left the token that lets the fiber go
     /// on, unless code that could park has run between the sending and this.
+    ///
+    /// The wait began at `place`, and `what` says what is waited for, given the address of this waiter,
+    /// if the fiber is [asked](fiber::waiting_fibers). That wakes it without a result: nothing is noted
+    /// before, and `what` should capture nothing, which would be kept on the stack all the time.
     #[inline(always)]
-    pub(crate) fn wait(&self) -> CallResult<U> {
+    pub(crate) fn wait<D: Display + Send + 'static>(
+        &self,
+        place: &'static Location<'static>,
+        what: impl Fn(*const ()) -> D,
+    ) -> CallResult<U> {
         fiber::park();
+        if self.state.get() != Wait::Done {
+            return self.wait_further(place, what);
+        }
+        Ok(self.value())
+    }
+
+    /// Goes on where the fiber was woken without a value.
+    #[cold]
+    #[inline(never)]
+    fn wait_further<D: Display + Send + 'static>(
+        &self,
+        place: &'static Location<'static>,
+        what: impl Fn(*const ()) -> D,
+    ) -> CallResult<U> {
+        let mut wait = fiber::Wait::at(place);
         while self.state.get() != Wait::Done {
             if let Some(error) = self.failure() {
                 return Err(error);
             }
+            wait.explain(|| what(std::ptr::from_ref(self).cast()));
             fiber::park();
         }
         Ok(self.value())
@@ -144,6 +174,10 @@ impl<U> Drop for Waiter<U> {
 pub(crate) struct Wake<U>(*const Waiter<U>);
 
 impl<U: Portable> Completion for Wake<U> {
+    fn waiter(&self) -> *const () {
+        self.address()
+    }
+
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         match outcome.at_hand() {
@@ -156,12 +190,16 @@ impl<U: Portable> Completion for Wake<U> {
 impl<U: Portable> Wake<U> {
     #[inline(never)]
     fn end_with(self, outcome: Outcome<'_>) {
-        self.end(outcome.result());
-        std::mem::forget(self);
+        ManuallyDrop::new(self).end(outcome.caught::<U, _>(Outcome::result));
     }
 }
 
 impl<U> Wake<U> {
+    /// Names the waiter.
+    pub(super) fn address(&self) -> *const () {
+        self.0.cast()
+    }
+
     /// Ends the wait. Called once.
     #[inline(always)]
     pub(super) fn end(&self, result: Result<U, DelegateError>) {
@@ -187,10 +225,9 @@ impl<U> Wake<U> {
     }
 }
 
-/// Only a panic drops it: of an argument that is encoded, or of a result that is decoded.
+/// Only a panic of an argument that is encoded drops it, which ends the caller before it sees this.
 impl<U> Drop for Wake<U> {
     fn drop(&mut self) {
-        let source = CodecError("its own code for that panicked".to_owned());
-        self.end(Err(DelegateError::Codec { what: "encode or decode a value".into(), source }));
+        self.end(Err(NOT_SENT));
     }
 }

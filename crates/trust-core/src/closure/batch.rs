@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::closure::plain_bytes::{PlainBytes, reply_words, word_of};
 use crate::codec::{self, Plain};
-use crate::error::PanicReport;
+use crate::error::{BadValue, CodecError, PanicReport, Refusal};
 use crate::wire::bulk::BATCH_REPLY_BYTES;
 use crate::wire::copy::{STACK_BYTES, copied_out};
 use crate::wire::words::{BATCH_WORDS, ReplyHead, RequestHead, SLOT_WORDS, Status, WORD};
@@ -86,21 +86,21 @@ impl Batch<'_> {
     }
 
     #[inline]
-    fn reply_encoded<U: Serialize>(&mut self, request: Received, value: U) {
+    fn reply_encoded<U: Serialize + 'static>(&mut self, request: Received, value: U) {
         let mut encoded = codec::Encoded::<STACK_BYTES>::new();
         let outcome = encoded.encode(&value);
         let undelivered = codec::Undelivered(encoded.bytes());
         drop(value);
         std::mem::forget(undelivered);
         if let Err(error) = outcome {
-            return self.refuse(&format!("the result cannot be encoded: {error}"));
+            return self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error)));
         }
         let bytes = encoded.bytes();
         if bytes.len() <= request.words * WORD {
             self.slot.store(self.at, bytes.len() as u64, Ordering::Relaxed);
             return self.buffer.write_from((self.at + 1) * WORD, bytes);
         }
-        self.reply_apart(Status::Done, bytes);
+        self.reply_apart(Status::Done, bytes, BadValue::unencodable::<U>);
     }
 
     /// Writes the result of a call of plain bytes where the request was, which has room for it unless
@@ -125,8 +125,12 @@ impl Batch<'_> {
         drop(error);
         std::mem::forget(undelivered);
         match outcome {
-            Ok(()) => self.reply_apart(Status::Failed, encoded.bytes()),
-            Err(error) => self.refuse(&format!("the error of a call cannot be encoded: {error}")),
+            Ok(()) => {
+                self.reply_apart(Status::Failed, encoded.bytes(), BadValue::unencodable::<E>);
+            }
+            Err(error) => {
+                self.refuse_by(&Refusal::Result(BadValue::unencodable::<E>(error)));
+            }
         }
     }
 
@@ -134,7 +138,7 @@ impl Batch<'_> {
     /// the bulk path. A word is kept for the head of each that may still come, so that there is
     /// room for this one.
     #[inline(never)]
-    fn reply_apart(&mut self, status: Status, bytes: &[u8]) {
+    fn reply_apart(&mut self, status: Status, bytes: &[u8], too_many: fn(CodecError) -> BadValue) {
         let (at, len, words) = (self.at, bytes.len(), bytes.len().div_ceil(WORD));
         let bulk = self.tail + 1 + words > SLOT_WORDS - BATCH_WORDS;
         let is_result = matches!(status, Status::Done | Status::Failed);
@@ -144,7 +148,7 @@ impl Batch<'_> {
                  large results at a time, or for parts of them"
             );
             codec::give_back(bytes);
-            return self.refuse(&reason);
+            return self.refuse_by(&Refusal::Result(too_many(CodecError(reason))));
         }
         let head = ReplyHead { status, bulk, at, len };
         self.slot.store(self.tail, head.pack(), Ordering::Relaxed);
@@ -162,16 +166,23 @@ impl Batch<'_> {
         let mut encoded = codec::Encoded::<STACK_BYTES>::new();
         // A report can always be encoded; an empty payload is the fallback.
         let _ = encoded.encode(report);
-        self.reply_apart(status, encoded.bytes());
+        self.reply_apart(status, encoded.bytes(), BadValue::unencodable::<R>);
     }
 
     /// Replies that nothing ran, and why.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&mut self, reason: &str) {
+        self.refuse_by(&Refusal::Refused(reason.to_owned()));
+    }
+
+    /// As [`refuse`](Self::refuse), for any reason.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse_by(&mut self, refusal: &Refusal) {
         // What came by the bulk path for this request is not the next one's.
         self.bulk = None;
-        self.reply_report(Status::Refused, &reason);
+        self.reply_report(Status::Refused, refusal);
     }
 
     /// Replies that the closure panicked.

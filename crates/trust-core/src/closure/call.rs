@@ -13,6 +13,7 @@ use crate::closure::capture::rebuild;
 use crate::closure::invoke::Invoke;
 use crate::closure::registry::{Delegated, Description};
 use crate::codec;
+use crate::error::{BadValue, CodecError, Refusal};
 
 /// The kind of call that `apply` and its relatives make.
 pub(crate) struct Apply<T, V, I>(PhantomData<fn(T, V, I)>);
@@ -35,7 +36,7 @@ where
                     let result = invoke.invoke(property, arguments);
                     batch.reply(request, result);
                 }
-                Err(reason) => batch.refuse(&reason),
+                Err(refusal) => batch.refuse_by(&refusal),
             }
             batch.pass(request);
             if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
@@ -56,7 +57,7 @@ where
 
 /// Takes closure and arguments out of a request; or returns what is wrong with it.
 #[inline(always)]
-fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), String>
+fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), Refusal>
 where
     V: DeserializeOwned + 'static,
 {
@@ -67,19 +68,24 @@ where
             let invoke = unsafe { rebuild::<I>(&[]) };
             return Ok((invoke, codec::from_plain(word).expect("a plain type")));
         }
-        return Err("the request is shorter than its argument".to_owned());
+        return Err(cut_short::<V>("the request is shorter than its argument"));
     }
     take_encoded(batch, request)
 }
 
+#[cold]
+fn cut_short<V>(reason: &str) -> Refusal {
+    Refusal::Arguments(BadValue::undecodable::<V>(CodecError(reason.to_owned())))
+}
+
 #[inline]
-fn take_encoded<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), String>
+fn take_encoded<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), Refusal>
 where
     V: DeserializeOwned,
 {
     batch.payload(request, |bytes| {
         let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
-            return Err("the request is shorter than what its closure captures".to_owned());
+            return Err(cut_short::<V>("the request is shorter than what its closure captures"));
         };
         let arguments = if request.head.is_bulk() {
             codec::decode::<V>(arguments)
@@ -89,7 +95,7 @@ where
             codec::decode_front::<V>(arguments)
         };
         let arguments =
-            arguments.map_err(|error| format!("the arguments cannot be decoded: {error}"))?;
+            arguments.map_err(|error| Refusal::Arguments(BadValue::undecodable::<V>(error)))?;
         // SAFETY: these are the bytes that `with_capture` took of a closure of this very type; the
         // sender forgot it, so this is a move. (An honest sender: see `rebuild`, and `noref.rs` for
         // closures with bytes.)

@@ -97,7 +97,7 @@ impl ContextCell {
     }
 
     /// Where the running code comes from, for messages.
-    fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         Origin(self.context.get(), self.request.get().closure(), *self.callback.get())
     }
 
@@ -162,7 +162,7 @@ impl Drop for EnteredWithin<'_> {
     }
 }
 
-struct Origin(Context, u32, CallbackName);
+pub(crate) struct Origin(Context, u32, CallbackName);
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

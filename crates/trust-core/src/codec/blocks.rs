@@ -68,6 +68,7 @@ pub(super) struct Block<'a> {
 
 /// The elements of `collection`, if that is a reference to a vector or slice of numbers.
 #[inline(always)]
+#[allow(clippy::disallowed_methods, reason = "a vector or slice, so no other code writes to it")]
 pub(super) fn block_of<I>(collection: &I) -> Option<Block<'_>> {
     macro_rules! try_type {
         ($type:ty) => {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 ///
 /// Values travel without the names of their fields, so a type's `Deserialize` must read exactly
 /// what its `Serialize` writes. What would arrive as another value is an error of the call
-/// ([`DelegateError::Codec`](crate::DelegateError::Codec) or
+/// ([`DelegateError::BadArguments`](crate::DelegateError::BadArguments) or
 /// [`DelegateError::Refused`](crate::DelegateError::Refused)), and the closure does not run:
 ///
 /// | Attribute or type | Refused | Instead |

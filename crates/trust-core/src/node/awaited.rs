@@ -20,6 +20,8 @@ pub(super) struct Awaited {
     pub(super) trustee: ThreadId,
     /// Where it was made.
     pub(super) place: CallSite,
+    /// Whether the end of the rack waits for it.
+    pub(super) counts: bool,
     pub(super) completion: Box<dyn FnOnce(Outcome<'_>)>,
 }
 
@@ -78,8 +80,8 @@ impl AwaitedCalls {
         }
     }
 
-    /// Calls whose reply has not come yet.
+    /// Calls whose reply has not come yet, and for which the end of the rack waits.
     pub(crate) fn awaited(&self) -> usize {
-        self.awaited.borrow().len()
+        self.awaited.borrow().iter().filter(|(_, call)| call.counts).count()
     }
 }

@@ -33,6 +33,8 @@ pub(super) fn too_deep() -> String {
 pub(crate) struct Call {
     pub(crate) reply_to: ReplyTo,
     pub(crate) callers: Callers,
+    /// The latch, for messages.
+    pub(crate) property: u32,
 }
 
 /// The launches that the fibers of a node run.

@@ -55,7 +55,7 @@ impl Node {
         let Some(call) = fiber::current().and_then(|fiber| launched.get(&fiber)) else {
             return Ok(Callers::default());
         };
-        let Call { reply_to, callers: Callers(callers) } = call;
+        let Call { reply_to, callers: Callers(callers), .. } = call;
         if callers.len() == LAUNCH_DEPTH {
             let refused = DelegateError::Refused { trustee: self.me, reason: too_deep() };
             return Err(Box::new(refused));
@@ -71,6 +71,11 @@ pub(crate) enum Relation {
     Itself(Option<ReplyTo>),
     /// The holder runs this launch, and waits for the other.
     Caller(ReplyTo),
+}
+
+/// The call that has launched what `fiber` of this thread runs, if it runs a launched closure.
+pub(crate) fn launched_by(fiber: FiberId) -> Option<ReplyTo> {
+    on_node(|node| node.launched.0.borrow().get(&fiber).map(|call| call.reply_to)).flatten()
 }
 
 /// How `holder` depends on `wants`, both fibers of this thread; `None` if it does not.

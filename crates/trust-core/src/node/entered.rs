@@ -76,6 +76,7 @@ impl Drop for Stay<'_> {
 /// # Panics
 /// When it is dropped by code that the node runs, or while fibers wait inside the node: their
 /// scheduler must go first. The thread goes on being that node then, for good.
+#[derive(Debug)]
 pub struct EnteredNode(Rc<Node>);
 
 /// What only the owner of a thread's node may do; code that runs *in* the node (closures,

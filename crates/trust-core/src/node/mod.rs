@@ -19,11 +19,13 @@
 //! | `system.rs`, `chain.rs` | requests of the runtime itself; which launches wait for which |
 //! | `request.rs`, `send.rs` | from a closure to a request, and into a batch |
 //! | `inline.rs`, `deferred.rs` | calls on the thread's own properties, and deferred work |
+//! | `awaits.rs` | what its fibers wait for, in words |
 //! | `entered.rs` | how code of a thread finds its node |
 //! | `state.rs` | [`Node`] itself |
 //! | `awaited.rs`, `callers.rs`, `turn.rs`, `idle.rs` | parts of its state; how an idle thread waits |
 
 pub(crate) mod awaited;
+pub(crate) mod awaits;
 pub(crate) mod callers;
 pub(crate) mod chain;
 mod deferred;

@@ -20,6 +20,7 @@ pub type Post = Arc<dyn Fn(Job) + Send + Sync>;
 static RACKS: Mutex<(BTreeMap<u32, Post>, u32)> = Mutex::new((BTreeMap::new(), 0));
 
 /// A rack's place in the list of this process's racks; it leaves the list when this is dropped.
+#[derive(Debug)]
 pub struct Registered(u32);
 
 impl Registered {

@@ -13,7 +13,9 @@ use crate::closure::invoke::Invoke;
 use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::Portable;
-use crate::error::{CallResult, CodecError, DelegateError, outside};
+use crate::error::{BadValue, CallResult, CodecError, DelegateError, outside};
+use crate::node::awaited::CallSite;
+use crate::node::awaits::AwaitsReply;
 use crate::node::state::Node;
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
@@ -26,13 +28,14 @@ pub(crate) struct Target<T> {
 }
 
 impl Node {
-    /// Sends a request and waits for its result.
+    /// Sends a request, made at `place`, and waits for its result.
     #[inline(always)]
     pub(crate) fn call<T, I, V>(
         &self,
         target: Target<T>,
         invoke: I,
         arguments: V,
+        place: CallSite,
     ) -> CallResult<I::Output>
     where
         T: 'static,
@@ -45,7 +48,7 @@ impl Node {
         self.request(target, invoke, &arguments, waiter.wake());
         // The arguments are dropped when this returns: their destructors may wait, which must not
         // come between the request and this wait.
-        waiter.wait()
+        waiter.wait(place, AwaitsReply::of)
     }
 
     /// Encodes a request and sends it. No code of users runs behind the sending.
@@ -70,6 +73,13 @@ impl Node {
             return self.send_request::<T, I, V, C>(target, arguments, completion);
         }
         self.request_encoded(target, invoke, arguments, completion);
+    }
+
+    /// The error of a call of the thread with this number, whose arguments, a `V`, cannot be encoded.
+    #[cold]
+    pub(crate) fn unencodable<V>(&self, home: u32, source: CodecError) -> DelegateError {
+        let trustee = self.thread_numbered(home).unwrap_or(self.me);
+        BadValue::unencodable::<V>(source).into_arguments_error(trustee)
     }
 
     #[inline]
@@ -97,8 +107,8 @@ impl Node {
             encode()
         };
         if let Err(source) = encodable {
-            let error = DelegateError::Codec { what: "encode the arguments".into(), source };
-            return completion.complete(Outcome::Failed(&error));
+            return completion
+                .complete(Outcome::Failed(&self.unencodable::<V>(target.home, source)));
         }
         let arguments = Arguments::Encoded(encoded.bytes());
         self.send_request::<T, I, V, C>(target, arguments, completion);

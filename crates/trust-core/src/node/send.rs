@@ -1,10 +1,13 @@
 //! How a node sends a request: into the batch that is open, or the next, or when there is room.
 
+use std::fmt;
+
 use crate::client::completion::{Completion, boxed};
 use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
 use crate::client::request::Request;
 use crate::error::{DelegateError, NO_SUCH_THREAD};
+use crate::node::awaits::Thread;
 use crate::node::state::Node;
 
 impl Node {
@@ -64,11 +67,22 @@ impl Node {
             && self.context.is_free()
             && let Some(fiber) = fiber::current()
         {
+            let mut wait = fiber::Wait::new();
             while !outbox.has_moved(ticket) {
                 outbox.wait_for_room(fiber);
+                wait.explain(|| NeedsRoom(Thread(number)));
                 fiber::park();
             }
         }
+    }
+}
+
+/// What a fiber waits for whose request has no room.
+struct NeedsRoom(Thread);
+
+impl fmt::Display for NeedsRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "room for one more request to {}, which takes none", self.0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Node`]: its fields, and the accessors that other code uses.
 
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::client::outbox::Outbox;
 use crate::closure::context::ContextCell;
 use crate::closure::registry::{Closure, Tag, registry};
 use crate::error::{DelegateError, Panic};
-use crate::node::awaited::AwaitedCalls;
+use crate::node::awaited::{AwaitedCalls, CallSite};
 use crate::node::callers::Launched;
 use crate::node::deferred::Deferred;
 use crate::node::turn::Turn;
@@ -26,11 +27,16 @@ pub enum Incident {
     /// A host of the rack is gone or has left.
     Peer(PeerEvent),
     /// A fire-and-forget request failed, or a callback panicked.
-    Unobserved(DelegateError),
+    Unobserved {
+        /// How.
+        error: DelegateError,
+        /// Where the request was sent; `None` for a callback, and for the runtime's own requests.
+        place: Option<&'static Location<'static>>,
+    },
 }
 
 /// Names a thread of one of the racks that this process takes part in, in one word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct NodeId(u64);
 
 impl NodeId {
@@ -88,6 +94,12 @@ pub struct Node {
     pub(super) staying: Cell<u32>,
     /// When the fiber that runs gives way.
     pub(super) turn: Turn,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("thread", &self.me).finish_non_exhaustive()
+    }
 }
 
 pub(crate) struct Parts {
@@ -253,12 +265,12 @@ impl Node {
     /// Reports a panic of a fire-and-forget request to the worker.
     pub(crate) fn report_panic(&self, panic: Panic) {
         let report = crate::error::PanicReport::taken(panic);
-        self.report(DelegateError::Panicked { trustee: self.me, report });
+        self.report(DelegateError::Panicked { trustee: self.me, report }, None);
     }
 
-    /// Reports the failure of a fire-and-forget request to the worker.
-    pub(crate) fn report(&self, error: DelegateError) {
-        self.incidents.borrow_mut().push(Incident::Unobserved(error));
+    /// Reports the failure of a fire-and-forget request, sent at `place`, to the worker.
+    pub(crate) fn report(&self, error: DelegateError, place: Option<CallSite>) {
+        self.incidents.borrow_mut().push(Incident::Unobserved { error, place });
     }
 
     /// Whether there are incidents.
@@ -301,6 +313,17 @@ impl Node {
         self.outboxes.iter().flatten().for_each(|outbox| outbox.count(&mut sum));
         self.inboxes.iter().flatten().for_each(|inbox| inbox.count(&mut sum));
         sum
+    }
+
+    /// The threads, by number, that have not answered all requests of this one.
+    pub(crate) fn busy(&self) -> Vec<u32> {
+        self.busy.borrow().clone()
+    }
+
+    /// Whether requests to the thread with this number fail: its host is lost, or the rack has ended.
+    pub(crate) fn is_closed_to(&self, number: u32) -> bool {
+        let outbox = self.outboxes.get(number as usize).and_then(Option::as_ref);
+        outbox.is_none_or(|outbox| outbox.closed().is_some())
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::closure::invoke::With;
 use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::trusts::{self, Record};
-use crate::error::{CodecError, DelegateError, PanicReport, catch};
+use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal, catch};
 use crate::node::awaited::{Awaited, CallSite, ReplyTo};
 use crate::node::entered::on_node;
 use crate::node::state::Node;
@@ -62,9 +62,30 @@ impl Node {
         place: CallSite,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
+        self.awaits(trustee, place, true, completion)
+    }
+
+    /// As [`await_reply`](Self::await_reply), for a call that may wait for ever: the end of the rack
+    /// does not wait for it.
+    pub(crate) fn await_idly(
+        &self,
+        trustee: ThreadId,
+        place: CallSite,
+        completion: Box<dyn FnOnce(Outcome<'_>)>,
+    ) -> ReplyTo {
+        self.awaits(trustee, place, false, completion)
+    }
+
+    fn awaits(
+        &self,
+        trustee: ThreadId,
+        place: CallSite,
+        counts: bool,
+        completion: Box<dyn FnOnce(Outcome<'_>)>,
+    ) -> ReplyTo {
         let generation = self.awaited_calls.generation.get().wrapping_add(1);
         self.awaited_calls.generation.set(generation);
-        let awaited = Awaited { generation, trustee, place, completion };
+        let awaited = Awaited { generation, trustee, place, counts, completion };
         let place = self.awaited_calls.awaited.borrow_mut().insert(awaited) as u64;
         ReplyTo { thread: self.number(), token: u64::from(generation) << 32 | place }
     }
@@ -104,13 +125,14 @@ impl Node {
         let _stay = self.stay();
         let encode = AssertUnwindSafe(|| match &result {
             Ok(Ok(value)) => (Status::Done, codec::encode_to_vec(value)),
-            Ok(Err(reason)) => (Status::Refused, codec::encode_to_vec(reason)),
+            Ok(Err(reason)) => {
+                (Status::Refused, codec::encode_to_vec(&Refusal::Refused(reason.clone())))
+            }
             Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
         });
         // The caller must get a reply, whatever the result's own code does.
-        let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
-            (Status::Done, Err(CodecError(PanicReport::taken(panic).message)))
-        });
+        let (status, encoded) = catch_unwind(encode)
+            .unwrap_or_else(|panic| (Status::Done, Err(CodecError::of_panic(panic))));
         let encoded = encoded.and_then(|payload| match payload.len() {
             0..=LATER_BYTES => Ok(payload),
             len => {
@@ -123,8 +145,8 @@ impl Node {
         });
         let (status, payload) = encoded.map_or_else(
             |error| {
-                let reason = format!("the result cannot be encoded: {error}");
-                let payload = codec::encode_to_vec(&reason).expect("a string can be encoded");
+                let refusal = Refusal::Result(BadValue::unencodable::<U>(error));
+                let payload = codec::encode_to_vec(&refusal).expect("strings can be encoded");
                 (Status::Refused, payload)
             },
             |payload| (status, payload),
@@ -199,8 +221,7 @@ impl Node {
         }
         let mut encoded = codec::Encoded::<{ STACK_BYTES }>::new();
         if let Err(source) = encoded.encode(&arguments) {
-            return self
-                .report(DelegateError::Codec { what: "encode the arguments".into(), source });
+            return self.report(self.unencodable::<V>(self.number_of(thread), source), None);
         }
         let request = Request {
             property: RUNTIME,
@@ -222,7 +243,7 @@ impl Completion for Unawaited {
         match outcome.result::<()>() {
             Ok(()) | Err(DelegateError::PeerLost { .. } | DelegateError::NoRack(_)) => {}
             Err(error) => {
-                on_node(|node| node.report(error));
+                on_node(|node| node.report(error, None));
             }
         }
     }

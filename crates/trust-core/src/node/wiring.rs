@@ -30,6 +30,7 @@ use crate::wire::slot::{ClientSlot, PAIR_BYTES, TrusteeSlot};
 
 /// Why a rack could not be wired up.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum WiringError {
     /// A region of slots could not be shared.
     #[error("cannot share request slots with the rack")]
@@ -63,6 +64,12 @@ pub struct Wiring {
     layout: Layout,
     /// By thread of this host.
     handoffs: Arc<[Arc<Handoff>]>,
+}
+
+impl std::fmt::Debug for Wiring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wiring").field("rack", &self.rack).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy)]

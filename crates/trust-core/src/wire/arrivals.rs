@@ -36,6 +36,12 @@ pub struct Arrivals {
     again: RefCell<Vec<usize>>,
 }
 
+impl std::fmt::Debug for Arrivals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrivals").field("again", &self.again).finish_non_exhaustive()
+    }
+}
+
 /// The outcome of serving one client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Visit {

@@ -93,6 +93,7 @@ mod tests {
     use transport_shm::ShmTransport;
 
     use super::*;
+    use crate::error::Chain;
     use crate::{DelegateError, Incident, Node, Trust, Trustee, Wiring};
 
     const TIMEOUT: Duration = Duration::from_secs(60);
@@ -121,10 +122,10 @@ mod tests {
         fibers.enter(|| {
             for _ in 0..calls {
                 let results = results.clone();
-                let _ = fibers.remote().spawn(move || {
+                drop(fibers.remote().spawn(move || {
                     let result = call(Trustee::from_number(1).expect("the other thread"));
                     results.lock().push(result);
-                });
+                }));
             }
             let deadline = Instant::now() + TIMEOUT;
             while results.lock().len() < calls {
@@ -165,7 +166,7 @@ mod tests {
         assert!(fine.len() * LARGE >= BATCH_REPLY_BYTES - LARGE, "{} were answered", fine.len());
         assert!(!refused.is_empty());
         for error in refused {
-            let said = error.expect_err("an error").to_string();
+            let said = Chain(&error.expect_err("an error")).to_string();
             assert!(said.contains("fewer large results"), "{said}");
         }
     }
@@ -198,7 +199,8 @@ mod tests {
             let here = crate::local_trustee();
             let entrust = |len: usize| (crate::local_trustee().entrust(5u8), vec![0u8; len]);
             let ended = here.trustee().spawn_with(entrust, LARGE).join();
-            let said = ended.map(|_| ()).expect_err("a reply beyond the limit").to_string();
+            let error = ended.map(|_| ()).expect_err("a reply beyond the limit");
+            let said = Chain(&error).to_string();
             Ok((said, here.trustee().visit_node(|node, ()| node.alive().len(), ())))
         });
         let (said, alive) = results[0].as_ref().expect("what the fiber saw");

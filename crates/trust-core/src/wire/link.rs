@@ -17,6 +17,15 @@ pub struct Link {
     mapped: Option<SharedBytes>,
 }
 
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("peer", &self.peer)
+            .field("pair", &self.pair)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Link {
     /// The way to `peer`, whose memory for the pair begins at byte `pair` of `remote`; `arrival` is
     /// the byte of this client's arrival word there, if this side is a client and the trustee looks

@@ -97,6 +97,15 @@ pub struct ClientSlot {
     landing: Landing,
 }
 
+impl std::fmt::Debug for ClientSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientSlot")
+            .field("filling", &self.filling)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A batch that has come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -270,6 +279,12 @@ pub struct TrusteeSlot {
     buffers: [SharedBytes; BUFFERS],
     expected: Cell<u32>,
     landing: Landing,
+}
+
+impl std::fmt::Debug for TrusteeSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TrusteeSlot").field("expected", &self.expected).finish_non_exhaustive()
+    }
 }
 
 impl TrusteeSlot {

@@ -1,0 +1,267 @@
+//! [`scope`]: fibers that borrow from the stack of the fiber that starts them.
+//!
+//! As [`std::thread::scope`], with fibers of any threads of the process. What has to be shown is that no
+//! scoped fiber runs, and nothing of its closure or its result exists outside the handles, once the
+//! call of `scope` has ended in any way:
+//!
+//! 1. Each scoped fiber has a [`Child`], which counts it in [`Children`] and is dropped after the
+//!    closure and the promise, also when the fiber does not start, or is unwound.
+//! 2. `scope` catches a panic of its closure, and goes on only when the count is zero.
+//! 3. A fiber ends otherwise only when its scheduler is dropped. That leaves fibers alone whose scopes
+//!    have children, unwinds all others, and waits until the children on other threads have ended
+//!    (`core/teardown.rs`). Fibers without children are unwound first, so schedulers that are dropped
+//!    at the same time do not wait for each other.
+//! 4. A fiber that is being unwound starts no others: the count of its scopes stays zero.
+//! 5. A program that leaks the scheduler leaks the stack of the fiber with it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread::{self, Thread};
+
+use primitive::sync::{AtomicUsize, Ordering};
+
+use crate::abort::die;
+use crate::core::block::State;
+use crate::core::builder::Builder;
+use crate::core::current;
+use crate::core::inbox::{Job, Message};
+use crate::error::{JoinError, SpawnError};
+use crate::join::{JoinHandle, Promise};
+use crate::ops;
+use crate::remote::Remote;
+use crate::spawn::run_to_end;
+use crate::unparker::Unparker;
+
+/// The fibers of a scope.
+struct Children {
+    /// Those that have not ended; the scheduler of the scope's fiber reads it, too.
+    live: Arc<AtomicUsize>,
+    /// Those that have ended without a result, less the errors that joins have returned (which may come
+    /// first, so it may pass below zero).
+    failed: AtomicUsize,
+    owner: Unparker,
+    /// The owner's, which waits for the children when its scheduler is dropped.
+    thread: Thread,
+}
+
+/// Counts one fiber of a scope while it lives.
+struct Child {
+    children: Arc<Children>,
+    /// Whether there is a result.
+    succeeded: bool,
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.succeeded {
+            self.children.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.children.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.children.owner.unpark();
+            self.children.thread.unpark();
+        }
+    }
+}
+
+/// What a scoped fiber runs. Its fields go in this order, also when it is dropped and not run.
+struct Body<F, T> {
+    closure: F,
+    promise: Promise<T>,
+    child: Child,
+}
+
+impl<F: FnOnce() -> T, T> Body<F, T> {
+    fn run(self, start: Result<(), SpawnError>) {
+        // In this order, so that a panic drops them in the order of the fields.
+        let mut child = self.child;
+        let promise = self.promise;
+        let closure = self.closure;
+        let outcome = match start {
+            Ok(()) => run_to_end(closure),
+            Err(error) => {
+                drop(closure);
+                Err(error.into())
+            }
+        };
+        child.succeeded = outcome.is_ok();
+        // If the handle is gone, this drops the result.
+        promise.settle(outcome);
+    }
+}
+
+/// Where scoped fibers are started: the argument of the closure given to [`scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    children: Arc<Children>,
+    choose: Box<dyn Fn() -> Remote + Send + Sync>,
+    /// Both invariant, as those of `std::thread::Scope`.
+    _scope: PhantomData<&'scope mut &'scope ()>,
+    _env: PhantomData<&'env mut &'env ()>,
+}
+
+/// Runs `f`, which may start fibers that borrow what lives longer than this call, and waits until all
+/// of them have ended. `choose` says where the next fiber is started.
+///
+/// If the scheduler of this fiber is dropped meanwhile, this fiber is unwound when all of them have
+/// ended.
+///
+/// ```
+/// use gossamer_fiber::{Config, Scheduler, scope, spawn_local};
+///
+/// let scheduler = Scheduler::new(Config::default())?;
+/// let remote = scheduler.remote();
+/// let sum = scheduler.enter(|| {
+///     spawn_local(move || {
+///         let numbers = vec![1, 2, 3, 4];
+///         scope(move || remote.clone(), |s| {
+///             let (low, high) = numbers.split_at(2);
+///             let low = s.spawn(|| low.iter().sum::<i32>());
+///             let high = s.spawn(|| high.iter().sum::<i32>());
+///             low.join().unwrap() * high.join().unwrap()
+///         })
+///     })
+/// });
+/// while !sum.is_finished() {
+///     scheduler.run(64);
+/// }
+/// assert_eq!(sum.join()?, 21);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+/// If `f` does, or a scoped fiber whose handle is not joined; outside fibers; and where
+/// [`Config::may_wait`](crate::Config::may_wait) does.
+#[track_caller]
+pub fn scope<'env, F, R>(choose: impl Fn() -> Remote + Send + Sync + 'static, f: F) -> R
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+{
+    ops::check_caller_may_wait("`scope`");
+    let Some(owner) = ops::unparker() else {
+        panic!("fiber::scope was called outside a fiber; spawn a fiber that calls it")
+    };
+    let live = Arc::new(AtomicUsize::new(0));
+    let pinned = Pinned::new(&live);
+    let scope = Scope {
+        children: Arc::new(Children {
+            live,
+            failed: AtomicUsize::new(0),
+            owner,
+            thread: thread::current(),
+        }),
+        choose: Box::new(choose),
+        _scope: PhantomData,
+        _env: PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    pinned.wait();
+    drop(pinned);
+    match result {
+        Err(panic) => resume_unwind(panic),
+        Ok(_) if scope.children.failed.load(Ordering::Relaxed) != 0 => {
+            panic!("a scoped fiber panicked")
+        }
+        Ok(result) => result,
+    }
+}
+
+/// Keeps the running fiber from being unwound while it has children.
+struct Pinned(Arc<AtomicUsize>);
+
+impl Pinned {
+    fn new(live: &Arc<AtomicUsize>) -> Self {
+        current::with_fiber(|_, block| block.scopes.borrow_mut().push(Arc::clone(live)));
+        Pinned(Arc::clone(live))
+    }
+
+    fn wait(&self) {
+        while self.0.load(Ordering::Acquire) > 0 {
+            ops::park();
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.0.load(Ordering::Acquire) > 0 {
+            // The frames that the children borrow from would go. Rule 3 keeps that from happening.
+            die(&[b"a fiber was unwound while fibers of its scope run\n"]);
+        }
+        current::with_fiber(|_, block| block.scopes.borrow_mut().pop());
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Starts a fiber that may borrow what lives longer than the scope. When it cannot be started,
+    /// [`ScopedJoinHandle::join`] says why. A fiber that is being unwound starts none (`Cancelled`).
+    pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let remote = (self.choose)();
+        let (promise, handle) = Promise::at(remote.shared.scheduler);
+        let handle =
+            ScopedJoinHandle { handle, children: Arc::clone(&self.children), _scope: PhantomData };
+        let state = current::with_fiber(|_, block| block.state.get());
+        if state == Some(State::Cancelled) {
+            self.children.failed.fetch_add(1, Ordering::Relaxed);
+            return handle;
+        }
+        self.children.live.fetch_add(1, Ordering::Relaxed);
+        let child = Child { children: Arc::clone(&self.children), succeeded: false };
+        let body = Body { closure: f, promise, child };
+        let job: Box<dyn FnOnce(Result<(), SpawnError>) + Send + 'scope> =
+            Box::new(move |start| body.run(start));
+        // SAFETY: only the lifetime changes. What the job holds is gone before its `Child`, which is
+        // its last field and what `scope` waits for (rules 1 to 5 above), and `'scope` lasts until
+        // then.
+        let job: Job = unsafe { std::mem::transmute(job) };
+        remote.shared.send(Message::Spawn { builder: Builder::new(), job });
+        handle
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let live = self.children.live.load(Ordering::Relaxed);
+        f.debug_struct("Scope").field("live", &live).finish_non_exhaustive()
+    }
+}
+
+/// Waits for a scoped fiber. Dropping it leaves the wait to the end of the scope.
+pub struct ScopedJoinHandle<'scope, T> {
+    handle: JoinHandle<T>,
+    children: Arc<Children>,
+    _scope: PhantomData<&'scope ()>,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Whether the outcome is there: `join` will not wait.
+    pub fn is_finished(&self) -> bool {
+        self.handle.is_finished()
+    }
+
+    /// Waits for the fiber's outcome.
+    ///
+    /// # Errors
+    /// As [`JoinHandle::join`]. The scope does not panic for an error that was returned here.
+    ///
+    /// # Panics
+    /// As [`JoinHandle::join`].
+    #[track_caller]
+    pub fn join(self) -> Result<T, JoinError> {
+        let outcome = self.handle.join();
+        if outcome.is_err() {
+            self.children.failed.fetch_sub(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
+impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopedJoinHandle").field("finished", &self.is_finished()).finish()
+    }
+}

@@ -1,0 +1,242 @@
+//! Fibers that borrow from the fiber that started them, on its thread and on others, also when
+//! schedulers are dropped under them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use gossamer_fiber::{
+    Config, JoinError, JoinHandle, Remote, Scheduler, park, scope, sleep, spawn_local, yield_now,
+};
+
+/// A thread with a scheduler, which is dropped when it is told to stop.
+struct Worker {
+    remote: Remote,
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Worker {
+    fn start() -> Worker {
+        let (send, receive) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let scheduler = Scheduler::new(Config::default()).unwrap();
+            send.send(scheduler.remote()).unwrap();
+            while !stopped.load(Ordering::Acquire) {
+                scheduler.run(64);
+                scheduler.expire(std::time::Instant::now());
+                thread::yield_now();
+            }
+        });
+        Worker { remote: receive.recv().unwrap(), stop, thread }
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+/// Gives the remotes in turn.
+fn in_turn(workers: &[Worker]) -> impl Fn() -> Remote + Send + Sync + Clone + 'static {
+    let remotes: Vec<Remote> = workers.iter().map(|worker| worker.remote.clone()).collect();
+    let next = Arc::new(AtomicUsize::new(0));
+    move || remotes[next.fetch_add(1, Ordering::Relaxed) % remotes.len()].clone()
+}
+
+fn workers() -> [Worker; 3] {
+    [(); 3].map(|()| Worker::start())
+}
+
+fn stop(workers: [Worker; 3]) {
+    workers.iter().for_each(Worker::stop);
+    workers.into_iter().for_each(|worker| worker.thread.join().unwrap());
+}
+
+#[test]
+fn fibers_of_all_threads_borrow_and_return_borrows() {
+    let workers = workers();
+    let choose = in_turn(&workers);
+    let ran: JoinHandle<()> = workers[0].remote.spawn(move || {
+        let words: Vec<String> = (0..60).map(|n| format!("word {n}")).collect();
+        let count = AtomicUsize::new(0);
+        for _ in 0..50 {
+            let longest = scope(choose.clone(), |s| {
+                let parts: Vec<_> = words
+                    .chunks(7)
+                    .map(|part| {
+                        s.spawn(|| {
+                            // Further ones, from a scoped fiber, which nothing joins.
+                            s.spawn(|| count.fetch_add(1, Ordering::Relaxed));
+                            yield_now();
+                            part.iter().max_by_key(|word| word.len()).unwrap()
+                        })
+                    })
+                    .collect();
+                parts.into_iter().map(|part| part.join().unwrap().len()).max()
+            });
+            assert_eq!(longest, Some("word 10".len()));
+        }
+        assert_eq!(count.into_inner(), 50 * 9);
+    });
+    ran.join().unwrap();
+    stop(workers);
+}
+
+#[test]
+fn panics_go_where_those_of_scoped_threads_go() {
+    let workers = workers();
+    let choose = in_turn(&workers);
+    let ran = workers[0].remote.spawn(move || {
+        let ended = AtomicUsize::new(0);
+        let joined = scope(choose.clone(), |s| {
+            let fiber = s.spawn(|| panic!("it fell"));
+            s.spawn(|| {
+                sleep(Duration::from_millis(5));
+                ended.fetch_add(1, Ordering::Relaxed)
+            });
+            fiber.join().map_err(|error: JoinError| error.to_string())
+        });
+        assert!(joined.unwrap_err().contains("it fell"), "an error that was joined is handled");
+        assert_eq!(ended.load(Ordering::Relaxed), 1, "the scope has waited");
+        let text = |body: &mut dyn FnMut()| {
+            let panic = catch_unwind(AssertUnwindSafe(body)).unwrap_err();
+            panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).unwrap()
+        };
+        let message = text(&mut || {
+            scope(choose.clone(), |s| drop(s.spawn(|| panic!("unseen"))));
+        });
+        assert_eq!(message, "a scoped fiber panicked");
+        let message = text(&mut || {
+            scope(choose.clone(), |s| {
+                s.spawn(|| {
+                    sleep(Duration::from_millis(5));
+                    ended.fetch_add(1, Ordering::Relaxed)
+                });
+                panic!("its own")
+            })
+        });
+        assert_eq!(message, "its own");
+        assert_eq!(ended.load(Ordering::Relaxed), 2, "the scope has waited");
+    });
+    ran.join().unwrap();
+    stop(workers);
+}
+
+/// Nested scopes over all threads, whose fibers check what they borrow when they are unwound.
+struct Check<'a>(&'a AtomicUsize);
+
+impl Drop for Check<'_> {
+    fn drop(&mut self) {
+        assert_eq!(self.0.swap(2, Ordering::Relaxed), 1, "the frame that it borrows is there");
+    }
+}
+
+fn descend(
+    choose: &(impl Fn() -> Remote + Send + Sync + Clone + 'static),
+    depth: u32,
+    up: &AtomicUsize,
+) {
+    let alive = [(); 3].map(|()| AtomicUsize::new(1));
+    up.fetch_add(1, Ordering::Relaxed);
+    scope(choose.clone(), |s| {
+        for alive in &alive {
+            s.spawn(move || {
+                let _check = Check(alive);
+                match depth {
+                    0 => {
+                        up.fetch_add(1, Ordering::Relaxed);
+                        loop {
+                            park();
+                        }
+                    }
+                    _ => descend(choose, depth - 1, up),
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn schedulers_dropped_at_the_same_time_unwind_children_first() {
+    for round in 0..20 {
+        let workers = workers();
+        let choose = in_turn(&workers);
+        let up = Arc::new(AtomicUsize::new(0));
+        let inside = up.clone();
+        let ran = workers[0].remote.spawn(move || descend(&choose, 3, &inside));
+        // 1 + 3 + 9 + 27 scopes, and 81 fibers that park.
+        while up.load(Ordering::Relaxed) < 40 + 81 {
+            thread::yield_now();
+        }
+        // In changing orders, so that each kind of thread is the first one.
+        for n in 0..3 {
+            workers[(n + round) % 3].stop();
+            if round % 2 == 0 {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+        for worker in workers {
+            worker.thread.join().unwrap();
+        }
+        assert!(matches!(ran.join(), Err(JoinError::Cancelled | JoinError::Panicked { .. })));
+    }
+}
+
+#[test]
+fn a_scheduler_that_goes_alone_waits_for_fibers_elsewhere() {
+    let (own, other) = (Worker::start(), Worker::start());
+    let (at, ended) = (other.remote.clone(), Arc::new(AtomicUsize::new(0)));
+    let inside = ended.clone();
+    let (up, is_up) = mpsc::channel();
+    let ran = own.remote.spawn(move || {
+        let borrowed = AtomicUsize::new(0);
+        scope(
+            move || at.clone(),
+            |s| {
+                s.spawn(|| {
+                    up.send(()).unwrap();
+                    for _ in 0..50 {
+                        sleep(Duration::from_millis(1));
+                        borrowed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    inside.store(borrowed.load(Ordering::Relaxed), Ordering::Relaxed);
+                });
+            },
+        );
+    });
+    is_up.recv().unwrap();
+    own.stop();
+    own.thread.join().unwrap();
+    assert_eq!(ended.load(Ordering::Relaxed), 50);
+    assert!(matches!(ran.join(), Err(JoinError::Cancelled)));
+    other.stop();
+    other.thread.join().unwrap();
+}
+
+#[test]
+fn a_scope_on_one_thread_needs_no_other() {
+    let scheduler = Scheduler::new(Config::default()).unwrap();
+    let remote = scheduler.remote();
+    let sum = scheduler.enter(|| {
+        spawn_local(move || {
+            let mut parts = [1, 2, 3];
+            scope(
+                move || remote.clone(),
+                |s| {
+                    for part in &mut parts {
+                        s.spawn(|| *part *= 10);
+                    }
+                },
+            );
+            parts.iter().sum::<i32>()
+        })
+    });
+    while !sum.is_finished() {
+        scheduler.run(64);
+    }
+    assert_eq!(sum.join().unwrap(), 60);
+}

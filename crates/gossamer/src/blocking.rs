@@ -1,0 +1,179 @@
+//! Blocking work and futures beside fibers: [`spawn_blocking`] and [`block_on`].
+//!
+//! A fiber that blocks its thread stops all that the thread serves. So blocking work goes to plain
+//! threads of the process, while the fiber that needs its result is parked; and a future is polled by
+//! the fiber that waits for it, which its waker unparks. Neither needs an async runtime.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use std::{io, thread};
+
+use fiber::{JoinError, JoinHandle, Promise, Unparker};
+use parking_lot::{Condvar, Mutex};
+
+/// Threads for blocking work, at most. They wait for the system rather than compute, so there may be
+/// many more than cores; further work waits for one of them.
+const MOST_THREADS: usize = 256;
+/// How long a thread without work stays.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Blocking work; with the error if there is no thread for it.
+type Work = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+/// The threads of this process for blocking work.
+struct Pool {
+    state: Mutex<State>,
+    has_work: Condvar,
+}
+
+struct State {
+    queue: VecDeque<Work>,
+    threads: usize,
+    idle: usize,
+}
+
+static POOL: Pool = Pool {
+    state: Mutex::new(State { queue: VecDeque::new(), threads: 0, idle: 0 }),
+    has_work: Condvar::new(),
+};
+
+impl Pool {
+    fn submit(&'static self, work: Work) {
+        let mut state = self.state.lock();
+        state.queue.push_back(work);
+        if state.idle >= state.queue.len() || state.threads == MOST_THREADS {
+            self.has_work.notify_one();
+            return;
+        }
+        let thread = thread::Builder::new().name("gossamer-blocking".to_owned());
+        match thread.spawn(|| self.serve()) {
+            Ok(_) => state.threads += 1,
+            // The others will come to it, if there are any.
+            Err(_) if state.threads > 0 => {}
+            Err(error) => {
+                let work = state.queue.pop_back();
+                drop(state);
+                if let Some(work) = work {
+                    work(Err(error));
+                }
+            }
+        }
+    }
+
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(work) = state.queue.pop_front() {
+                drop(state);
+                work(Ok(()));
+                state = self.state.lock();
+                continue;
+            }
+            state.idle += 1;
+            let timed_out = self.has_work.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if timed_out && state.queue.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// Runs `work`, which may block, on a thread outside the rack: files, sockets, a long computation, a
+/// library that locks. Its [`JoinHandle`] parks the fiber that joins it, and is a future.
+///
+/// The process has at most 256 such threads, which wait ten seconds for more work; further work waits
+/// for one of them. The end of the rack does not wait for work that is under way.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # gossamer::Rack::new().threads(1).run(|| {
+/// let slow = gossamer::spawn_blocking(|| {
+///     std::thread::sleep(Duration::from_millis(10)); // blocks no thread of the rack
+///     6 * 7
+/// });
+/// assert_eq!(slow.join().unwrap(), 42); // other fibers run meanwhile
+/// # }).unwrap();
+/// ```
+///
+/// Trusts are of no use in there, except by `apply_async` (with the feature `tokio`); a
+/// [`Handle`](crate::Handle) starts fibers.
+pub fn spawn_blocking<F, U>(work: F) -> JoinHandle<U>
+where
+    F: FnOnce() -> U + Send + 'static,
+    U: Send + 'static,
+{
+    let (promise, handle) = Promise::new();
+    POOL.submit(Box::new(move |started| {
+        let run = || match started {
+            Ok(()) => work(),
+            Err(error) => panic!("cannot start a thread for blocking work: {error}"),
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(run));
+        let panicked = |payload| JoinError::Panicked { fiber: "blocking work".to_owned(), payload };
+        promise.settle(outcome.map_err(panicked));
+    }));
+    handle
+}
+
+/// Wakes a fiber that waits for a future.
+struct WakeFiber {
+    fiber: Unparker,
+    /// Waits inside the future take the fiber's token.
+    woken: AtomicBool,
+}
+
+impl Wake for WakeFiber {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            self.fiber.unpark();
+        }
+    }
+}
+
+/// Waits for a future: parks the fiber, not its thread.
+///
+/// The future is polled on this thread, outside any async runtime. One that needs a runtime (timers and
+/// sockets of tokio) is spawned there, and its handle is waited for:
+/// `block_on(runtime.spawn(future))`, where `runtime` is a `tokio::runtime::Handle`.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let fiber = gossamer::spawn(|| 6 * 7);
+/// let blocking = gossamer::spawn_blocking(|| 8);
+/// let sum = gossamer::block_on(async { fiber.await.unwrap() + blocking.await.unwrap() });
+/// assert_eq!(sum, 50);
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// In delegated context, and outside a fiber. If the future panics.
+#[track_caller]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    trust_core::check_may_wait("`block_on`", Location::caller());
+    let Some(fiber) = fiber::unparker() else {
+        panic!("`block_on` parks a fiber, and is called outside fibers: use that of your runtime")
+    };
+    let wake = Arc::new(WakeFiber { fiber, woken: AtomicBool::new(false) });
+    let waker = Waker::from(wake.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        while !wake.woken.swap(false, Ordering::AcqRel) {
+            fiber::park();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Who hears of the loss of a host: the channels of this thread, and callbacks of the program
+//! ([`on_host_lost`]).
+//!
+//! Every thread learns of a loss by itself, from its own lanes, and tells its own listeners; nothing
+//! here is shared between threads.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::{Rc, Weak};
+
+use transport_api::HostId;
+
+thread_local! {
+    static LISTENERS: RefCell<Vec<Weak<dyn Losses>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What hears of the loss of a host, on its own thread.
+pub(crate) trait Losses {
+    fn host_lost(&self, host: HostId);
+}
+
+/// Has `listener` told of every host that is lost from now on, while it is there.
+pub(crate) fn listen(listener: Weak<dyn Losses>) {
+    LISTENERS.with_borrow_mut(|listeners| {
+        // As often as the list doubles.
+        if listeners.len() == listeners.capacity() {
+            listeners.retain(|listener| listener.strong_count() > 0);
+        }
+        listeners.push(listener);
+    });
+}
+
+/// Tells the listeners of this thread. Called by its worker, in a fiber.
+pub(crate) fn tell(host: HostId) {
+    let listeners: Vec<_> =
+        LISTENERS.with_borrow(|listeners| listeners.iter().filter_map(Weak::upgrade).collect());
+    listeners.iter().for_each(|listener| listener.host_lost(host));
+}
+
+/// Forgets the listeners of this thread: its rack has ended.
+pub(crate) fn forget() {
+    let listeners = LISTENERS.take();
+    drop(listeners);
+}
+
+/// Keeps a callback of [`on_host_lost`] until it is dropped.
+#[must_use = "the callback is not called any more when this is dropped"]
+pub struct OnHostLost {
+    _callback: Rc<dyn Losses>,
+}
+
+struct Callback<F>(F);
+
+impl<F: Fn(HostId)> Losses for Callback<F> {
+    fn host_lost(&self, host: HostId) {
+        (self.0)(host);
+    }
+}
+
+/// Has `callback` called, in a fiber of this thread, for every host that the rack loses from now on
+/// until the result is dropped. It may wait. For racks that go on without a host:
+/// [`OnPeerLoss::Return`](crate::OnPeerLoss::Return). Which hosts were lost before is to be had from
+/// [`live_hosts`](crate::live_hosts).
+///
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// # gossamer::Rack::new().threads(1).run(|| {
+/// let lost = Rc::new(Cell::new(0));
+/// let count = lost.clone();
+/// let listening = gossamer::on_host_lost(move |_host| count.set(count.get() + 1));
+/// // ... work that goes on without some of the hosts ...
+/// drop(listening);
+/// assert_eq!(lost.get(), 0);
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn on_host_lost(callback: impl Fn(HostId) + 'static) -> OnHostLost {
+    trust_core::local_trustee();
+    let callback: Rc<dyn Losses> = Rc::new(Callback(callback));
+    listen(Rc::downgrade(&callback));
+    OnHostLost { _callback: callback }
+}
+
+impl fmt::Debug for OnHostLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnHostLost")
+    }
+}

@@ -1,0 +1,273 @@
+//! [`Queue`]: the state of a channel, on the thread where the channel was made.
+//!
+//! Positions count the values that were ever put in. A sender that puts in more than there is room for
+//! gets the position behind its last value as a ticket, and waits until the receiver has taken so many
+//! values that the ticket is within the capacity. So values travel once, whether or not their sender
+//! has to wait, and their order is that in which they came:
+//!
+//! ```text
+//!   taken                 taken + capacity
+//!     | v v v v v v v v v | w w | w w w |
+//!     sent                  first  second waiting sender
+//! ```
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use serde::{Deserialize, Serialize};
+use transport_api::HostId;
+use trust_core::{Deferred, Portable};
+
+use crate::losses::{self, Losses};
+use crate::sync::measure;
+
+/// How a put ended, or the wait for room after it.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Put<T> {
+    /// The values are within the capacity.
+    Sent,
+    /// The sender has to wait, with this ticket.
+    Waits(u64),
+    /// There is no receiver; here are the values.
+    Closed(Vec<T>),
+}
+
+/// What the receiver gets.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Taken<T> {
+    One(T),
+    Many(VecDeque<T>),
+    Empty,
+    Lost(HostId),
+    Closed,
+}
+
+/// The values of a sender that waits for room.
+struct Unconfirmed<T> {
+    values: u64,
+    ticket: u64,
+    sender: Option<Deferred<Put<T>>>,
+}
+
+/// The state of a channel.
+pub(super) struct Queue<T> {
+    capacity: u64,
+    values: VecDeque<T>,
+    taken: u64,
+    /// Those behind the capacity, oldest first.
+    unconfirmed: VecDeque<Unconfirmed<T>>,
+    /// Values of senders that waited when the receiver went, by ticket.
+    returned: HashMap<u64, Vec<T>>,
+    has_senders: bool,
+    /// The host of the receiver; `None` once that is gone.
+    receiver: Option<HostId>,
+    waiting: Option<Deferred<()>>,
+    /// Lost hosts that the receiver has not heard of.
+    lost: VecDeque<HostId>,
+}
+
+/// The queue as its two properties share it.
+pub(super) struct Shared<T>(RefCell<Queue<T>>);
+
+/// The property of the senders: without it, no value comes any more.
+pub(super) struct SenderEnd<T: Portable>(Rc<Shared<T>>);
+
+/// The property of the receiver: without it, no value is taken any more.
+pub(super) struct ReceiverEnd<T: Portable>(Rc<Shared<T>>);
+
+/// The two ends of a new queue. On the thread of the queue; the receiver is at `receiver`.
+pub(super) fn ends<T: Portable>(capacity: u64, receiver: HostId) -> (SenderEnd<T>, ReceiverEnd<T>) {
+    let shared = Rc::new(Shared(RefCell::new(Queue {
+        capacity,
+        values: VecDeque::new(),
+        taken: 0,
+        unconfirmed: VecDeque::new(),
+        returned: HashMap::new(),
+        has_senders: true,
+        receiver: Some(receiver),
+        waiting: None,
+        lost: VecDeque::new(),
+    })));
+    let weak: Weak<Shared<T>> = Rc::downgrade(&shared);
+    losses::listen(weak);
+    (SenderEnd(shared.clone()), ReceiverEnd(shared))
+}
+
+impl<T: Portable> Queue<T> {
+    fn wake_receiver(&mut self) {
+        if let Some(waiting) = self.waiting.take() {
+            waiting.reply(());
+        }
+    }
+
+    /// The position behind the last value.
+    fn end(&self) -> u64 {
+        self.taken + self.values.len() as u64
+    }
+
+    fn put(&mut self, values: impl ExactSizeIterator<Item = T>) -> Put<T> {
+        if self.receiver.is_none() {
+            return Put::Closed(values.collect());
+        }
+        let count = values.len() as u64;
+        self.values.extend(values);
+        self.wake_receiver();
+        let ticket = self.end();
+        if ticket <= self.taken + self.capacity {
+            return Put::Sent;
+        }
+        self.unconfirmed.push_back(Unconfirmed { values: count, ticket, sender: None });
+        Put::Waits(ticket)
+    }
+
+    /// Lets the senders go on whose values are within the capacity now.
+    fn confirm(&mut self) {
+        let room = self.taken + self.capacity;
+        while let Some(first) = self.unconfirmed.pop_front_if(|first| first.ticket <= room) {
+            if let Some(sender) = first.sender {
+                sender.reply(Put::Sent);
+            }
+        }
+    }
+
+    /// Closes the channel: the receiver is gone. Returns the values that were sent for good.
+    fn close(&mut self) -> VecDeque<T> {
+        self.receiver = None;
+        self.waiting = None;
+        let mut sent = std::mem::take(&mut self.values);
+        let start = self.taken;
+        self.taken += sent.len() as u64;
+        // From the back, so that the positions before stay.
+        for Unconfirmed { values, ticket, sender } in self.unconfirmed.drain(..).rev() {
+            let behind = sent.split_off((ticket - start) as usize);
+            // Some may have been taken already.
+            let first = (ticket - values).max(start);
+            let returned = sent.split_off((first - start) as usize).into();
+            sent.extend(behind);
+            match sender {
+                Some(sender) => sender.reply(Put::Closed(returned)),
+                None => drop(self.returned.insert(ticket, returned)),
+            }
+        }
+        sent
+    }
+}
+
+impl<T: Portable> SenderEnd<T> {
+    pub(super) fn put_one(&self, value: T) -> Put<T> {
+        self.0.0.borrow_mut().put(std::iter::once(value))
+    }
+
+    pub(super) fn put(&self, values: Vec<T>) -> Put<T> {
+        self.0.0.borrow_mut().put(values.into_iter())
+    }
+
+    /// As `put_one`, unless the sender would have to wait, who then gets the value back.
+    pub(super) fn try_put(&self, value: T) -> Result<(), (bool, T)> {
+        let mut queue = self.0.0.borrow_mut();
+        if queue.receiver.is_none() {
+            return Err((true, value));
+        }
+        // A queue without room for one value has it while the receiver waits.
+        let room = queue.capacity.max(u64::from(queue.waiting.is_some()));
+        if queue.values.len() as u64 >= room {
+            return Err((false, value));
+        }
+        queue.values.push_back(value);
+        queue.wake_receiver();
+        Ok(())
+    }
+
+    /// Replies to `sender` when the values before `ticket` are within the capacity.
+    pub(super) fn wait_for_room(&self, ticket: u64, sender: Deferred<Put<T>>) {
+        let mut queue = self.0.0.borrow_mut();
+        if let Some(returned) = queue.returned.remove(&ticket) {
+            sender.reply(Put::Closed(returned));
+        } else if let Some(waiting) = queue.unconfirmed.iter_mut().find(|w| w.ticket == ticket) {
+            waiting.sender = Some(sender);
+        } else {
+            sender.reply(Put::Sent);
+        }
+    }
+}
+
+impl<T: Portable> ReceiverEnd<T> {
+    /// Takes a value, or as many as there are and one reply should have.
+    pub(super) fn take(&self, many: bool) -> Taken<T> {
+        let mut queue = self.0.0.borrow_mut();
+        let taken = if many && queue.values.len() > 1 {
+            let count = measure::batch(&queue.values);
+            let rest = queue.values.split_off(count);
+            queue.taken += count as u64;
+            Taken::Many(std::mem::replace(&mut queue.values, rest))
+        } else if let Some(value) = queue.values.pop_front() {
+            queue.taken += 1;
+            Taken::One(value)
+        } else if let Some(host) = queue.lost.pop_front() {
+            return Taken::Lost(host);
+        } else if queue.has_senders && queue.receiver.is_some() {
+            return Taken::Empty;
+        } else {
+            return Taken::Closed;
+        };
+        queue.confirm();
+        taken
+    }
+
+    /// Replies to the receiver when there is something to take.
+    pub(super) fn wait(&self, receiver: Deferred<()>) {
+        let mut queue = self.0.0.borrow_mut();
+        let is_open = queue.has_senders && queue.receiver.is_some();
+        if !queue.values.is_empty() || !queue.lost.is_empty() || !is_open {
+            return receiver.reply(());
+        }
+        queue.waiting = Some(receiver);
+    }
+
+    /// The receiver has come to a host. A channel that was closed meanwhile, because the host that it
+    /// came from was lost, stays closed.
+    pub(super) fn moved_to(&self, host: HostId) {
+        if let Some(receiver) = &mut self.0.0.borrow_mut().receiver {
+            *receiver = host;
+        }
+    }
+}
+
+impl<T: Portable> Losses for Shared<T> {
+    fn host_lost(&self, host: HostId) {
+        let dropped = {
+            let mut queue = self.0.borrow_mut();
+            if queue.receiver == Some(host) {
+                queue.close()
+            } else {
+                if queue.has_senders {
+                    queue.lost.push_back(host);
+                    queue.wake_receiver();
+                }
+                VecDeque::new()
+            }
+        };
+        // Outside the borrow, since this runs code of users.
+        drop(dropped);
+    }
+}
+
+impl<T: Portable> Drop for SenderEnd<T> {
+    fn drop(&mut self) {
+        let returned = {
+            let mut queue = self.0.0.borrow_mut();
+            queue.has_senders = false;
+            queue.wake_receiver();
+            std::mem::take(&mut queue.returned)
+        };
+        drop(returned);
+    }
+}
+
+impl<T: Portable> Drop for ReceiverEnd<T> {
+    fn drop(&mut self) {
+        let dropped = self.0.0.borrow_mut().close();
+        drop(dropped);
+    }
+}

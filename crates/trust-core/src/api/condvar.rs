@@ -1,0 +1,113 @@
+//! [`Condvar`]: a fiber that holds a latch waits for what others do while they hold it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::Location;
+use std::rc::Rc;
+
+use fiber::FiberId;
+
+use crate::api::latch::LatchGuard;
+use crate::api::may_wait::check_may_wait;
+
+/// A condition variable for [latches](crate::Latch), as `std::sync::Condvar` is for mutexes: a fiber that
+/// holds a latch opens it, waits until another one notifies it, and holds it again.
+///
+/// It belongs to one thread, as latches do, and is usually a part of the latch's value; clone it out of
+/// there before the wait, since the guard cannot be used during it. There are no spurious wakes, but
+/// others may have held the latch between the notification and the end of the wait, so wait with a
+/// condition.
+///
+/// ```ignore
+/// // Trust<Latch<Queue>>, where struct Queue { jobs: VecDeque<Job>, added: Condvar }
+/// let job = queue.launch_guard(|queue| {
+///     let added = queue.added.clone();
+///     added.wait_while(queue, |queue| queue.jobs.is_empty());
+///     queue.jobs.pop_front().unwrap()
+/// });
+/// queue.launch_with(|queue, job| {
+///     queue.jobs.push_back(job);
+///     queue.added.notify_one();
+/// }, job);
+/// ```
+#[derive(Clone, Default)]
+pub struct Condvar(Rc<RefCell<VecDeque<FiberId>>>);
+
+impl Condvar {
+    /// One at which no fiber waits.
+    pub fn new() -> Self {
+        Condvar::default()
+    }
+
+    /// Opens the latch of `guard`, waits for a notification, and holds the latch again.
+    ///
+    /// # Panics
+    /// In delegated context, and outside fibers. As [`Latch::lock`](crate::Latch::lock), in destructors
+    /// while the rack ends.
+    #[track_caller]
+    pub fn wait<T>(&self, guard: &mut LatchGuard<'_, T>) {
+        check_may_wait("`Condvar::wait`", Location::caller());
+        let Some(me) = fiber::current() else {
+            panic!("`Condvar::wait` was called outside a fiber; launch the closure that calls it")
+        };
+        self.0.borrow_mut().push_back(me);
+        guard.open_while(|| {
+            let waiting = Waiting { condvar: self, fiber: me };
+            while waiting.is_queued() && fiber::park_or_give_up() {}
+            drop(waiting);
+        });
+    }
+
+    /// Waits while `condition` is true of the latch's value, which it may change.
+    ///
+    /// # Panics
+    /// As [`wait`](Self::wait), and if `condition` does.
+    #[track_caller]
+    pub fn wait_while<T>(
+        &self,
+        guard: &mut LatchGuard<'_, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) {
+        while condition(guard) {
+            self.wait(guard);
+        }
+    }
+
+    /// Wakes the fiber that has waited longest, if one waits. Does not wait, so it is allowed in
+    /// delegated closures.
+    pub fn notify_one(&self) {
+        let first = self.0.borrow_mut().pop_front();
+        first.into_iter().for_each(fiber::unpark);
+    }
+
+    /// Wakes all fibers that wait. Does not wait, so it is allowed in delegated closures.
+    pub fn notify_all(&self) {
+        self.0.take().into_iter().for_each(fiber::unpark);
+    }
+}
+
+/// A fiber that waits at a condition variable. When it is dropped, it no longer waits: it was notified,
+/// or is being unwound.
+struct Waiting<'a> {
+    condvar: &'a Condvar,
+    fiber: FiberId,
+}
+
+impl Waiting<'_> {
+    fn is_queued(&self) -> bool {
+        self.condvar.0.borrow().contains(&self.fiber)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.condvar.0.borrow_mut().retain(|fiber| *fiber != self.fiber);
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").field("waiting", &self.0.borrow().len()).finish()
+    }
+}

@@ -1,0 +1,67 @@
+//! [`flush`]: waiting for all requests that this thread has sent.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::rc::Rc;
+
+use fiber::FiberId;
+
+use crate::api::apply::or_raise;
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
+use crate::closure::invoke::Plain;
+use crate::error::outside;
+use crate::node::request::Target;
+use crate::node::system::{RUNTIME, Runtime};
+use crate::node::with_node;
+
+/// Waits until every request that the current thread has sent before has been served, and the
+/// callbacks of [`apply_then`](crate::Trust::apply_then) and its relatives have run: those of all
+/// fibers of the thread. It sends one request behind them to each thread that has not answered all of
+/// them; so it does not wait for what callbacks send in turn, nor for closures that were launched.
+///
+/// A request that fails is done as well; its failure is reported as ever.
+///
+/// ```ignore
+/// for word in words {
+///     counts.shard(&word).apply_with_then(|counts, word| *counts.entry(word).or_default() += 1, word, drop);
+/// }
+/// gossamer::flush(); // all of them are counted
+/// ```
+///
+/// # Panics
+/// In delegated context, and outside a fiber of a rack.
+#[track_caller]
+pub fn flush() {
+    let place = Location::caller();
+    or_raise(with_node(|node| {
+        let (Some(node), Some(fiber)) = (node, fiber::current()) else { return Err(outside()) };
+        node.context().check_may_wait("`flush`", place);
+        let left = Rc::new(Cell::new(0));
+        for home in node.busy() {
+            left.set(left.get() + 1);
+            let target = Target { home, property: RUNTIME, _property: PhantomData };
+            let served = |_: &mut Runtime| {};
+            node.request(target, Plain(served), &(), Served { left: left.clone(), fiber });
+        }
+        // While the fiber is unwound, nothing is under way any more.
+        while left.get() > 0 && fiber::park_or_give_up() {}
+        Ok(())
+    }));
+}
+
+/// One thread has served all requests before this.
+struct Served {
+    left: Rc<Cell<usize>>,
+    fiber: FiberId,
+}
+
+impl Completion for Served {
+    fn complete(self, _: Outcome<'_>) {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() == 0 {
+            fiber::unpark(self.fiber);
+        }
+    }
+}

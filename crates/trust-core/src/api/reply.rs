@@ -1,0 +1,393 @@
+//! Calls whose reply is waited for later, or not for long: [`Reply`], `apply_later` and
+//! `apply_with_timeout`, and the same for `launch`.
+//!
+//! The reply goes into a cell that the fiber shares with the request's callback. So the fiber may wait
+//! for it beside other things ([`select!`](fiber::select)), and may stop waiting: what comes later is
+//! dropped by the callback, and the cell with it.
+
+use std::any::type_name;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::Trust;
+use crate::api::apply::or_raise;
+use crate::api::callback::Callback;
+use crate::api::latch::Latch;
+use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
+use crate::codec::Portable;
+use crate::error::{CallResult, DelegateError, RACK_ENDED, outside};
+use crate::node::{CallSite, current};
+
+/// How far a call has come.
+enum State<U> {
+    /// Under way; the waker of the fiber that waits.
+    Pending(Option<Waker>),
+    Ended(Result<U, DelegateError>),
+    /// The result was taken, or nothing will ask for it.
+    Over,
+}
+
+/// The reply of a delegated call that is under way.
+///
+/// It is a future, for [`select!`](fiber::select) and for code that awaits; a fiber that waits for
+/// nothing else calls [`wait`](Self::wait). The call is made whether or not the reply is waited for.
+/// Dropping it only drops the result, when that comes. It stays on the thread that made the call.
+#[must_use = "a failure of the call is only in its reply; `apply_then` reports failures by itself"]
+pub struct Reply<U>(Rc<Cell<State<U>>>);
+
+impl<U> Reply<U> {
+    fn new<const WAITS_FOR_ROOM: bool>() -> (Reply<U>, Keep<U, WAITS_FOR_ROOM>) {
+        let state = Rc::new(Cell::new(State::Pending(None)));
+        (Reply(state.clone()), Keep(state))
+    }
+
+    /// Whether the reply is there: [`wait`](Self::wait) will not wait.
+    pub fn is_ready(&self) -> bool {
+        let state = self.0.replace(State::Over);
+        let is_ready = matches!(state, State::Ended(_));
+        self.0.set(state);
+        is_ready
+    }
+
+    /// Waits for the reply: the current fiber is suspended, and others run meanwhile.
+    ///
+    /// # Errors
+    /// As [`Trust::try_apply_then`].
+    ///
+    /// # Panics
+    /// Outside a fiber, and in delegated context.
+    #[track_caller]
+    pub fn wait(mut self) -> Result<U, DelegateError> {
+        fiber::drive("the reply of a call (`Reply::wait`)", Pin::new(&mut self))
+            .unwrap_or(Err(RACK_ENDED))
+    }
+}
+
+impl<U> Future for Reply<U> {
+    type Output = Result<U, DelegateError>;
+
+    /// # Panics
+    /// After it has returned the result.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.0.replace(State::Over) {
+            State::Ended(result) => Poll::Ready(result),
+            State::Pending(before) => {
+                let waker = context.waker().clone();
+                self.0.set(State::Pending(Some(waker)));
+                drop(before);
+                Poll::Pending
+            }
+            State::Over => panic!("a reply was polled after its end"),
+        }
+    }
+}
+
+impl<U> Drop for Reply<U> {
+    fn drop(&mut self) {
+        drop(self.0.replace(State::Over));
+    }
+}
+
+impl<U> fmt::Debug for Reply<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("is_ready", &self.is_ready()).finish()
+    }
+}
+
+/// Puts the result of a call where its [`Reply`] finds it.
+struct Keep<U, const WAITS_FOR_ROOM: bool>(Rc<Cell<State<U>>>);
+
+impl<U, const WAITS_FOR_ROOM: bool> Keep<U, WAITS_FOR_ROOM> {
+    fn end(&self, result: Result<U, DelegateError>) {
+        match self.0.replace(State::Over) {
+            State::Pending(waker) => {
+                self.0.set(State::Ended(result));
+                waker.into_iter().for_each(Waker::wake);
+            }
+            // Nothing waits for it any more.
+            State::Over => drop(result),
+            State::Ended(_) => unreachable!("a call ends once"),
+        }
+    }
+}
+
+impl<U: 'static, const WAITS_FOR_ROOM: bool> Callback<U> for Keep<U, WAITS_FOR_ROOM> {
+    const HEARS_FAILURES: bool = true;
+    const WAITS_FOR_ROOM: bool = WAITS_FOR_ROOM;
+
+    fn done(self, value: U) {
+        self.end(Ok(value));
+    }
+
+    fn failed(self, error: DelegateError) {
+        self.end(Err(error));
+    }
+
+    fn name() -> &'static str {
+        type_name::<Reply<U>>()
+    }
+}
+
+/// Without a result it is dropped only with work that the end of the rack leaves undone.
+impl<U, const WAITS_FOR_ROOM: bool> Drop for Keep<U, WAITS_FOR_ROOM> {
+    fn drop(&mut self) {
+        match self.0.replace(State::Over) {
+            State::Pending(waker) => {
+                self.0.set(State::Ended(Err(RACK_ENDED)));
+                waker.into_iter().for_each(Waker::wake);
+            }
+            other => self.0.set(other),
+        }
+    }
+}
+
+/// A call that is waited for until a deadline.
+struct Limit {
+    what: &'static str,
+    timeout: Duration,
+    /// `None`: later than the clock can express.
+    deadline: Option<Instant>,
+    place: CallSite,
+}
+
+impl Limit {
+    fn new(what: &'static str, timeout: Duration, place: CallSite) -> Limit {
+        Limit { what, timeout, deadline: fiber::deadline_after(timeout), place }
+    }
+
+    fn wait<T, U>(&self, trust: &Trust<T>, mut reply: Reply<U>) -> Result<U, DelegateError> {
+        fiber::drive_until(self.what, Pin::new(&mut reply), self.deadline, self.place)
+            .unwrap_or_else(|| {
+                let trustee = trust.trustee().thread();
+                Err(DelegateError::TimedOut { trustee, timeout: self.timeout })
+            })
+    }
+}
+
+impl<T: 'static> Trust<T> {
+    /// As [`try_apply`](Self::try_apply), but without waiting: the reply can be waited for later, beside
+    /// others, or not at all. Allowed everywhere, also in delegated context.
+    ///
+    /// ```
+    /// # use gossamer_trust_core::{DelegateError, Trust};
+    /// fn both(left: &Trust<u64>, right: &Trust<u64>) -> Result<u64, DelegateError> {
+    ///     let (left, right) = (left.apply_later(|n| *n), right.apply_later(|n| *n));
+    ///     Ok(left.wait()? + right.wait()?)
+    /// }
+    /// ```
+    ///
+    /// A fiber waits here only when there is no room for more requests, and gives way now and then, as
+    /// in [`apply_then`](Self::apply_then).
+    ///
+    /// # Panics
+    /// Outside a thread of the rack.
+    #[track_caller]
+    pub fn apply_later<F, U>(&self, closure: F) -> Reply<U>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let (reply, keep) = Reply::new::<true>();
+        self.cast(Plain(closure), (), keep);
+        reply
+    }
+
+    /// As [`apply_later`](Self::apply_later), with `arguments` for the closure.
+    ///
+    /// # Panics
+    /// As [`apply_later`](Self::apply_later).
+    #[track_caller]
+    pub fn apply_with_later<F, V, U>(&self, closure: F, arguments: V) -> Reply<U>
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let (reply, keep) = Reply::new::<true>();
+        self.cast(With(closure), arguments, keep);
+        reply
+    }
+
+    /// As [`try_apply`](Self::try_apply), but waits up to `timeout` only.
+    ///
+    /// [`DelegateError::TimedOut`] says nothing about the call: **the closure may have run, may run now,
+    /// and may still run later.** A reply that comes later is dropped, and nothing else remains of the
+    /// call. So repeat a call that has timed out only if it does no harm to run it twice.
+    ///
+    /// On the trustee's own thread the closure runs at once, however long it takes.
+    ///
+    /// ```
+    /// use gossamer_trust_core::{DelegateError, Trust};
+    /// use std::time::Duration;
+    ///
+    /// fn is_responsive(trust: &Trust<u64>) -> bool {
+    ///     match trust.apply_timeout(|_| (), Duration::from_secs(1)) {
+    ///         Err(DelegateError::TimedOut { .. }) => false,
+    ///         other => other.is_ok(),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`DelegateError::TimedOut`]; and as [`try_apply_then`](Self::try_apply_then), a panic of the
+    /// closure on this very thread included.
+    ///
+    /// # Panics
+    /// In delegated context.
+    #[track_caller]
+    pub fn apply_timeout<F, U>(&self, closure: F, timeout: Duration) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let limit = Limit::new("`apply_timeout`", timeout, Location::caller());
+        self.call_until(Plain(closure), (), &limit)
+    }
+
+    /// As [`apply_timeout`](Self::apply_timeout), with `arguments` for the closure.
+    ///
+    /// # Errors
+    /// As [`apply_timeout`](Self::apply_timeout).
+    ///
+    /// # Panics
+    /// In delegated context.
+    #[track_caller]
+    pub fn apply_with_timeout<F, V, U>(
+        &self,
+        closure: F,
+        arguments: V,
+        timeout: Duration,
+    ) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let limit = Limit::new("`apply_with_timeout`", timeout, Location::caller());
+        self.call_until(With(closure), arguments, &limit)
+    }
+
+    fn call_until<I, V>(
+        &self,
+        invoke: I,
+        arguments: V,
+        limit: &Limit,
+    ) -> Result<I::Output, DelegateError>
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        self.check_may_wait_for(limit).map_err(|error| *error)?;
+        // It does not wait for room either: that would have no limit.
+        let (reply, keep) = Reply::new::<false>();
+        self.cast(invoke, arguments, keep);
+        limit.wait(self, reply)
+    }
+
+    /// Whether the calling code may make a call and wait for it.
+    fn check_may_wait_for(&self, limit: &Limit) -> CallResult<()> {
+        match current(self) {
+            Some(node) if node.id.rack() == self.home.rack() && fiber::in_fiber() => {
+                node.context().check_may_wait(limit.what, limit.place);
+                Ok(())
+            }
+            _ => Err(outside()),
+        }
+    }
+}
+
+impl<T: 'static> Trust<Latch<T>> {
+    /// As [`launch`](Self::launch), but without waiting, as [`apply_later`](Trust::apply_later).
+    ///
+    /// # Panics
+    /// Outside a thread of the rack.
+    #[track_caller]
+    pub fn launch_later<F, U>(&self, closure: F) -> Reply<U>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let (reply, keep) = Reply::new::<true>();
+        or_raise(self.launch_cast(Plain(closure), (), keep, Location::caller()));
+        reply
+    }
+
+    /// As [`launch_later`](Self::launch_later), with `arguments` for the closure.
+    ///
+    /// # Panics
+    /// As [`launch_later`](Self::launch_later).
+    #[track_caller]
+    pub fn launch_with_later<F, V, U>(&self, closure: F, arguments: V) -> Reply<U>
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let (reply, keep) = Reply::new::<true>();
+        or_raise(self.launch_cast(With(closure), arguments, keep, Location::caller()));
+        reply
+    }
+
+    /// As [`launch`](Self::launch), but waits up to `timeout` only, with failures as errors. As with
+    /// [`apply_timeout`](Trust::apply_timeout), the closure may still run when the time has passed. A
+    /// launch that waits for itself is not refused, it times out; then the closure runs when the latch
+    /// is free.
+    ///
+    /// # Errors
+    /// As [`apply_timeout`](Trust::apply_timeout).
+    ///
+    /// # Panics
+    /// In delegated context.
+    #[track_caller]
+    pub fn launch_timeout<F, U>(&self, closure: F, timeout: Duration) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let limit = Limit::new("`launch_timeout`", timeout, Location::caller());
+        self.check_may_wait_for(&limit).map_err(|error| *error)?;
+        let (reply, keep) = Reply::new::<false>();
+        self.launch_cast(Plain(closure), (), keep, limit.place).map_err(|error| *error)?;
+        limit.wait(self, reply)
+    }
+
+    /// As [`launch_timeout`](Self::launch_timeout), with `arguments` for the closure.
+    ///
+    /// # Errors
+    /// As [`launch_timeout`](Self::launch_timeout).
+    ///
+    /// # Panics
+    /// In delegated context.
+    #[track_caller]
+    pub fn launch_with_timeout<F, V, U>(
+        &self,
+        closure: F,
+        arguments: V,
+        timeout: Duration,
+    ) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let limit = Limit::new("`launch_with_timeout`", timeout, Location::caller());
+        self.check_may_wait_for(&limit).map_err(|error| *error)?;
+        let (reply, keep) = Reply::new::<false>();
+        self.launch_cast(With(closure), arguments, keep, limit.place).map_err(|error| *error)?;
+        limit.wait(self, reply)
+    }
+}
