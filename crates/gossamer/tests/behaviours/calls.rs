@@ -66,6 +66,40 @@ pub(crate) fn requests_of_a_pair_of_threads_keep_their_order() {
     }
 }
 
+/// Calls of delegated code on properties of its own thread run behind it, in order, although they
+/// are many, and although the last trust of a property is dropped before they run.
+pub(crate) fn delegated_code_calls_its_own_thread() {
+    const CALLS: u64 = 10_000;
+    const RAN: u64 = u64::MAX - 1;
+    const DROPPED: u64 = u64::MAX;
+    struct Short(Trust<Vec<u64>>);
+    impl Short {
+        fn note(&self, what: u64) {
+            self.0.apply_with_then(|log, what| log.push(what), what, |()| ());
+        }
+    }
+    impl Drop for Short {
+        fn drop(&mut self) {
+            self.note(DROPPED);
+        }
+    }
+    for trustee in everywhere() {
+        let log = trustee.entrust(Vec::new());
+        let start = trustee.entrust(());
+        let send = |_: &mut (), log: Trust<Vec<u64>>| {
+            for call in 0..CALLS {
+                log.apply_with_then(|log, call| log.push(call), call, |()| ());
+            }
+            let short = gossamer::local_trustee().entrust(Short(log));
+            short.apply_then(|short| short.note(RAN), |()| ());
+        };
+        start.apply_with(send, log.clone());
+        wait_until("all calls", || log.apply(|log| log.last() == Some(&DROPPED)));
+        let expected: Vec<u64> = (0..CALLS).chain([RAN, DROPPED]).collect();
+        assert_eq!(log.apply(|log| log.clone()), expected);
+    }
+}
+
 pub(crate) fn every_thread_calls_every_other() {
     const CALLS: u64 = 200;
     let counters: Vec<Trust<u64>> = everywhere().iter().map(|t| t.entrust(0)).collect();

@@ -21,6 +21,7 @@ macro_rules! behaviours {
         $with! {
             calls: results_come_back_from_every_thread;
             calls: requests_of_a_pair_of_threads_keep_their_order;
+            calls: delegated_code_calls_its_own_thread;
             calls: every_thread_calls_every_other;
             calls: values_are_delegated_by_name;
             calls: failures_come_back_as_errors;

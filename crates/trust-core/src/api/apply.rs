@@ -8,6 +8,7 @@ use crate::api::callback::{Callback, Either, Tell, Then};
 use crate::client::completion_list::kind_of;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
+use crate::closure::registry::Tag;
 use crate::codec::Portable;
 use crate::error::{CallResult, Chain, DelegateError, OUTSIDE, Panic, PanicReport, outside};
 use crate::node::request::Target;
@@ -206,14 +207,14 @@ impl<T: 'static> Trust<T> {
         let place = Location::caller();
         match current(self) {
             Some(node) if self.is_at(node) => {
-                // First, since another fiber may enter a closure meanwhile: `run_inline` needs the
+                // First, since another fiber may enter a closure meanwhile: `Own::run` needs the
                 // context to be free.
                 node.count_inline_call();
                 node.context().check_may_wait("`apply`", place);
                 let result = if const { CATCHES } {
-                    self.run_caught(node, invoke, arguments, place)
+                    self.own().run_caught(node, invoke, arguments, place)
                 } else {
-                    self.run_inline(node, invoke, arguments, place)
+                    self.own().run(node, invoke, arguments, place)
                 };
                 node.run_deferred();
                 result
@@ -226,30 +227,10 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// Runs a closure on a property of this thread. The caller has found the context free, and no
-    /// other fiber has run since: in another context, a closure may hold the property already.
+    /// The property, for its trustee's own thread.
     #[inline(always)]
-    pub(crate) fn run_inline<I, V>(
-        &self,
-        node: &Node,
-        invoke: I,
-        arguments: V,
-        place: CallSite,
-    ) -> CallResult<I::Output>
-    where
-        I: Invoke<T, V>,
-    {
-        let Some(property) = node.properties().find(self.property, self.tag) else {
-            return Err(no_such_property(node, self.property, (invoke, arguments), place));
-        };
-        let _context = node.context().enter_from_free(Context::Inline(place));
-        // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
-        // else refers to it: only this thread has access, and it was in free context until the
-        // guard above, since no fiber switch lies between the caller's check and that guard (`find`
-        // runs no code of users). Whatever runs inside the guard, other fibers included, finds a
-        // context that is not free.
-        let property = unsafe { &mut *property.cast::<T>() };
-        Ok(invoke.invoke(property, arguments))
+    pub(crate) fn own(&self) -> Own<T> {
+        Own { property: self.property, tag: self.tag, _property: PhantomData }
     }
 
     /// A call that does not wait.
@@ -287,18 +268,18 @@ impl<T: 'static> Trust<T> {
         // First, since another fiber may enter a closure meanwhile.
         node.count_inline_call();
         if node.context().is_free() {
-            let result = self.run_for::<I, V, C>(node, invoke, arguments, place);
+            let result = self.own().run_for::<I, V, C>(node, invoke, arguments, place);
             let context = node.context().enter(Context::Callback);
             node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
             then.tell(result.map_err(|error| *error));
             drop(context);
             node.run_deferred();
         } else {
-            // The clone keeps the property until the work is done.
-            let trust = self.clone();
-            node.run_or_defer(move |node| {
+            // The property stays until then: no drop of a trust overtakes what is deferred.
+            let property = self.own();
+            node.defer(move |node| {
                 // A panic has no caller to go to any more: it is the failure of a request.
-                let result = trust.run_caught(node, invoke, arguments, place);
+                let result = property.run_caught(node, invoke, arguments, place);
                 let _context = node.context().enter(Context::Callback);
                 node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
                 then.tell(result.map_err(|error| *error));
@@ -306,11 +287,52 @@ impl<T: 'static> Trust<T> {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn target(&self) -> Target<T> {
+        Target { home: self.home.number(), property: self.property, _property: PhantomData }
+    }
+}
+
+/// A property of this thread: its number, and the tag of its type. Unlike a trust it does not keep
+/// the property.
+pub(crate) struct Own<T> {
+    property: u32,
+    tag: Tag,
+    _property: PhantomData<fn(T)>,
+}
+
+impl<T: 'static> Own<T> {
+    /// Runs a closure on a property of this thread. The caller has found the context free, and no
+    /// other fiber has run since: in another context, a closure may hold the property already.
+    #[inline(always)]
+    pub(crate) fn run<I, V>(
+        self,
+        node: &Node,
+        invoke: I,
+        arguments: V,
+        place: CallSite,
+    ) -> CallResult<I::Output>
+    where
+        I: Invoke<T, V>,
+    {
+        let Some(property) = node.properties().find(self.property, self.tag) else {
+            return Err(no_such_property(node, self.property, (invoke, arguments), place));
+        };
+        let _context = node.context().enter_from_free(Context::Inline(place));
+        // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
+        // else refers to it: only this thread has access, and it was in free context until the
+        // guard above, since no fiber switch lies between the caller's check and that guard (`find`
+        // runs no code of users). Whatever runs inside the guard, other fibers included, finds a
+        // context that is not free.
+        let property = unsafe { &mut *property.cast::<T>() };
+        Ok(invoke.invoke(property, arguments))
+    }
+
     /// Runs a closure on a property of this thread for a callback: if that gets failures, a
     /// panic of the closure is one of them, as it is when another thread runs it.
     #[inline(always)]
     fn run_for<I, V, C>(
-        &self,
+        self,
         node: &Node,
         invoke: I,
         arguments: V,
@@ -323,14 +345,14 @@ impl<T: 'static> Trust<T> {
         if const { C::HEARS_FAILURES } {
             self.run_caught(node, invoke, arguments, place)
         } else {
-            self.run_inline(node, invoke, arguments, place)
+            self.run(node, invoke, arguments, place)
         }
     }
 
-    /// As [`run_inline`](Self::run_inline); a panic of the closure is an error.
+    /// As [`run`](Self::run); a panic of the closure is an error.
     #[inline]
     fn run_caught<I, V>(
-        &self,
+        self,
         node: &Node,
         invoke: I,
         arguments: V,
@@ -339,14 +361,9 @@ impl<T: 'static> Trust<T> {
     where
         I: Invoke<T, V>,
     {
-        let run = || self.run_inline(node, invoke, arguments, place);
+        let run = || self.run(node, invoke, arguments, place);
         catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|panic| Err(panicked(node, panic, place)))
-    }
-
-    #[inline(always)]
-    pub(crate) fn target(&self) -> Target<T> {
-        Target { home: self.home.number(), property: self.property, _property: PhantomData }
     }
 }
 

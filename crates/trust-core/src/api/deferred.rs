@@ -148,7 +148,7 @@ impl<T: 'static> Trust<T> {
                 } else {
                     let started = Started::<true>::new(reply_to, trustee);
                     started.end(
-                        self.run_inline(node, answer, arguments, place).map_err(|error| *error),
+                        self.own().run(node, answer, arguments, place).map_err(|error| *error),
                     );
                     node.run_deferred();
                 }

@@ -308,9 +308,9 @@ impl<T: 'static> Trust<Latch<T>> {
         let reply_to = node.await_reply(trustee, place, boxed(completion));
         let arguments = (Call { reply_to, callers, property: self.property }, arguments);
         if !self.is_used_by(node) {
-            let (trust, started) = (self.clone(), Started::<true>::new(reply_to, trustee));
+            let (property, started) = (self.own(), Started::<true>::new(reply_to, trustee));
             node.run_or_defer(move |node| {
-                let result = trust.run_inline(node, launch, arguments, place);
+                let result = property.run(node, launch, arguments, place);
                 started.end(result.map_err(|error| *error));
             });
         } else if const { C::HEARS_PANICS } {

@@ -16,6 +16,7 @@
 //! - Both ends are the same build, so the body describes nothing: integers are little-endian and of
 //!   fixed size, lengths are `u32`, a field has no name. A variant is its index and a digest of its
 //!   name.
+//! - Vectors and slices of numbers are copied as blocks (`blocks.rs`), into the same bytes.
 //! - Every element of a sequence and every entry of a map takes at least one byte, so a length that
 //!   exceeds the bytes that are left is refused before anything is allocated for it.
 //! - The header checks that `Deserialize` has read what `Serialize` wrote: all bytes of the body,
@@ -26,6 +27,8 @@
 //!   has it last, the encoder of a value that fails, its sender, or the decoder, gives it back.
 //! - Values may be nested [`NESTING`](primitive::limits::NESTING) deep, on both sides.
 
+#[allow(unsafe_code)] // What a generic type is, and its value as that type.
+mod blocks;
 mod decode;
 mod encode;
 mod encoded;

@@ -26,6 +26,10 @@ use serde::de::DeserializeOwned;
 /// | values nested deeper than 128 levels | at the sender | a `Vec` of nodes that refer to each other by index |
 /// | values of more than 1 GiB, encoded | at the sender | several calls |
 ///
+/// Strings, byte buffers and vectors of numbers (`Vec<u8>`, `Vec<u64>`, `Box<[f32]>`, also inside
+/// other values) are copied as blocks, so that `serde_bytes` is not needed; everything else, arrays
+/// included, element by element.
+///
 /// A [`Trust`](crate::Trust) travels in arguments and results, and in no other format of serde's.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot cross the rack as an argument or a result",

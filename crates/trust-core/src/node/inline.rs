@@ -15,15 +15,28 @@ impl Node {
             work(self);
             self.run_deferred();
         } else {
-            self.deferred.borrow_mut().push_back(Box::new(work));
-            self.has_deferred.set(true);
+            self.defer(work);
         }
+    }
+
+    /// As [`run_or_defer`](Self::run_or_defer), but never before what has been deferred already. For
+    /// the drops of trusts: a deferred call holds no trust of its property, which lives until then
+    /// because no drop overtakes the call.
+    pub(super) fn run_in_order(&self, work: impl FnOnce(&Node) + 'static) {
+        if self.has_deferred() { self.defer(work) } else { self.run_or_defer(work) }
+    }
+
+    /// Runs `work` on this thread when the delegated code that runs now has ended, and what was
+    /// deferred before.
+    #[inline(always)]
+    pub(crate) fn defer(&self, work: impl FnOnce(&Node) + 'static) {
+        self.deferred.push(work);
     }
 
     /// Runs what was deferred, if delegated code has ended.
     #[inline(always)]
     pub(crate) fn run_deferred(&self) {
-        if self.has_deferred.get() && self.context.is_free() && !self.runs_deferred.get() {
+        if self.has_deferred() && self.context.is_free() && !self.runs_deferred.get() {
             self.run_deferred_now();
         }
     }
@@ -36,14 +49,10 @@ impl Node {
         self.runs_deferred.set(true);
         // Work may wait after its closure has ended (in the destructor of what a panic drops), and
         // another fiber enter a closure meanwhile. What is left runs when that one has ended.
-        while self.context.is_free() {
-            let next = self.deferred.borrow_mut().pop_front();
-            let Some(work) = next else { break };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
-                self.report_panic(panic);
-            }
+        let run = || while self.context.is_free() && self.deferred.run_next(self.me) {};
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            self.report_panic(panic);
         }
-        self.has_deferred.set(!self.deferred.borrow().is_empty());
         self.runs_deferred.set(false);
     }
 

@@ -18,7 +18,7 @@
 //! | `poll.rs` | one round of a node |
 //! | `system.rs`, `chain.rs` | requests of the runtime itself; which launches wait for which |
 //! | `request.rs`, `send.rs` | from a closure to a request, and into a batch |
-//! | `inline.rs` | deferred work, and calls on the thread's own properties |
+//! | `inline.rs`, `deferred.rs` | calls on the thread's own properties, and deferred work |
 //! | `awaits.rs` | what its fibers wait for, in words |
 //! | `entered.rs` | how code of a thread finds its node |
 //! | `state.rs` | [`Node`] itself |
@@ -28,6 +28,7 @@ pub(crate) mod awaited;
 pub(crate) mod awaits;
 pub(crate) mod callers;
 pub(crate) mod chain;
+mod deferred;
 #[allow(unsafe_code)] // A reference to the node that is always taken away before the node goes.
 mod entered;
 pub mod idle;

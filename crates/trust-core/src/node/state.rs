@@ -1,7 +1,6 @@
 //! [`Node`]: its fields, and the accessors that other code uses.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use crate::closure::registry::{Closure, Tag, registry};
 use crate::error::{DelegateError, Panic};
 use crate::node::awaited::{AwaitedCalls, CallSite};
 use crate::node::callers::Launched;
+use crate::node::deferred::Deferred;
 use crate::node::turn::Turn;
 use crate::trustee::inbox::{Inbox, Server};
 use crate::trustee::property::{Handoff, Properties};
@@ -34,9 +34,6 @@ pub enum Incident {
         place: Option<&'static Location<'static>>,
     },
 }
-
-/// Work that runs when the delegated code that runs now has ended.
-pub(super) type Deferred = Box<dyn FnOnce(&Node)>;
 
 /// Names a thread of one of the racks that this process takes part in, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -85,8 +82,7 @@ pub struct Node {
     pub(super) context: ContextCell,
     pub(crate) awaited_calls: AwaitedCalls,
     pub(crate) launched: Launched,
-    pub(super) deferred: RefCell<VecDeque<Deferred>>,
-    pub(super) has_deferred: Cell<bool>,
+    pub(super) deferred: Deferred,
     pub(super) runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
     pub(super) busy: RefCell<Vec<u32>>,
@@ -157,8 +153,7 @@ impl Node {
             context: ContextCell::new(),
             awaited_calls: AwaitedCalls::default(),
             launched: Launched::default(),
-            deferred: RefCell::default(),
-            has_deferred: Cell::new(false),
+            deferred: Deferred::default(),
             runs_deferred: Cell::new(false),
             busy: RefCell::default(),
             incidents: RefCell::default(),
@@ -289,9 +284,15 @@ impl Node {
         std::mem::take(&mut *self.incidents.borrow_mut())
     }
 
+    /// Whether work waits until delegated code has ended, or is being done.
+    #[inline(always)]
+    pub(super) fn has_deferred(&self) -> bool {
+        self.deferred.is_busy()
+    }
+
     /// Whether a poll would find anything to do. Asked before going to sleep.
     pub fn has_work(&self) -> bool {
-        self.has_deferred.get()
+        self.has_deferred()
             || self.inboxes.iter().flatten().any(Inbox::is_ready)
             || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
     }

@@ -180,13 +180,24 @@ impl Node {
     /// Toggles ids of a property of `home`, behind everything that this thread has queued for it.
     fn toggle_at(&self, home: u32, property: u32, ids: Vec<u64>) {
         if home == self.number() {
-            return self.run_or_defer(move |node| node.toggle(property, &ids));
+            return self.run_in_order(move |node| node.toggle(property, &ids));
         }
         // Only a peer that breaks the protocol names a thread that the rack does not have.
         let Some(home) = self.thread_numbered(home) else { return };
         self.tell(home, (property, ids), |_: &mut Runtime, (property, ids)| {
-            on_node(|node| node.toggle(property, &ids));
+            on_node(|node| node.toggle_served(property, ids));
         });
+    }
+
+    /// Serves a request to toggle ids of a property of this thread: behind what has been deferred,
+    /// as in [`run_in_order`](Self::run_in_order), or else now, since no other delegated code runs
+    /// that may hold the property.
+    fn toggle_served(&self, property: u32, ids: Vec<u64>) {
+        if self.has_deferred() {
+            self.defer(move |node| node.toggle(property, &ids));
+        } else {
+            self.toggle(property, &ids);
+        }
     }
 
     /// Toggles trust ids of a property of this thread, which dies if no trust is left.
@@ -276,6 +287,21 @@ mod tests {
         let (other, _) = node.insert(5u8, 1);
         node.release(0, other, vec![1], vec![]);
         assert!(node.properties().type_name(other).is_none(), "others die with their last trust");
+    }
+
+    #[test]
+    fn a_drop_does_not_overtake_calls_that_were_deferred() {
+        let node = Node::enter(node());
+        let (number, tag) = node.insert(5u8, 1);
+        let found = std::rc::Rc::new(std::cell::Cell::new(false));
+        let serving = node.context().enter(Context::Serving);
+        let note = found.clone();
+        node.defer(move |node| note.set(node.properties().find(number, tag).is_some()));
+        node.toggle_served(number, vec![1]);
+        drop(serving);
+        node.run_deferred();
+        assert!(found.get(), "the property was there for the call");
+        assert!(node.properties().type_name(number).is_none(), "and died behind it");
     }
 
     #[test]

@@ -54,6 +54,18 @@ impl<'de> Source<'de> {
         Ok(bytes)
     }
 
+    /// The bytes of `len` elements of `bytes` each. There are at least `len` bytes left.
+    #[inline]
+    pub(super) fn take_block(&mut self, len: usize, bytes: usize) -> Result<&'de [u8], Fault> {
+        match self.left.split_at_checked(len * bytes) {
+            Some((block, left)) => {
+                self.left = left;
+                Ok(block)
+            }
+            None => Err(ended()),
+        }
+    }
+
     /// The byte that an element of no bytes takes, if the element that began when `before` bytes
     /// were left is one.
     #[inline]

@@ -5,6 +5,7 @@ mod parts;
 
 use serde::de::{Deserializer, Visitor};
 
+use crate::codec::blocks::{element_bytes, vector_of};
 use crate::codec::decode::decoder::{Decoder, describes_nothing, ended, invalid, unexpected};
 use crate::codec::decode::parts::{Counted, Variant};
 use crate::codec::fault::Fault;
@@ -129,7 +130,13 @@ impl<'de> Deserializer<'de> for Decoder<'_, 'de> {
     #[inline]
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         let left = self.source.take_len()?;
-        let mut elements = Counted { decoder: self.inner()?, left, entry: 0 };
+        let decoder = self.inner()?;
+        if let Some(bytes) = element_bytes::<V>()
+            && let Some(numbers) = vector_of(decoder.source.take_block(left, bytes)?)
+        {
+            return Ok(numbers);
+        }
+        let mut elements = Counted { decoder, left, entry: 0 };
         let value = visitor.visit_seq(&mut elements)?;
         elements.finish(value)
     }

@@ -3,8 +3,9 @@
 pub(super) mod encoder;
 mod parts;
 
-use serde::ser::{Serialize, Serializer};
+use serde::ser::{Serialize, SerializeSeq, Serializer};
 
+use crate::codec::blocks::block_of;
 use crate::codec::encode::encoder::Encoder;
 use crate::codec::encode::parts::{Counted, Fields};
 use crate::codec::fault::Fault;
@@ -124,6 +125,28 @@ impl<'a, const N: usize> Serializer for Encoder<'a, N> {
                 "a sequence does not know its length: collect it into a `Vec` first".to_owned(),
             )),
         }
+    }
+
+    /// What vectors and slices call with themselves.
+    #[inline]
+    fn collect_seq<I>(self, collection: I) -> Result<(), Fault>
+    where
+        I: IntoIterator,
+        I::Item: Serialize,
+    {
+        if let Some(block) = block_of(&collection) {
+            return Counted::block(self, block);
+        }
+        let elements = collection.into_iter();
+        let len = match elements.size_hint() {
+            (least, Some(most)) if least == most => Some(least),
+            _ => None,
+        };
+        let mut sequence = self.serialize_seq(len)?;
+        for element in elements {
+            sequence.serialize_element(&element)?;
+        }
+        sequence.end()
     }
 
     #[inline]

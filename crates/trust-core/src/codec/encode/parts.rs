@@ -2,6 +2,7 @@
 
 use serde::ser::{self, Serialize};
 
+use crate::codec::blocks::Block;
 use crate::codec::encode::encoder::Encoder;
 use crate::codec::fault::Fault;
 
@@ -98,6 +99,13 @@ impl<'a, const N: usize> Counted<'a, N> {
     pub(super) fn begin(mut encoder: Encoder<'a, N>, len: usize) -> Result<Self, Fault> {
         encoder.put_len(len)?;
         Ok(Counted { encoder: encoder.inner()?, left: len, entry: 0 })
+    }
+
+    /// A whole sequence.
+    #[inline]
+    pub(super) fn block(encoder: Encoder<'a, N>, block: Block<'_>) -> Result<(), Fault> {
+        Counted::begin(encoder, block.len)?.encoder.out.put(block.bytes);
+        Ok(())
     }
 
     /// An element that began at `start` is complete.

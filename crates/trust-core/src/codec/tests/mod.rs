@@ -1,5 +1,6 @@
 //! What is encoded comes back, and bytes that no encoder writes are refused.
 
+mod blocks;
 mod trusts;
 
 use std::collections::BTreeMap;
