@@ -166,7 +166,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/codec",
         &[
-            &["fault", "format", "plain", "portable"],
+            &["blocks", "fault", "format", "plain", "portable"],
             &["trusts"],
             &["encoded", "undelivered"],
             &["decode", "encode"],
@@ -177,7 +177,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/node",
         &[
-            &["awaited", "idle", "turn"],
+            &["awaited", "deferred", "idle", "turn"],
             &["callers"],
             &["state"],
             &["entered"],

@@ -79,7 +79,7 @@ pub(super) fn block_of<I>(collection: &I) -> Option<Block<'_>> {
                 return Some(block!(numbers));
             }
             if id_of::<I>() == TypeId::of::<&'static [$type]>() {
-                // SAFETY: as above.
+                // SAFETY: `I` is such a reference, to a slice, for a lifetime as above.
                 let numbers: &[$type] = unsafe { *std::ptr::from_ref(collection).cast() };
                 return Some(block!(numbers));
             }

@@ -17,8 +17,6 @@ use transport_api::ThreadId;
 use crate::client::completion::Completion;
 use crate::client::completion_list::Completions;
 use crate::client::outcome::Outcome;
-use crate::node::entered::on_node;
-use crate::node::state::Node;
 use crate::wire::words::Status;
 
 /// Work to be done, in order.
@@ -38,12 +36,12 @@ pub(super) struct Deferred {
 /// A piece of work, as the completion of a request that the thread has sent itself.
 struct Work<F>(F);
 
-impl<F: FnOnce(&Node)> Completion for Work<F> {
+impl<F: FnOnce()> Completion for Work<F> {
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         // A queue that is dropped fails what is left in it. That is dropped, too: its node is gone.
         if !matches!(outcome, Outcome::Failed(_)) {
-            on_node(self.0);
+            (self.0)();
         }
     }
 }
@@ -57,7 +55,7 @@ impl Deferred {
 
     /// Adds work behind all the rest.
     #[inline(always)]
-    pub(super) fn push<F: FnOnce(&Node) + 'static>(&self, work: F) {
+    pub(super) fn push<F: FnOnce() + 'static>(&self, work: F) {
         self.is_busy.set(true);
         let room = self.last.room::<Work<F>>().unwrap_or_else(|| {
             self.begin_list();

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::closure::context::Context;
+use crate::node::entered::on_node;
 use crate::node::state::Node;
 use crate::trustee::property::Dead;
 
@@ -30,7 +31,9 @@ impl Node {
     /// deferred before.
     #[inline(always)]
     pub(crate) fn defer(&self, work: impl FnOnce(&Node) + 'static) {
-        self.deferred.push(work);
+        self.deferred.push(move || {
+            on_node(work);
+        });
     }
 
     /// Runs what was deferred, if delegated code has ended.
