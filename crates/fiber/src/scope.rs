@@ -1,8 +1,8 @@
 //! [`scope`]: fibers that borrow from the stack of the fiber that starts them.
 //!
-//! As [`std::thread::scope`], with fibers of any threads of the process. What has to be shown is that no
-//! scoped fiber runs, and nothing of its closure or its result exists outside the handles, once the
-//! call of `scope` has ended in any way:
+//! As [`std::thread::scope`], with fibers of any threads of the process. Once the call of `scope` has
+//! ended in any way, no scoped fiber runs, and nothing of its closure or its result exists outside the
+//! handles. These rules ensure it:
 //!
 //! 1. Each scoped fiber has a [`Child`], which counts it in [`Children`] and is dropped after the
 //!    closure and the promise, also when the fiber does not start, or is unwound.

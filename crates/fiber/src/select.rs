@@ -17,7 +17,7 @@ use crate::drive::drive_until;
 /// ```
 ///
 /// The running fiber parks meanwhile. A branch waits for any [`Future`] that needs no particular
-/// runtime (or what turns into one):
+/// runtime, or an [`IntoFuture`]:
 ///
 /// | Branch | Waits for |
 /// |---|---|
@@ -135,7 +135,7 @@ macro_rules! __select {
         let mut future = is_enabled.then_some(future);
         $crate::__select!(@futures [$($made)* future] $($rest)*)
     }};
-    // By a variable: before edition 2024, what a block ends with is dropped after the block's own.
+    // By a variable: before edition 2024, temporaries of a block's last expression outlive its variables.
     (@futures [$($made:ident)*]) => {{
         let selected = $crate::__select_wait(&mut $crate::__select!(@list $($made)*));
         selected

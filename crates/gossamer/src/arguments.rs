@@ -6,8 +6,8 @@ use std::num::IntErrorKind;
 use crate::RackError;
 use crate::policy::Placement;
 
-/// What follows `flag` among the arguments, or what `variable` is in the environment, after the name of
-/// where it is from.
+/// The value that follows `flag` among the arguments, or that `variable` has in the environment, behind
+/// the name of its source.
 fn value<'a>(arguments: &[String], flag: &'a str, variable: &'a str) -> Option<(&'a str, String)> {
     let mut words = arguments.iter().take_while(|word| *word != "--");
     let mut found = env::var(variable).ok().map(|value| (variable, value));

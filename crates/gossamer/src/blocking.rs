@@ -103,7 +103,7 @@ impl Pool {
 /// # }).unwrap();
 /// ```
 ///
-/// Trusts are of no use in there, except by `apply_async` (with the feature `tokio`); a
+/// In `work`, trusts can be used only by `apply_async` (with the feature `tokio`); a
 /// [`Handle`](crate::Handle) starts fibers.
 pub fn spawn_blocking<F, U>(work: F) -> JoinHandle<U>
 where

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 /// How long the other hosts of an ended rack may take to exit before they are killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// Has a process that is to be another host get no signals of the terminal.
+/// Keeps the terminal's signals from a process that `command` starts as another host.
 #[cfg(feature = "shm")]
 pub(crate) fn make_part_of_this(command: &mut std::process::Command) {
     std::os::unix::process::CommandExt::process_group(command, 0);
 }
 
-/// Has this process, which was started for another host, end with the one that started it.
+/// Ends this process, which was started as another host, with the process that started it.
 #[cfg(feature = "shm")]
 pub(crate) fn end_with_parent() -> std::io::Result<()> {
     use rustix::process::{Signal, set_parent_process_death_signal};

@@ -48,8 +48,8 @@
 //! `std`'s `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard
 //! or a borrow is alive that another fiber needs. Some of these are undefined behaviour that the
 //! runtime cannot detect. The README has a table of such places and of what to use instead ("Where a
-//! fiber must not wait"). The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate may
-//! wait. [`entrust`], [`Trustee::entrust_moved`] and the drop of a trust never wait.
+//! fiber must not wait"). The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate
+//! may wait. [`entrust`], [`Trustee::entrust_moved`] and the drop of a trust never wait.
 //!
 //! ```
 //! use gossamer::{LazyLock, Rack, Trust, entrust};
@@ -80,9 +80,11 @@
 //! # All calls
 //!
 //! Work is delegated to a property, to a latch (whose closures may wait) or to a thread, the trustee.
-//! Each of these has the same calls. Their names are put together: `try_` in front if failures are to
-//! be errors and no panics, `_with` if values travel to the closure, and behind it `_then` if the caller
-//! does not wait, or `_async` for tasks of an async runtime (feature `tokio`).
+//! Each of these has the same calls, whose names are composed: the prefix `try_` returns failures as
+//! errors instead of panics, `_with` sends arguments to the closure, and a last `_then` means that the
+//! caller does not wait, or `_async` that a task of an async runtime awaits the call (feature `tokio`).
+//! Trusts also have forms with [`_later` and `_timeout`](#waiting-with-a-limit-and-for-several-things), and
+//! latches [`launch_guard_with`](Trust::launch_guard_with), whose closure can wait at a [`Condvar`].
 //!
 //! | | a property, `Trust<T>` | a latch, `Trust<Latch<T>>` | a thread, [`Trustee`] | a value to a thread |
 //! |---|---|---|---|---|
@@ -113,7 +115,8 @@
 //! - `_then` calls its callback once, on the caller's thread. Without `try_` it does so only with a
 //!   result; a failure ends the rack with an error that names the line of the call.
 //! - [`delegate!`] passes local values by name: `delegate!(trust, [key] |map| map.remove(&key))`, or with
-//!   any of the calls above, `delegate!(trust => try_apply_then, [key] |map| .., |removed| ..)`.
+//!   any form above of `apply`, `launch` and `visit`,
+//!   `delegate!(trust => try_apply_then, [key] |map| .., |removed| ..)`.
 //!
 //! Fibers are started by [`spawn`] (on this host), [`spawn_on`] and [`spawn_on_with`] (on any thread),
 //! and [`JoinHandle::join`] returns their results. [`Trust::id`] orders properties, for fibers that hold
@@ -173,7 +176,7 @@
 //! | Wait | Forms |
 //! |---|---|
 //! | a call, up to a timeout | [`apply_timeout`](Trust::apply_timeout), [`apply_with_timeout`](Trust::apply_with_timeout), [`launch_timeout`](Trust::launch_timeout), [`launch_with_timeout`](Trust::launch_with_timeout): [`DelegateError::TimedOut`], and the call may still run |
-//! | a call, later | [`apply_later`](Trust::apply_later) and so on: a [`Reply`] |
+//! | a call, later | [`apply_later`](Trust::apply_later), [`apply_with_later`](Trust::apply_with_later), [`launch_later`](Trust::launch_later), [`launch_with_later`](Trust::launch_with_later): a [`Reply`] |
 //! | a fiber, up to a timeout | [`JoinHandle::join_timeout`], which gives the handle back |
 //! | time | [`sleep`](fn@sleep), [`sleep_until`], [`interval`] |
 //! | the first of several | [`select!`] over fibers, [`after`], intervals, replies, [`Notifications::next`] |
@@ -211,8 +214,8 @@
 //!    ([`spawn_blocking`], [`block_on`]), [`Handle`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
-//! 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs` (jams that it brings), `end.rs` (how the rack ends), `run.rs`
-//!    ([`Rack::run`]).
+//! 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs`
+//!    (jams that the daemon brings), `end.rs` (how the rack ends), `run.rs` ([`Rack::run`]).
 //!
 //! The crate `trust-core` implements delegation, re-exported here; the crate `gossamer-job` defines
 //! what a daemon or Slurm hands a process.

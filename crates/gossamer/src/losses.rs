@@ -1,4 +1,4 @@
-//! Who hears of the loss of a host: the channels of this thread, and callbacks of the program
+//! Listeners for the loss of a host: the channels of this thread, and callbacks of the program
 //! ([`on_host_lost`]).
 //!
 //! Every thread learns of a loss by itself, from its own lanes, and tells its own listeners; nothing
@@ -14,12 +14,12 @@ thread_local! {
     static LISTENERS: RefCell<Vec<Weak<dyn Losses>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What hears of the loss of a host, on its own thread.
+/// A listener for the loss of a host, on its own thread.
 pub(crate) trait Losses {
     fn host_lost(&self, host: HostId);
 }
 
-/// Has `listener` told of every host that is lost from now on, while it is there.
+/// Calls `listener` for every host that is lost from now on, until it is dropped.
 pub(crate) fn listen(listener: Weak<dyn Losses>) {
     LISTENERS.with_borrow_mut(|listeners| {
         // As often as the list doubles.
@@ -57,10 +57,10 @@ impl<F: Fn(HostId)> Losses for Callback<F> {
     }
 }
 
-/// Has `callback` called, in a fiber of this thread, for every host that the rack loses from now on
-/// until the result is dropped. It may wait. For racks that go on without a host:
-/// [`OnPeerLoss::Return`](crate::OnPeerLoss::Return). Which hosts were lost before is to be had from
-/// [`live_hosts`](crate::live_hosts).
+/// Calls `callback`, in a fiber of this thread, for every host that the rack loses from now on until
+/// the result is dropped. The callback may wait. For racks that go on without a host:
+/// [`OnPeerLoss::Return`](crate::OnPeerLoss::Return). [`live_hosts`](crate::live_hosts) returns the
+/// hosts that are not lost yet.
 ///
 /// ```
 /// use std::cell::Cell;

@@ -101,8 +101,8 @@ where
 
 /// Starts a fiber on a thread of the rack, with `arguments`. The rack's
 /// [`Placement`](crate::Placement) chooses the thread: fibers are spread over the threads of all hosts in
-/// turn, or over those of this host. The closure captures nothing; what it works with are its
-/// arguments, such as trusts.
+/// turn, or over those of this host. The closure captures nothing; it works on its arguments, such as
+/// trusts.
 ///
 /// ```
 /// # gossamer::Rack::new().threads(2).run(|| {

@@ -1,5 +1,5 @@
 //! [`Placement`]: where values and fibers go that name no trustee. `shared.rs` carries it out, and
-//! `docs/decisions/0044-placement.md` says why the default is what it is.
+//! `docs/decisions/0044-placement.md` gives the reasons for the default.
 
 /// Where values and fibers go that name no trustee: those of
 /// [`entrust_with`](crate::entrust_with) and [`spawn_with`](crate::spawn_with), which can be made on

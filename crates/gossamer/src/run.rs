@@ -49,9 +49,9 @@ impl Rack {
     /// Start it with `GOSSAMER_STALL=10s` in its environment. Each process of the rack then prints the
     /// fibers that have waited longer than that, to its standard error: for what, since when, where the
     /// wait began, and for a latch which fiber holds it, since which `lock` or `launch`. It also prints
-    /// threads that do not get round to look: a fiber or a closure keeps them. A process that gets a
-    /// SIGUSR2 prints everything that waits. This wakes waiting fibers now and then; without the
-    /// variable it costs nothing.
+    /// threads that do not answer because a fiber or a closure keeps them busy. A process that gets a
+    /// SIGUSR2 prints all waits. This wakes waiting fibers now and then; without the variable it costs
+    /// nothing, and SIGUSR2 does what it does by default: it ends the process.
     ///
     /// # Errors
     /// [`RackError`], if the rack did not start or ended with a failure.

@@ -1,6 +1,6 @@
 //! [`StallReporter`]: reports fibers that wait too long, for what, since when, and held by which other
 //! fiber, and threads that are kept busy. A debugging aid, on only when the environment variable
-//! `GOSSAMER_STALL` says from how long a wait on; see [`Rack::run`](crate::Rack::run).
+//! `GOSSAMER_STALL` sets the shortest wait to report; see [`Rack::run`](crate::Rack::run).
 //!
 //! One thread of the process asks the fibers ([`fiber::waiting_fibers`]), four times within that time.
 //! Nothing is noted when a fiber begins to wait, so the path of a request does not change.
@@ -29,7 +29,7 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(1);
 /// How often the thread looks for a signal.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
 
-/// From how long a wait on the user wants reports; `None` for no reports.
+/// The shortest wait that the user wants reported; `None` for no reports.
 ///
 /// # Errors
 /// [`RackError::Settings`], if the variable is malformed.
@@ -164,7 +164,7 @@ impl Questions {
         }
     }
 
-    /// What lasts too long, if there is anything that was not reported before.
+    /// All waits that are too long, if one of them was not reported before.
     fn stalls(&mut self) -> Option<String> {
         let now = Instant::now();
         let lasts = |since: Instant| now.saturating_duration_since(since) >= self.limit;

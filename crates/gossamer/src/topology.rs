@@ -4,16 +4,15 @@ use std::fs;
 
 use transport_api::{HostId, Transport};
 
-/// The machines of a rack, and the hosts on each of them: what a program asks that places its work by
-/// hand. It is the same question, and the same answer on every host, in a rack of local processes, in a
-/// job and under Slurm.
+/// The machines of a rack, and the hosts on each of them, for programs that place their work by hand.
+/// All hosts get the same answer, in a rack of local processes, in a job and under Slurm.
 ///
 /// ```
 /// use gossamer::Rack;
 ///
 /// Rack::new().threads(2).run(|| {
 ///     let topology = gossamer::topology();
-///     assert_eq!(topology.job, None); // no daemon and no Slurm has started it
+///     assert_eq!(topology.job, None); // started by hand, not by a daemon or Slurm
 ///     assert_eq!(topology.threads, 2);
 ///     for machine in &topology.machines {
 ///         println!("{}: {:?}", machine.name, machine.hosts);

@@ -95,7 +95,7 @@ impl Worker {
                     let lost = peers_in(&incidents);
                     self.shared.handle(incidents);
                     for host in lost.into_iter().filter(|host| self.shared.is_lost(*host)) {
-                        // Without memory for a fiber, the loss is heard of by failing requests only.
+                        // Without memory for a fiber, only failing requests report the loss.
                         let _ = fiber::Builder::new().spawn_local(move || losses::tell(host));
                     }
                 }

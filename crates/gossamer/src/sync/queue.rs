@@ -1,9 +1,9 @@
 //! [`Queue`]: the state of a channel, on the thread where the channel was made.
 //!
 //! Positions count the values that were ever put in. A sender that puts in more than there is room for
-//! gets the position behind its last value as a ticket, and waits until the receiver has taken so many
-//! values that the ticket is within the capacity. So values travel once, whether or not their sender
-//! has to wait, and their order is that in which they came:
+//! gets the position behind its last value as a ticket, and waits until the receiver has taken enough
+//! values for the ticket to be within the capacity. So values travel once, whether or not their sender
+//! has to wait, and keep the order in which they came:
 //!
 //! ```text
 //!   taken                 taken + capacity
@@ -63,7 +63,7 @@ pub(super) struct Queue<T> {
     /// The host of the receiver; `None` once that is gone.
     receiver: Option<HostId>,
     waiting: Option<Deferred<()>>,
-    /// Lost hosts that the receiver has not heard of.
+    /// Lost hosts that were not reported to the receiver yet.
     lost: VecDeque<HostId>,
 }
 

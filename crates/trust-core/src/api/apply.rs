@@ -371,7 +371,7 @@ impl<T: 'static> Own<T> {
 #[cold]
 #[inline(never)]
 pub(crate) fn panicked(node: &Node, panic: Panic, place: CallSite) -> Box<DelegateError> {
-    // The destructor of what it panicked with is code of the closure's.
+    // The destructor of the panic's payload is the closure's code.
     let _context = node.context().enter(Context::Inline(place));
     let report = PanicReport::taken(panic);
     Box::new(DelegateError::Panicked { trustee: node.me, report })

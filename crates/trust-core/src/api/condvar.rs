@@ -1,4 +1,4 @@
-//! [`Condvar`]: a fiber that holds a latch waits for what others do while they hold it.
+//! [`Condvar`]: a fiber that holds a latch waits until another fiber, holding it, has changed the value.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,11 +21,11 @@ use crate::api::may_wait::check_may_wait;
 ///
 /// ```ignore
 /// // Trust<Latch<Queue>>, where struct Queue { jobs: VecDeque<Job>, added: Condvar }
-/// let job = queue.launch_guard(|queue| {
+/// let job = queue.launch_guard_with(|queue, ()| {
 ///     let added = queue.added.clone();
 ///     added.wait_while(queue, |queue| queue.jobs.is_empty());
 ///     queue.jobs.pop_front().unwrap()
-/// });
+/// }, ());
 /// queue.launch_with(|queue, job| {
 ///     queue.jobs.push_back(job);
 ///     queue.added.notify_one();

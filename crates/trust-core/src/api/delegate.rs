@@ -93,8 +93,8 @@ macro_rules! delegate {
     };
 }
 
-/// For [`delegate!`]: functions that hand a closure through and let the compiler see what its parameters
-/// are, for what it is delegated to.
+/// For [`delegate!`]: functions that return a closure unchanged and let the compiler infer the types of
+/// its parameters from the trust or trustee that gets it.
 #[doc(hidden)]
 pub mod delegated {
     use crate::{Latch, Trust, Trustee};

@@ -35,7 +35,7 @@ pub struct Latch<T>(Rc<Inner<T>>);
 struct Inner<T> {
     holder: Cell<Option<Holder>>,
     waiting: RefCell<VecDeque<Holder>>,
-    /// The property that it is, if a closure was launched on it: for messages.
+    /// The number of its property, once a closure was launched on it: for messages.
     property: Cell<Option<u32>>,
     value: UnsafeCell<T>,
 }
@@ -196,7 +196,7 @@ impl<T> Latch<T> {
     }
 }
 
-/// What a fiber waits for that wants a latch.
+/// The wait of a fiber for a latch, as reports show it.
 struct AwaitsLatch {
     value: &'static str,
     property: Option<u32>,

@@ -85,9 +85,9 @@ impl<T: 'static> Trust<Latch<T>> {
     /// The closure may launch others in turn, on latches of any thread, and so may those. If one of
     /// them is launched on a latch that a closure further up this chain holds, it would wait for
     /// that closure, which waits for it. Such a launch is refused, with an error that names the
-    /// places of both. The chain goes through `launch`, `launch_with` and `try_launch_with`, which
-    /// wait; a closure launched by [`launch_then`](Self::launch_then) begins a new one, and so does
-    /// a fiber that is spawned.
+    /// places of both. The chain goes through `launch`, `launch_with`, `launch_guard_with`,
+    /// `try_launch` and `try_launch_with`. A closure launched by a form with `_then`, `_later`,
+    /// `_timeout` or `_async` begins a new chain, and so does a fiber that is spawned.
     ///
     /// # Panics
     /// As [`apply`](Trust::apply); if a closure that waits for this one holds the latch; and if

@@ -1,5 +1,6 @@
 //! [`check_may_wait`]: refusing waits in delegated context, for functions that send no request.
-//! [`write_running`]: which delegated code runs. [`in_delegated_context`]: entering that context, for layers that run code of their own in it.
+//! [`write_running`]: which delegated code runs. [`in_delegated_context`]: entering that context, for
+//! layers that run code of their own in it.
 
 use std::fmt;
 use std::panic::Location;

@@ -2,8 +2,8 @@
 //! `apply_with_timeout`, and the same for `launch`.
 //!
 //! The reply goes into a cell that the fiber shares with the request's callback. So the fiber may wait
-//! for it beside other things ([`select!`](fiber::select)), and may stop waiting: what comes later is
-//! dropped by the callback, and the cell with it.
+//! for it beside other things ([`select!`](fiber::select)), and may stop waiting: the callback drops a
+//! result that comes later, and the cell with it.
 
 use std::any::type_name;
 use std::cell::Cell;

@@ -1,5 +1,5 @@
 //! [`Trustee`]: a thread of the rack, to entrust values to, to run closures on and to start fibers on
-//! (thesis 2.3.2). What it does is in files of their own: `entrust.rs`, `visit.rs` and `spawn.rs`.
+//! (thesis 2.3.2). Its operations are in `entrust.rs`, `visit.rs` and `spawn.rs`.
 //!
 //! All of it is calls of the thread's [`Runtime`], which this file makes.
 
