@@ -66,7 +66,7 @@ const INTEGRATION: &str = "--test conformance --test payloads --test killed --te
 const UNIT: &str =
     "--package gossamer-transport-rdma --package xtask --features gossamer-transport-rdma/verbs";
 /// The packages whose documentation depends on RDMA. With xtask, for the reason of [`UNIT`].
-const DOCUMENTED: &str = "--package gossamer-rdma-needs --package gossamer-transport-rdma --package gossamer \
+const DOCUMENTED: &str = "--package gossamer-rdma-needs --package gossamer-transport-rdma --package gossamer-rack \
     --package xtask --features gossamer-rack/rdma,gossamer-transport-rdma/verbs";
 /// Printed before the name of a program, in front of its output.
 const MARK: &str = "==> ";

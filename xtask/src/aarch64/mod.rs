@@ -55,7 +55,7 @@ const SUITES: [(&str, &str); 2] = [
         "tests of the layers below gossamer, for aarch64",
     ),
     (
-        "--package gossamer --no-default-features --features shm",
+        "--package gossamer-rack --no-default-features --features shm",
         "tests of gossamer with the feature shm, for aarch64",
     ),
 ];
