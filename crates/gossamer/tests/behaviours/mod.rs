@@ -11,6 +11,7 @@ pub(crate) mod records;
 pub(crate) mod segments;
 pub(crate) mod sizes;
 pub(crate) mod sync;
+pub(crate) mod teams;
 pub(crate) mod trusts;
 pub(crate) mod waits;
 
@@ -88,6 +89,11 @@ macro_rules! behaviours {
             sync: a_flush_waits_for_callbacks_and_a_fence_for_all_threads;
             sync: fibers_of_a_scope_borrow_on_all_threads_of_the_host;
             sync: blocking_work_and_futures_park_the_fiber;
+            teams: collectives_agree_on_every_member;
+            teams: vectors_of_all_sizes_are_exchanged;
+            teams: a_barrier_is_a_fence_for_requests_without_a_waiter;
+            teams: work_that_makes_work_is_waited_for;
+            teams: the_member_that_ends_first_is_named;
             trusts: a_property_dies_after_its_last_trust;
             trusts: trusts_travel_in_arguments_and_results;
             trusts: trusts_live_in_properties;
