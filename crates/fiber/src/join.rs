@@ -282,13 +282,15 @@ impl<T> JoinHandle<T> {
     ) {
         let mut wait = Wait::at(place);
         loop {
-            {
-                let mut inner = self.packet.inner.lock();
-                if inner.outcome.is_some() {
-                    return;
-                }
-                inner.waiter = Some(waiter());
+            let waiter = waiter();
+            let mut inner = self.packet.inner.lock();
+            if inner.outcome.is_some() {
+                return;
             }
+            let replaced = inner.waiter.replace(waiter);
+            drop(inner);
+            // It may be a waker, whose destructor is the program's own code.
+            drop(replaced);
             wait.explain(|| JOIN);
             if !Waiter::park(in_fiber, deadline) {
                 return;

@@ -26,6 +26,12 @@ impl Unparker {
         Waker::from(Arc::clone(&self.wake))
     }
 
+    /// Whether the waker was used since the last call. Asked by the fiber before each park: it may have
+    /// used up the token in a wait of its own.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.wake.take_woken()
+    }
+
     /// Hands the fiber its token, and wakes it when it is parked. Without effect once the fiber has
     /// ended.
     pub fn unpark(&self) {
@@ -35,11 +41,13 @@ impl Unparker {
 
 impl task::Wake for Wake {
     fn wake(self: Arc<Self>) {
-        unpark(&self);
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        unpark(self);
+        if self.set_woken() {
+            unpark(self);
+        }
     }
 }
 

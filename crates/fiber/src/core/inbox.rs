@@ -88,11 +88,25 @@ pub(crate) struct Wake {
     pub(crate) id: FiberId,
     /// Whether a message for this fiber is under way.
     queued: AtomicBool,
+    /// Whether it was woken as a [`Waker`](std::task::Waker) since the fiber looked last. The fiber's
+    /// token does not say so: what the fiber polls may wait itself, and use up the token.
+    woken: AtomicBool,
 }
 
 impl Wake {
     pub(crate) fn new(shared: Arc<Shared>, id: FiberId) -> Wake {
-        Wake { shared, id, queued: AtomicBool::new(false) }
+        Wake { shared, id, queued: AtomicBool::new(false), woken: AtomicBool::new(false) }
+    }
+
+    /// Notes that it was woken as a waker; false if the fiber has not seen the last time yet.
+    pub(crate) fn set_woken(&self) -> bool {
+        !self.woken.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether it was woken as a waker since the last call. What the waking thread wrote before is
+    /// visible then.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::AcqRel)
     }
 
     /// Has the fiber's thread wake it.
