@@ -101,6 +101,12 @@ impl<T: Portable> Queue<T> {
         }
     }
 
+    /// The position behind the last value that is within the capacity, which a host may have made as
+    /// large as it likes.
+    fn room(&self) -> u64 {
+        self.taken.saturating_add(self.capacity)
+    }
+
     /// The position behind the last value.
     fn end(&self) -> u64 {
         self.taken + self.values.len() as u64
@@ -114,7 +120,7 @@ impl<T: Portable> Queue<T> {
         self.values.extend(values);
         self.wake_receiver();
         let ticket = self.end();
-        if ticket <= self.taken + self.capacity {
+        if ticket <= self.room() {
             return Put::Sent;
         }
         self.unconfirmed.push_back(Unconfirmed { values: count, ticket, sender: None });
@@ -123,7 +129,7 @@ impl<T: Portable> Queue<T> {
 
     /// Lets the senders go on whose values are within the capacity now.
     fn confirm(&mut self) {
-        let room = self.taken + self.capacity;
+        let room = self.room();
         while let Some(first) = self.unconfirmed.pop_front_if(|first| first.ticket <= room) {
             if let Some(sender) = first.sender {
                 sender.reply(Put::Sent);
