@@ -84,7 +84,10 @@
 //! errors instead of panics, `_with` sends arguments to the closure, and a last `_then` means that the
 //! caller does not wait, or `_async` that a task of an async runtime awaits the call (feature `tokio`).
 //! Trusts also have forms with [`_later` and `_timeout`](#waiting-with-a-limit-and-for-several-things), and
-//! latches [`launch_guard_with`](Trust::launch_guard_with), whose closure can wait at a [`Condvar`].
+//! latches [`launch_guard`](Trust::launch_guard), whose closure can wait at a [`Condvar`]. That waits for
+//! the result, so its forms are [`launch_guard_with`](Trust::launch_guard_with),
+//! [`try_launch_guard`](Trust::try_launch_guard) and
+//! [`try_launch_guard_with`](Trust::try_launch_guard_with).
 //!
 //! | | a property, `Trust<T>` | a latch, `Trust<Latch<T>>` | a thread, [`Trustee`] | a value to a thread |
 //! |---|---|---|---|---|

@@ -140,7 +140,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["apply"],
             &["flush", "trustee"],
             &["latch", "trust"],
-            &["condvar", "deferred", "entrust", "launch", "spawn", "visit"],
+            &["condvar", "deferred", "entrust", "launch", "launch_guard", "spawn", "visit"],
             &["future", "reply"],
         ],
     ),

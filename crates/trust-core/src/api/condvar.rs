@@ -21,11 +21,11 @@ use crate::api::may_wait::check_may_wait;
 ///
 /// ```ignore
 /// // Trust<Latch<Queue>>, where struct Queue { jobs: VecDeque<Job>, added: Condvar }
-/// let job = queue.launch_guard_with(|queue, ()| {
+/// let job = queue.launch_guard(|queue| {
 ///     let added = queue.added.clone();
 ///     added.wait_while(queue, |queue| queue.jobs.is_empty());
 ///     queue.jobs.pop_front().unwrap()
-/// }, ());
+/// });
 /// queue.launch_with(|queue, job| {
 ///     queue.jobs.push_back(job);
 ///     queue.added.notify_one();

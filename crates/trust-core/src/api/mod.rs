@@ -16,6 +16,7 @@ pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
 mod launch;
+mod launch_guard;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;
 pub(crate) mod remote_fiber;
