@@ -212,19 +212,19 @@ impl fmt::Display for AwaitsLatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.property {
             Some(property) => {
-                write!(f, "the latch that is property {property} of this thread, a {}", self.value)?
+                write!(f, "the latch of property {property} of this thread (`{}`)", self.value)?
             }
-            None => write!(f, "a latch, a {}", self.value)?,
+            None => write!(f, "a latch (`{}`)", self.value)?,
         }
         if let Some(call) = self.launched_by {
-            write!(f, ", for the closure launched at {}", place_of(call))?;
+            write!(f, ", to run the closure launched at {}", place_of(call))?;
         }
         match &self.holder {
-            Some(name) => write!(f, "; held by {name}")?,
-            None => f.write_str("; held outside fibers")?,
+            Some(name) => write!(f, "; {name} holds it")?,
+            None => f.write_str("; code outside fibers holds it")?,
         }
         match (self.locked_at, self.held_for) {
-            (Some(place), _) => write!(f, ", which has locked it at {place}"),
+            (Some(place), _) => write!(f, ", locked at {place}"),
             (None, Some(call)) => write!(f, ", for the closure launched at {}", place_of(call)),
             (None, None) => Ok(()),
         }
