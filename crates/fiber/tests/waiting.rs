@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -216,4 +217,27 @@ fn fibers_say_what_they_wait_for_and_go_on_waiting() {
     assert!(own.is_finished() && !joiner.is_finished());
     assert_eq!(ask().len(), 2);
     assert!(scheduler.enter(current).is_none() && waiting_fibers().is_empty());
+}
+
+#[test]
+fn a_question_is_refused_where_waits_are() {
+    let config = Config {
+        may_wait: Some(|what, place| panic!("{what} at {}:{}", place.file(), place.line())),
+        ..Config::default()
+    };
+    let scheduler = Scheduler::new(config).unwrap();
+    let neighbour = scheduler.enter(|| spawn_local(park));
+    let asked = scheduler.enter(|| {
+        spawn_local(|| {
+            let refused = catch_unwind(|| drop(waiting_fibers())).unwrap_err();
+            refused.downcast_ref::<String>().unwrap().clone()
+        })
+    });
+    let line = line!() - 4;
+    settle(&scheduler);
+    let expected = format!("`waiting_fibers` at {}:{line}", file!());
+    assert_eq!(asked.join().unwrap(), expected);
+    assert!(!neighbour.is_finished(), "it was not asked");
+    // Outside fibers it waits for nothing.
+    assert!(scheduler.enter(waiting_fibers).is_empty());
 }

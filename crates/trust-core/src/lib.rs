@@ -64,6 +64,7 @@ pub use crate::{
     closure::plain_call::PlainCall,
     closure::registry::is_one_image,
     codec::Portable,
+    codec::trusts::trust_bytes,
     error::{Chain, CodecError, CodecStep, DelegateError, PanicReport},
     node::idle,
     node::racks::{Job, Post, Registered, run_job},

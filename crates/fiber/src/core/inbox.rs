@@ -4,6 +4,7 @@
 //! there are any. After each message the wake hook is called, so that an idle thread looks.
 
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
 use primitive::sync::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ pub(crate) enum Message {
 pub(crate) struct Shared {
     /// Distinguishes this scheduler from all others of the process, past and present.
     pub(crate) scheduler: u64,
+    /// The one that runs its fibers.
+    pub(crate) thread: ThreadId,
     mail: AtomicBool,
     inbox: Mutex<Inbox>,
     wake: WakeHook,
@@ -39,8 +42,10 @@ struct Inbox {
 }
 
 impl Shared {
+    /// That of a scheduler of the calling thread.
     pub(crate) fn new(scheduler: u64, wake: WakeHook) -> Shared {
-        Shared { scheduler, mail: AtomicBool::new(false), inbox: Mutex::default(), wake }
+        let (thread, mail) = (thread::current().id(), AtomicBool::new(false));
+        Shared { scheduler, thread, mail, inbox: Mutex::default(), wake }
     }
 
     #[inline(always)]

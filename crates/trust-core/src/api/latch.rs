@@ -291,10 +291,16 @@ impl<'a, T> LatchGuard<'a, T> {
         LatchGuard { latch, holds: true }
     }
 
-    /// Opens the latch, runs `wait`, and holds the latch again. Where `wait` unwinds, the guard goes on
-    /// without it.
+    /// Opens the latch, runs `wait`, and holds the latch again, in the current fiber. Where `wait`
+    /// unwinds, the guard goes on without it.
+    ///
+    /// # Panics
+    /// If it has been unwound so before.
     pub(super) fn open_while(&mut self, wait: impl FnOnce()) {
-        let Some(me) = self.latch.0.holder.get() else { unreachable!("a guard holds its latch") };
+        // Without it, this would open the latch of another fiber's guard.
+        self.check();
+        // The holder may be another fiber, or none, that has locked the latch and handed on the guard.
+        let me = Holder::current(self.latch.0.holder.get().and_then(|holder| holder.place));
         self.holds = false;
         self.latch.0.pass_on();
         wait();
@@ -306,8 +312,9 @@ impl<'a, T> LatchGuard<'a, T> {
         self.holds = true;
     }
 
+    /// Panics unless the guard holds its latch.
     #[inline(always)]
-    fn check(&self) {
+    pub(super) fn check(&self) {
         assert!(self.holds, "the fiber was unwound where it waited, and does not hold the latch");
     }
 }
