@@ -152,6 +152,14 @@
     doc = "| with arguments | `apply_with_async` | `launch_with_async` | `visit_with_async` | `entrust_with_async` |"
 )]
 //!
+//! A property has forms for results that are only looked at, where they lie: the closure returns a
+//! reference into the property (`Option<&[u8]>`, `Option<&str>` or one to an [`AsView`] type), and a second
+//! closure sees it on the caller's thread. They are [`apply_ref`](Trust::apply_ref),
+//! [`apply_with_ref`](Trust::apply_with_ref), [`try_apply_ref`](Trust::try_apply_ref),
+//! [`try_apply_with_ref`](Trust::try_apply_with_ref), [`apply_ref_then`](Trust::apply_ref_then),
+//! [`apply_with_ref_then`](Trust::apply_with_ref_then), [`try_apply_ref_then`](Trust::try_apply_ref_then)
+//! and [`try_apply_with_ref_then`](Trust::try_apply_with_ref_then).
+//!
 //! What holds for all of them, wherever the closure runs, on the caller's own thread too:
 //!
 //! - A call that waits panics at the caller's line if it fails; its `try_` form returns a
@@ -321,8 +329,9 @@ pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{
-    CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee,
-    PanicReport, Portable, PropertyId, Reply, Trust, Trustee, delegate, flush, local_trustee,
+    AsView, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
+    LocalTrustee, PanicReport, Portable, PropertyId, Reply, Trust, Trustee, delegate, flush,
+    local_trustee,
 };
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, delegated};

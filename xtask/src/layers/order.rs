@@ -139,7 +139,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["callback", "delegate", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
-            &["flush", "trustee"],
+            &["apply_ref", "flush", "trustee"],
             &["latch", "trust"],
             &["condvar", "deferred", "entrust", "launch", "launch_guard", "spawn", "visit"],
             &["future", "reply"],
@@ -151,7 +151,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["outcome"],
             &["completion", "request"],
             &["completion_list", "waiter"],
-            &["outbox", "plain_completion"],
+            &["outbox", "plain_completion", "viewing"],
             &["replies"],
         ],
     ),
@@ -167,10 +167,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/codec",
         &[
-            &["blocks", "fault", "format", "plain", "portable"],
+            &["as_view", "blocks", "fault", "format", "plain", "portable"],
             &["trusts"],
             &["encoded", "undelivered"],
-            &["decode", "encode"],
+            &["decode", "encode", "in_buffer"],
         ],
     ),
     ("crates/trust-core/src/codec/decode", &[&["decoder"], &["parts"]]),

@@ -12,6 +12,7 @@ pub(crate) mod segments;
 pub(crate) mod sizes;
 pub(crate) mod sync;
 pub(crate) mod trusts;
+pub(crate) mod views;
 pub(crate) mod waits;
 
 /// Hands the list of all behaviours to a macro.
@@ -97,6 +98,10 @@ macro_rules! behaviours {
             trusts: a_trust_is_dropped_on_a_foreign_thread;
             trusts: a_drop_does_not_overtake_what_was_queued;
             trusts: a_drop_does_not_overtake_what_was_queued_before_a_move;
+            views: every_form_sees_the_same;
+            views: views_of_all_sizes_are_whole;
+            views: panics_of_both_closures_of_a_view;
+            views: views_from_delegated_code;
             waits: a_call_that_times_out_still_runs;
             waits: calls_on_the_own_thread_do_not_time_out;
             waits: a_launch_that_times_out_runs_when_the_latch_is_free;

@@ -5,6 +5,7 @@
 
 #[allow(unsafe_code)] // Runs closures on properties of the thread itself.
 pub(crate) mod apply;
+mod apply_ref;
 pub(crate) mod callback;
 pub(crate) mod condvar;
 pub(crate) mod deferred;
