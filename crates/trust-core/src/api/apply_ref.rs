@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
 use crate::api::apply::{Own, or_raise, panicked, raise};
-use crate::client::completion::Completion;
+use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::closure::invoke::{Delegable, InvokeRef, Plain, PlainRef, WithRef, check_captures};
 use crate::codec::{AsView, Portable};
@@ -418,8 +418,11 @@ where
 struct TellRef<C, R: ?Sized>(C, PhantomData<fn(&R)>);
 
 impl<R: AsView + ?Sized, C: RefCallback<R>> Completion for TellRef<C, R> {
-    const WAITS_FOR_ROOM: bool = true;
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
+
+    fn waits_for_room(&self) -> WaitForRoom {
+        WaitForRoom::Always
+    }
 
     #[inline]
     fn complete(self, outcome: Outcome<'_>) {
