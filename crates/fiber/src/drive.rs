@@ -1,4 +1,7 @@
-//! How a fiber waits for a future: it polls, and parks until the future's waker unparks it.
+//! How a fiber waits for a future: it polls, and parks until the future's waker has been woken.
+//!
+//! The fiber's token alone does not tell: a future may wait while it is polled, which uses up the token
+//! of a wake that came before. So the waker has a flag of its own, which is asked before each park.
 
 use std::panic::Location;
 use std::pin::Pin;
@@ -46,10 +49,12 @@ pub fn drive_until<F: Future>(
         if !goes_on {
             return None;
         }
-        wait.explain(|| what.to_owned());
-        goes_on = match deadline {
-            Some(deadline) => ops::park_until_then(deadline),
-            None => ops::park_or_give_up(),
-        };
+        while goes_on && !unparker.take_woken() {
+            wait.explain(|| what.to_owned());
+            goes_on = match deadline {
+                Some(deadline) => ops::park_until_then(deadline),
+                None => ops::park_or_give_up(),
+            };
+        }
     }
 }

@@ -250,7 +250,12 @@ impl<T> JoinHandle<T> {
 
     /// The outcome of a wait that has ended.
     pub(crate) fn outcome(self) -> Result<T, JoinError> {
-        self.packet.inner.lock().outcome.take().unwrap_or(Err(JoinError::Cancelled))
+        self.settled().unwrap_or(Err(JoinError::Cancelled))
+    }
+
+    /// What the promise was settled with; `None` if the wait was given up before.
+    pub(crate) fn settled(self) -> Option<Result<T, JoinError>> {
+        self.packet.inner.lock().outcome.take()
     }
 
     /// Waits, in the method `what` called at `place`, until the outcome is there, the deadline has
@@ -282,13 +287,15 @@ impl<T> JoinHandle<T> {
     ) {
         let mut wait = Wait::at(place);
         loop {
-            {
-                let mut inner = self.packet.inner.lock();
-                if inner.outcome.is_some() {
-                    return;
-                }
-                inner.waiter = Some(waiter());
+            let waiter = waiter();
+            let mut inner = self.packet.inner.lock();
+            if inner.outcome.is_some() {
+                return;
             }
+            let replaced = inner.waiter.replace(waiter);
+            drop(inner);
+            // It may be a waker, whose destructor is the program's own code.
+            drop(replaced);
             wait.explain(|| JOIN);
             if !Waiter::park(in_fiber, deadline) {
                 return;

@@ -22,14 +22,17 @@ const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// Bytes of an alternate stack: the kernel saves up to about 11 KiB of vector registers on it.
 const SIGNAL_STACK_BYTES: usize = 64 * 1024;
 
+const NO_SIGNAL_STACK: libc::stack_t =
+    libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+
 /// The handlers that ours replaced, in the order of `SIGNALS`.
 static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
 
 /// Keeps overflow detection working on the thread that made it.
 pub(crate) struct OverflowGuard {
-    /// The thread's alternate stack, when it had none and we gave it one.
-    signal_stack: Option<Stack>,
+    /// The alternate stack that we gave the thread, if that had none or a small one, and what it had.
+    signal_stack: Option<(Stack, libc::stack_t)>,
 }
 
 impl OverflowGuard {
@@ -64,7 +67,9 @@ impl OverflowGuard {
                 install_handlers().map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))
             })
             .map_err(io::Error::from_raw_os_error)?;
-        if current_signal_stack()?.is_some() {
+        let before = current_signal_stack()?;
+        // The standard library's has 8 KiB, which registers and the message may fill.
+        if before.is_some_and(|stack| stack.ss_size >= SIGNAL_STACK_BYTES) {
             return Ok(OverflowGuard { signal_stack: None });
         }
         let stack = Stack::map(SIGNAL_STACK_BYTES, 0)?;
@@ -77,23 +82,20 @@ impl OverflowGuard {
         if unsafe { libc::sigaltstack(&raw const description, ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(OverflowGuard { signal_stack: Some(stack) })
+        Ok(OverflowGuard { signal_stack: Some((stack, before.unwrap_or(NO_SIGNAL_STACK))) })
     }
 }
 
 impl Drop for OverflowGuard {
     fn drop(&mut self) {
-        let Some(stack) = self.signal_stack.take() else { return };
+        let Some((stack, before)) = self.signal_stack.take() else { return };
         match current_signal_stack() {
-            Ok(Some(current)) if current == stack.usable_start() => {
-                let none = libc::stack_t {
-                    ss_sp: ptr::null_mut(),
-                    ss_flags: libc::SS_DISABLE,
-                    ss_size: 0,
-                };
-                // SAFETY: takes the thread's alternate stack away; a handler is not running on it,
-                // since this is ordinary code.
-                if unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) } != 0 {
+            Ok(Some(current)) if current.ss_sp == stack.usable_start().cast() => {
+                // SAFETY: gives the thread the alternate stack back that it had, which belongs to it as
+                // long as ours is in its place: who takes an alternate stack from a thread to free it
+                // disables what the thread has (so do the standard library and the sanitizers). A
+                // handler is not running on ours, since this is ordinary code.
+                if unsafe { libc::sigaltstack(&raw const before, ptr::null_mut()) } != 0 {
                     std::mem::forget(stack);
                 }
             }
@@ -103,16 +105,15 @@ impl Drop for OverflowGuard {
     }
 }
 
-/// The lowest address of this thread's alternate stack, if it has one.
-fn current_signal_stack() -> io::Result<Option<*mut u8>> {
-    let mut current =
-        libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+/// This thread's alternate stack, if it has one.
+fn current_signal_stack() -> io::Result<Option<libc::stack_t>> {
+    let mut current = NO_SIGNAL_STACK;
     // SAFETY: only asks, into a local.
     if unsafe { libc::sigaltstack(ptr::null(), &raw mut current) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let enabled = current.ss_flags & libc::SS_DISABLE == 0;
-    Ok(enabled.then_some(current.ss_sp.cast()))
+    Ok(enabled.then_some(current))
 }
 
 fn install_handlers() -> io::Result<()> {
@@ -270,9 +271,8 @@ mod tests {
     #[test]
     fn a_thread_without_a_signal_stack_gets_one_and_loses_it_again() {
         std::thread::spawn(|| {
-            let none =
-                libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-            let mut inherited = none;
+            let mut inherited = NO_SIGNAL_STACK;
+            let none = NO_SIGNAL_STACK;
             // SAFETY: this thread does not overflow its stack; it gets its signal stack back below.
             assert_eq!(unsafe { libc::sigaltstack(&raw const none, &raw mut inherited) }, 0);
             let guard = OverflowGuard::install().unwrap();
@@ -280,6 +280,33 @@ mod tests {
             assert!(current_signal_stack().unwrap().is_some());
             drop(guard);
             assert!(current_signal_stack().unwrap().is_none());
+            // SAFETY: hands back what the standard library had installed, which it still owns.
+            assert_eq!(unsafe { libc::sigaltstack(&raw const inherited, ptr::null_mut()) }, 0);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_signal_stack_that_is_too_small_is_replaced_and_handed_back() {
+        std::thread::spawn(|| {
+            let small = Stack::map(crate::MIN_STACK_BYTES, 0).unwrap();
+            let small = libc::stack_t {
+                ss_sp: small.usable_start().cast(),
+                ss_flags: 0,
+                ss_size: small.usable_bytes(),
+            };
+            let mut inherited = small;
+            // SAFETY: the memory is there until this thread gets its signal stack back, below.
+            assert_eq!(unsafe { libc::sigaltstack(&raw const small, &raw mut inherited) }, 0);
+            let guard = OverflowGuard::install().unwrap();
+            let ours = current_signal_stack().unwrap().unwrap();
+            assert!(ours.ss_size >= SIGNAL_STACK_BYTES, "{} bytes", ours.ss_size);
+            let again = OverflowGuard::install().unwrap();
+            assert_eq!(current_signal_stack().unwrap().unwrap().ss_sp, ours.ss_sp, "large enough");
+            drop(again);
+            drop(guard);
+            assert_eq!(current_signal_stack().unwrap().unwrap().ss_sp, small.ss_sp);
             // SAFETY: hands back what the standard library had installed, which it still owns.
             assert_eq!(unsafe { libc::sigaltstack(&raw const inherited, ptr::null_mut()) }, 0);
         })

@@ -10,20 +10,21 @@
 //! 3. A fiber ends otherwise only when its scheduler is dropped. That leaves fibers alone whose scopes
 //!    have children, unwinds all others, and waits until the children on other threads have ended
 //!    (`core/teardown.rs`). Fibers without children are unwound first, so schedulers that are dropped
-//!    at the same time do not wait for each other.
+//!    at the same time do not wait for each other. Children at another scheduler of the thread could not
+//!    end meanwhile: the process ends with a message.
 //! 4. A fiber that is being unwound starts no others: the count of its scopes stays zero.
 //! 5. A program that leaks the scheduler leaks the stack of the fiber with it.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{self, Thread};
 
 use primitive::sync::{AtomicUsize, Ordering};
 
 use crate::abort::die;
-use crate::core::block::State;
+use crate::core::block::{Children, State};
 use crate::core::builder::Builder;
 use crate::core::current;
 use crate::core::inbox::{Job, Message};
@@ -34,10 +35,10 @@ use crate::remote::Remote;
 use crate::spawn::run_to_end;
 use crate::unparker::Unparker;
 
-/// The fibers of a scope.
-struct Children {
+/// What the fibers of a scope share.
+struct ScopeData {
     /// Those that have not ended; the scheduler of the scope's fiber reads it, too.
-    live: Arc<AtomicUsize>,
+    children: Arc<Children>,
     /// Those that have ended without a result, less the errors that joins have returned (which may come
     /// first, so it may pass below zero).
     failed: AtomicUsize,
@@ -48,19 +49,25 @@ struct Children {
 
 /// Counts one fiber of a scope while it lives.
 struct Child {
-    children: Arc<Children>,
+    data: Arc<ScopeData>,
+    /// Whether it is at another scheduler of the thread of the scope's fiber.
+    beside: bool,
     /// Whether there is a result.
     succeeded: bool,
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
+        let ScopeData { children, failed, owner, thread } = &*self.data;
         if !self.succeeded {
-            self.children.failed.fetch_add(1, Ordering::Relaxed);
+            failed.fetch_add(1, Ordering::Relaxed);
         }
-        if self.children.live.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.children.owner.unpark();
-            self.children.thread.unpark();
+        if self.beside {
+            children.beside.fetch_sub(1, Ordering::Relaxed);
+        }
+        if children.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            owner.unpark();
+            thread.unpark();
         }
     }
 }
@@ -93,7 +100,7 @@ impl<F: FnOnce() -> T, T> Body<F, T> {
 
 /// Where scoped fibers are started: the argument of the closure given to [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    children: Arc<Children>,
+    data: Arc<ScopeData>,
     choose: Box<dyn Fn() -> Remote + Send + Sync>,
     /// Both invariant, as those of `std::thread::Scope`.
     _scope: PhantomData<&'scope mut &'scope ()>,
@@ -104,7 +111,9 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// of them have ended. `choose` says where the next fiber is started.
 ///
 /// If the scheduler of this fiber is dropped meanwhile, this fiber is unwound when all of them have
-/// ended.
+/// ended. A thread with several schedulers must drop those of the scoped fibers first: while it waits
+/// for them in the drop of this fiber's scheduler, it cannot run or unwind them. Then the process ends
+/// with a message; or hangs, if it waits for such a fiber by way of a scope on another thread.
 ///
 /// ```
 /// use gossamer_fiber::{Config, Scheduler, scope, spawn_local};
@@ -141,11 +150,11 @@ where
     let Some(owner) = ops::unparker() else {
         panic!("fiber::scope was called outside a fiber; spawn a fiber that calls it")
     };
-    let live = Arc::new(AtomicUsize::new(0));
-    let pinned = Pinned::new(&live);
+    let children = Arc::new(Children::new());
+    let pinned = Pinned::new(&children);
     let scope = Scope {
-        children: Arc::new(Children {
-            live,
+        data: Arc::new(ScopeData {
+            children,
             failed: AtomicUsize::new(0),
             owner,
             thread: thread::current(),
@@ -159,7 +168,7 @@ where
     drop(pinned);
     match result {
         Err(panic) => resume_unwind(panic),
-        Ok(_) if scope.children.failed.load(Ordering::Relaxed) != 0 => {
+        Ok(_) if scope.data.failed.load(Ordering::Relaxed) != 0 => {
             panic!("a scoped fiber panicked")
         }
         Ok(result) => result,
@@ -167,16 +176,16 @@ where
 }
 
 /// Keeps the running fiber from being unwound while it has children.
-struct Pinned(Arc<AtomicUsize>);
+struct Pinned(Arc<Children>);
 
 impl Pinned {
-    fn new(live: &Arc<AtomicUsize>) -> Self {
-        current::with_fiber(|_, block| block.scopes.borrow_mut().push(Arc::clone(live)));
-        Pinned(Arc::clone(live))
+    fn new(children: &Arc<Children>) -> Self {
+        current::with_fiber(|_, block| block.scopes.borrow_mut().push(Arc::clone(children)));
+        Pinned(Arc::clone(children))
     }
 
     fn wait(&self) {
-        while self.0.load(Ordering::Acquire) > 0 {
+        while self.0.any() {
             ops::park();
         }
     }
@@ -184,7 +193,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.0.load(Ordering::Acquire) > 0 {
+        if self.0.any() {
             // The frames that the children borrow from would go. Rule 3 keeps that from happening.
             die(&[b"a fiber was unwound while fibers of its scope run\n"]);
         }
@@ -202,15 +211,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     {
         let remote = (self.choose)();
         let (promise, handle) = Promise::at(remote.shared.scheduler);
-        let handle =
-            ScopedJoinHandle { handle, children: Arc::clone(&self.children), _scope: PhantomData };
+        let handle = ScopedJoinHandle { handle, data: Arc::clone(&self.data), _scope: PhantomData };
         let state = current::with_fiber(|_, block| block.state.get());
         if state == Some(State::Cancelled) {
-            self.children.failed.fetch_add(1, Ordering::Relaxed);
+            self.data.failed.fetch_add(1, Ordering::Relaxed);
             return handle;
         }
-        self.children.live.fetch_add(1, Ordering::Relaxed);
-        let child = Child { children: Arc::clone(&self.children), succeeded: false };
+        let ScopeData { children, owner, thread, .. } = &*self.data;
+        let beside =
+            remote.shared.thread == thread.id() && remote.shared.scheduler != owner.scheduler();
+        children.live.fetch_add(1, Ordering::Relaxed);
+        let child = Child { data: Arc::clone(&self.data), beside, succeeded: false };
         let body = Body { closure: f, promise, child };
         let job: Box<dyn FnOnce(Result<(), SpawnError>) + Send + 'scope> =
             Box::new(move |start| body.run(start));
@@ -219,13 +230,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // then.
         let job: Job = unsafe { std::mem::transmute(job) };
         remote.shared.send(Message::Spawn { builder: Builder::new(), job });
+        if beside {
+            // Not before: the scheduler may have been closed, and have dropped the fiber unseen.
+            children.beside.fetch_add(1, Ordering::Release);
+            // If that thread waits for the fiber already, it finds that out.
+            thread.unpark();
+        }
         handle
     }
 }
 
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let live = self.children.live.load(Ordering::Relaxed);
+        let live = self.data.children.live.load(Ordering::Relaxed);
         f.debug_struct("Scope").field("live", &live).finish_non_exhaustive()
     }
 }
@@ -233,7 +250,7 @@ impl fmt::Debug for Scope<'_, '_> {
 /// Waits for a scoped fiber. Dropping it leaves the wait to the end of the scope.
 pub struct ScopedJoinHandle<'scope, T> {
     handle: JoinHandle<T>,
-    children: Arc<Children>,
+    data: Arc<ScopeData>,
     _scope: PhantomData<&'scope ()>,
 }
 
@@ -246,15 +263,19 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// Waits for the fiber's outcome.
     ///
     /// # Errors
-    /// As [`JoinHandle::join`]. The scope does not panic for an error that was returned here.
+    /// As [`JoinHandle::join`]. The scope does not panic for a failure of the fiber that was returned
+    /// here; it does for one after a join that could not wait for the fiber's end.
     ///
     /// # Panics
     /// As [`JoinHandle::join`].
     #[track_caller]
     pub fn join(self) -> Result<T, JoinError> {
-        let outcome = self.handle.join();
+        // A wait that fails, or is given up, leaves the fiber to the scope: only the fiber's own
+        // failure is counted, and taken back here.
+        self.handle.wait_until("`join`", None, Location::caller())?;
+        let outcome = self.handle.settled().ok_or(JoinError::Cancelled)?;
         if outcome.is_err() {
-            self.children.failed.fetch_sub(1, Ordering::Relaxed);
+            self.data.failed.fetch_sub(1, Ordering::Relaxed);
         }
         outcome
     }

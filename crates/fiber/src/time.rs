@@ -15,13 +15,13 @@ use crate::ops::deadline_after;
 /// A future that is ready when its time has come. For [`select!`](crate::select); a fiber that waits
 /// for nothing else calls [`sleep`](crate::sleep) or [`sleep_until`](crate::sleep_until).
 ///
-/// Dropping it cancels it. It stays on its thread, where a [`Scheduler`](crate::Scheduler) keeps the
-/// time.
+/// Dropping it cancels it. It stays on its thread, where the [`Scheduler`](crate::Scheduler) that is
+/// entered when it is polled keeps the time.
 #[must_use = "a timer does nothing unless it is waited for"]
 pub struct Timer {
     /// `None`: later than the clock can express.
     deadline: Option<Instant>,
-    /// Since its first poll.
+    /// Since its first poll, at the scheduler where it was polled last.
     registered: Option<Registered>,
     /// It belongs to its thread's scheduler.
     _not_send: PhantomData<*const ()>,
@@ -81,13 +81,17 @@ impl Future for Timer {
         let Some(deadline) = self.deadline else { return Poll::Pending };
         let waker = context.waker().clone();
         let polled = current::with_core(|core| {
-            if let Some(Registered { key, .. }) = self.registered {
+            if let Some(Registered { scheduler, key }) = self.registered
+                && scheduler == core.shared.scheduler
+            {
                 let replaced = core.timers.replace(key, waker);
                 return if replaced.is_some() { Poll::Pending } else { Poll::Ready(()) };
             }
             if deadline <= Instant::now() {
                 return Poll::Ready(());
             }
+            // If it was registered at another scheduler, that wakes what has polled it there, which does
+            // no harm.
             let key = core.timers.add(deadline, waker);
             self.registered = Some(Registered { scheduler: core.shared.scheduler, key });
             Poll::Pending

@@ -21,9 +21,20 @@ impl Unparker {
         Unparker { wake: Arc::new(Wake::new(shared, id)) }
     }
 
+    /// The scheduler of the fiber.
+    pub(crate) fn scheduler(&self) -> u64 {
+        self.wake.shared.scheduler
+    }
+
     /// The same as a waker, for futures that the fiber polls.
     pub(crate) fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.wake))
+    }
+
+    /// Whether the waker was used since the last call. Asked by the fiber before each park: it may have
+    /// used up the token in a wait of its own.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.wake.take_woken()
     }
 
     /// Hands the fiber its token, and wakes it when it is parked. Without effect once the fiber has
@@ -35,11 +46,13 @@ impl Unparker {
 
 impl task::Wake for Wake {
     fn wake(self: Arc<Self>) {
-        unpark(&self);
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        unpark(self);
+        if self.set_woken() {
+            unpark(self);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use crate::core::block::{Block, FiberId};
 use crate::core::{Answer, Core, current};
+use crate::ops;
 
 /// A wait of the running fiber, kept on its stack while it lasts.
 #[derive(Debug)]
@@ -109,6 +110,9 @@ pub fn name_of(id: FiberId) -> Option<String> {
 /// It wakes all fibers that are parked, without need: fibers that park bare must be ready for that, as
 /// [`park`](crate::park) says.
 ///
+/// # Panics
+/// In a fiber, where [`Config::may_wait`](crate::Config::may_wait) does: it lets the others run.
+///
 /// ```
 /// use gossamer_fiber::{Config, Scheduler, park, sleep, spawn_local, waiting_fibers};
 /// use std::time::Duration;
@@ -128,7 +132,11 @@ pub fn name_of(id: FiberId) -> Option<String> {
 /// assert_eq!(what[1], "an unpark");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[track_caller]
 pub fn waiting_fibers() -> Vec<WaitingFiber> {
+    if ops::in_fiber() {
+        ops::check_caller_may_wait("`waiting_fibers`");
+    }
     let Some(asked) = current::with_fiber(|core, block| core.ask_others(block)) else {
         return Vec::new();
     };

@@ -1,9 +1,11 @@
 //! Fibers that borrow from the fiber that started them, on its thread and on others, also when
 //! schedulers are dropped under them.
 
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -239,4 +241,73 @@ fn a_scope_on_one_thread_needs_no_other() {
         scheduler.run(64);
     }
     assert_eq!(sum.join().unwrap(), 60);
+}
+
+/// A join that has no outcome of the child says nothing of how the child ends.
+#[test]
+fn a_join_that_fails_by_itself_is_no_failure_of_the_child() {
+    /// Returns what `scope` does when the handle of a child that ends as `child` does is joined where
+    /// that fails at once: on the child's thread, outside fibers.
+    fn ends(child: fn() -> u32) -> Result<(), JoinError> {
+        let own = Scheduler::new(Config::default()).unwrap();
+        let ended = own.remote().spawn(move || {
+            let at = Arc::new(OnceLock::<Remote>::new());
+            let chosen = at.clone();
+            scope(
+                move || chosen.get().unwrap().clone(),
+                |s| {
+                    let join = || {
+                        let scheduler = Scheduler::new(Config::default()).unwrap();
+                        at.set(scheduler.remote()).unwrap();
+                        let handle = s.spawn(child);
+                        let joined = scheduler.enter(|| handle.join());
+                        assert!(matches!(joined, Err(JoinError::WouldDeadlock)), "{joined:?}");
+                        scheduler.run(64);
+                    };
+                    thread::scope(|threads| threads.spawn(join).join().unwrap());
+                },
+            );
+        });
+        own.run(64);
+        assert!(ended.is_finished());
+        ended.join()
+    }
+    let ended = ends(|| 7);
+    assert!(ended.is_ok(), "the child has ended well: {ended:?}");
+    let ended = ends(|| panic!("unseen"));
+    assert!(ended.unwrap_err().to_string().contains("a scoped fiber panicked"));
+}
+
+/// Instead of a wait that never ends.
+#[test]
+fn a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread() {
+    const NAME: &str = "a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread";
+    const CHILD: &str = "GOSSAMER_FIBER_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        thread::spawn(|| {
+            thread::sleep(Duration::from_secs(60));
+            std::process::exit(3);
+        });
+        let [own, other] = [(); 2].map(|()| Scheduler::new(Config::default()).unwrap());
+        let at = other.remote();
+        own.enter(|| {
+            spawn_local(move || {
+                let borrowed = AtomicUsize::new(0);
+                scope(move || at.clone(), |s| drop(s.spawn(|| borrowed.load(Ordering::Relaxed))));
+            })
+        });
+        own.run(64);
+        drop(own);
+        unreachable!("the process ends before");
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    let expected = "fiber 'fiber 1' cannot be unwound: its scope has a fiber on another scheduler of \
+                    this thread";
+    assert!(message.contains(expected), "{}: {message}", output.status);
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT));
 }

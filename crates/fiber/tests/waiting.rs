@@ -1,9 +1,12 @@
 //! Waiting with a limit and for several things, and asking fibers what they wait for.
 
 use std::cell::Cell;
-use std::pin::pin;
+use std::future::poll_fn;
+use std::panic::catch_unwind;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use gossamer_fiber::{
@@ -88,6 +91,72 @@ fn missed_ticks_come_at_once_and_keep_the_pace() {
 }
 
 #[test]
+fn a_timer_that_is_polled_on_another_scheduler_is_registered_there() {
+    let [first, second] = [scheduler(), scheduler()];
+    let start = Instant::now();
+    let mut timer = pin!(Timer::at(start + HOUR));
+    let mut context = Context::from_waker(Waker::noop());
+    // The timer of the same number at the second one, which must stay as it is.
+    let mut other = pin!(Timer::at(start + HOUR));
+    assert!(first.enter(|| timer.as_mut().poll(&mut context)).is_pending());
+    assert!(second.enter(|| other.as_mut().poll(&mut context)).is_pending());
+    second.expire(start + HOUR);
+    assert!(second.enter(|| other.as_mut().poll(&mut context)).is_ready());
+    assert_eq!(second.next_deadline(), None);
+
+    assert!(second.enter(|| timer.as_mut().poll(&mut context)).is_pending(), "in an hour");
+    assert_eq!(second.next_deadline(), Some(start + HOUR));
+    second.expire(start + HOUR);
+    assert!(second.enter(|| timer.as_mut().poll(&mut context)).is_ready());
+}
+
+/// A future may wait itself while it is polled, and so use up the token of a wake.
+#[test]
+fn a_wake_during_a_poll_that_parks_is_not_lost() {
+    let scheduler = scheduler();
+    let fiber = scheduler.enter(|| {
+        spawn_local(|| {
+            let mut polls = 0;
+            let future = poll_fn(|context| {
+                polls += 1;
+                if polls == 2 {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                park();
+                Poll::Pending
+            });
+            drive("a future", pin!(future)).map(|()| polls)
+        })
+    });
+    settle(&scheduler);
+    assert!(fiber.is_finished(), "it waits though it was woken");
+    assert_eq!(fiber.join().unwrap(), Some(2));
+}
+
+/// A waker is code of users, and so is its destructor.
+#[test]
+fn the_waker_that_a_join_replaces_is_dropped_outside_the_lock() {
+    struct SettlesWhenDropped(Mutex<Option<Promise<u32>>>);
+    impl Wake for SettlesWhenDropped {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for SettlesWhenDropped {
+        fn drop(&mut self) {
+            let promise = self.0.get_mut().unwrap().take();
+            promise.into_iter().for_each(|promise| promise.settle(Ok(7)));
+        }
+    }
+    let (promise, mut handle) = Promise::new();
+    let waker = Waker::from(Arc::new(SettlesWhenDropped(Mutex::new(Some(promise)))));
+    let mut context = Context::from_waker(&waker);
+    assert!(Pin::new(&mut handle).poll(&mut context).is_pending());
+    drop(waker);
+    // Without a limit: a lock that is held hangs here.
+    assert_eq!(handle.join().unwrap(), 7);
+}
+
+#[test]
 fn a_handle_is_a_future_for_other_threads_as_well() {
     let (promise, handle) = Promise::new();
     let mut context = Context::from_waker(Waker::noop());
@@ -148,4 +217,27 @@ fn fibers_say_what_they_wait_for_and_go_on_waiting() {
     assert!(own.is_finished() && !joiner.is_finished());
     assert_eq!(ask().len(), 2);
     assert!(scheduler.enter(current).is_none() && waiting_fibers().is_empty());
+}
+
+#[test]
+fn a_question_is_refused_where_waits_are() {
+    let config = Config {
+        may_wait: Some(|what, place| panic!("{what} at {}:{}", place.file(), place.line())),
+        ..Config::default()
+    };
+    let scheduler = Scheduler::new(config).unwrap();
+    let neighbour = scheduler.enter(|| spawn_local(park));
+    let asked = scheduler.enter(|| {
+        spawn_local(|| {
+            let refused = catch_unwind(|| drop(waiting_fibers())).unwrap_err();
+            refused.downcast_ref::<String>().unwrap().clone()
+        })
+    });
+    let line = line!() - 4;
+    settle(&scheduler);
+    let expected = format!("`waiting_fibers` at {}:{line}", file!());
+    assert_eq!(asked.join().unwrap(), expected);
+    assert!(!neighbour.is_finished(), "it was not asked");
+    // Outside fibers it waits for nothing.
+    assert!(scheduler.enter(waiting_fibers).is_empty());
 }

@@ -7,14 +7,12 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use std::{io, thread};
 
-use fiber::{JoinError, JoinHandle, Promise, Unparker};
+use fiber::{JoinError, JoinHandle, Promise};
 use parking_lot::{Condvar, Mutex};
+use primitive::drop_payload;
 
 /// Threads for blocking work, at most. They wait for the system rather than compute, so there may be
 /// many more than cores; further work waits for one of them.
@@ -70,7 +68,11 @@ impl Pool {
         loop {
             if let Some(work) = state.queue.pop_front() {
                 drop(state);
-                work(Ok(()));
+                // Panics of `work` are in its result already. These are of a waker, or of the destructor
+                // of a result that is not joined: nothing waits for them, and the thread goes on.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(Ok(())))) {
+                    drop_payload(panic);
+                }
                 state = self.state.lock();
                 continue;
             }
@@ -123,24 +125,6 @@ where
     handle
 }
 
-/// Wakes a fiber that waits for a future.
-struct WakeFiber {
-    fiber: Unparker,
-    /// Waits inside the future take the fiber's token.
-    woken: AtomicBool,
-}
-
-impl Wake for WakeFiber {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.woken.swap(true, Ordering::AcqRel) {
-            self.fiber.unpark();
-        }
-    }
-}
-
 /// Waits for a future: parks the fiber, not its thread.
 ///
 /// The future is polled on this thread, outside any async runtime. One that needs a runtime (timers and
@@ -157,23 +141,41 @@ impl Wake for WakeFiber {
 /// ```
 ///
 /// # Panics
-/// In delegated context, and outside a fiber. If the future panics.
+/// In delegated context, and outside a fiber; in a destructor of a fiber that is unwound because the
+/// rack has ended, if the future is not ready (which ends the process: do not wait there). If the future
+/// panics.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    trust_core::check_may_wait("`block_on`", Location::caller());
-    let Some(fiber) = fiber::unparker() else {
-        panic!("`block_on` parks a fiber, and is called outside fibers: use that of your runtime")
-    };
-    let wake = Arc::new(WakeFiber { fiber, woken: AtomicBool::new(false) });
-    let waker = Waker::from(wake.clone());
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
+    let place = Location::caller();
+    fiber::drive_until("`block_on`", pin!(future), None, place).unwrap_or_else(|| {
+        panic!("`block_on` at {place} would wait in a destructor while the rack ends")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_destructor_of_a_result_that_panics_costs_no_thread() {
+        /// Panics when it is dropped, in silence.
+        struct Falls;
+        impl Drop for Falls {
+            fn drop(&mut self) {
+                std::panic::resume_unwind(Box::new(()));
+            }
         }
-        while !wake.woken.swap(false, Ordering::AcqRel) {
-            fiber::park();
+        for _ in 0..=MOST_THREADS {
+            let (detached, is_detached) = mpsc::channel();
+            drop(spawn_blocking(move || {
+                is_detached.recv().unwrap();
+                Falls
+            }));
+            detached.send(()).unwrap();
         }
+        let joined = spawn_blocking(|| 7).join_timeout(Duration::from_secs(60));
+        assert_eq!(joined.expect("a thread for it"), 7);
     }
 }

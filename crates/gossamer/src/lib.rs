@@ -1,55 +1,47 @@
-//! Rack-wide applications by delegation.
-//!
-//! A value is *entrusted* to a thread, its trustee; any fiber on any machine of the rack sends it
-//! work as a closure. It looks like a multi-threaded program; it runs on a rack.
-//!
-//! ```
-//! use gossamer::Rack;
-//!
-//! Rack::new().run(|| {
-//!     let counter = gossamer::entrust(17); //                  counter: Trust<i32>
-//!     counter.apply(|c| *c += 1); //                           c: &mut i32
-//!     counter.apply_then(|c| *c, |value| assert_eq!(value, 18));
-//!     counter.apply_with(|c, n| *c += n, 24); //               values travel as arguments
-//!     assert_eq!(counter.apply(|c| *c), 42);
-//! })?;
-//! # Ok::<(), gossamer::RackError>(())
-//! ```
-//!
-//! # What blocks
-//!
-//! A fiber that blocks its OS thread (`std::thread::sleep`, a contended `std::sync::Mutex`, a socket)
-//! stops everything that the thread serves. Calls that wait for another fiber or thread ([`apply`],
-//! [`sleep`](fn@sleep), [`yield_now`], [`JoinHandle::join`], [`Latch::lock`], [`Barrier::wait`]) let
-//! the thread's other fibers run instead. So does [`apply`] on a property of the same thread, after
-//! about 50 microseconds of such calls; and [`apply_then`], in the same case or when its queue is full.
-//!
-//! A long computation blocks as well: fibers are not preempted. While one computes, its thread serves
-//! no requests and fires no timers. It must call [`yield_now`] every 50 microseconds or so, or run on
-//! threads that hold no values ([`Rack::dedicated_trustees`]):
+//! Gossamer runs one program on all processors of a rack. Each shared value lives on one thread, its
+//! *trustee*. Instead of taking a lock, other threads, on any host, send the trustee closures to run
+//! on the value. It looks like a multi-threaded program; it runs on a rack, over shared memory, TCP
+//! and RDMA.
 //!
 //! ```
-//! # gossamer::Rack::new().threads(1).run(|| {
-//! let mut sum = 0u64;
-//! for (block, start) in (0..1_000_000u64).step_by(10_000).enumerate() {
-//!     sum += (start..start + 10_000).map(|n| n ^ block as u64).sum::<u64>();
-//!     gossamer::yield_now();
-//! }
-//! # assert!(sum > 0);
-//! # })?;
-//! # Ok::<(), gossamer::RackError>(())
+//! use gossamer::{Rack, Trust, spawn_with};
+//!
+//! # fn main() -> Result<(), gossamer::RackError> {
+//! Rack::new().threads(2).run(|| {
+//!     let counter: Trust<u64> = gossamer::entrust(0);
+//!     let add = |counter: Trust<u64>| (0..1000).for_each(|_| counter.apply(|n| *n += 1));
+//!     let fibers: Vec<_> = (0..4).map(|_| spawn_with(add, counter.clone())).collect();
+//!     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+//!     assert_eq!(counter.apply(|n| *n), 4000);
+//! })
+//! # }
 //! ```
 //!
-//! A delegated closure cannot yield; it should take microseconds. Split longer work, or
-//! [`launch`](Trust::launch) it on a [`Latch`]. If a program hangs, `GOSSAMER_STALL=10s` in its
-//! environment says where: [`Rack::run`].
+//! With [`Rack::from_args`] instead of `Rack::new` the same program takes `--hosts` and `--threads`,
+//! and runs on several machines under `gossamer run` or Slurm. The README shows that, and what to
+//! write instead of a mutex, a channel or a condition variable.
 //!
-//! Do not make such calls where code relies on having the thread for itself: in the initialisers of
-//! `std`'s `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard
-//! or a borrow is alive that another fiber needs. Some of these are undefined behaviour that the
-//! runtime cannot detect. The README has a table of such places and of what to use instead ("Where a
-//! fiber must not wait"). The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate
-//! may wait. [`entrust`], [`Trustee::entrust_moved`] and the drop of a trust never wait.
+//! # The rules
+//!
+//! ## What waits
+//!
+//! [`apply`], [`launch`], [`visit`], [`entrust_with`], [`JoinHandle::join`], [`sleep`](fn@sleep), [`yield_now`],
+//! [`select!`], [`Barrier::wait`], [`Latch::lock`], channels, [`flush`] and [`fence`] wait: the fiber
+//! stops, and the other fibers of its thread run. [`apply`] on a property of the caller's own thread
+//! runs the closure at once, and gives way to others after about 50 microseconds of such calls; so does
+//! [`apply_then`], which also waits when its queue is full. [`entrust`], [`LocalTrustee::entrust`],
+//! [`Trustee::entrust_moved`] and the drop of a trust never wait.
+//!
+//! A delegated closure must not wait: it has its trustee's thread to itself, and a call that would wait
+//! there fails with an error that names both places. It may call [`apply_then`], or be
+//! [`launch`]ed on a [`Latch`], where it runs in a fiber of its own.
+//!
+//! Do not wait where code relies on having the thread for itself: in the initialisers of `std`'s
+//! `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard or a
+//! borrow is alive that another fiber needs. Some of these are undefined behaviour that the runtime
+//! cannot detect. The README has a table of such places and of what to use instead ("Where a fiber
+//! must not wait"). The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate may
+//! wait:
 //!
 //! ```
 //! use gossamer::{LazyLock, Rack, Trust, entrust};
@@ -74,6 +66,55 @@
 //! rack either: its property ends with the rack, and its use in a later rack of the same process is an
 //! error.
 //!
+//! ## What blocks
+//!
+//! A fiber that blocks its OS thread (`std::thread::sleep`, a contended `std::sync::Mutex`, a socket)
+//! stops everything that the thread serves. [`spawn_blocking`] runs such code on a thread outside the
+//! rack, and [`block_on`] waits for a future.
+//!
+//! A long computation blocks as well: fibers are not preempted. While one computes, its thread serves
+//! no requests and fires no timers. It must call [`yield_now`] every 50 microseconds or so, or run on
+//! threads that hold no values ([`Rack::dedicated_trustees`]):
+//!
+//! ```
+//! # gossamer::Rack::new().threads(1).run(|| {
+//! let mut sum = 0u64;
+//! for (block, start) in (0..1_000_000u64).step_by(10_000).enumerate() {
+//!     sum += (start..start + 10_000).map(|n| n ^ block as u64).sum::<u64>();
+//!     gossamer::yield_now();
+//! }
+//! # assert!(sum > 0);
+//! # })?;
+//! # Ok::<(), gossamer::RackError>(())
+//! ```
+//!
+//! A delegated closure cannot yield; it should take microseconds. Split longer work, or [`launch`] it on
+//! a [`Latch`]. If a program hangs, `GOSSAMER_STALL=10s` in its environment says where: [`Rack::run`].
+//!
+//! ## What is done when
+//!
+//! - When [`apply`] returns, the closure has run. When [`apply_then`] returns, it may not have been sent;
+//!   its callback runs on the caller's thread, after the closure.
+//! - A trustee serves the requests of one thread in the order of their calls. Requests of different
+//!   threads are unordered.
+//! - [`JoinHandle::join`] returns when the fiber has ended. What it sent by [`apply_then`] may still be
+//!   in flight: [`flush`] waits for all requests of the caller's thread, [`fence`] for those of all
+//!   threads of the rack.
+//! - A value is dropped, by its trustee, after its last [`Trust`] has been dropped and all requests for
+//!   it have been served.
+//! - [`Rack::run`] returns when its closure has returned and every host has ended. Fibers that still run
+//!   are unwound.
+//!
+//! ## What may travel
+//!
+//! - A delegated closure captures nothing; values go to it as arguments ([`apply_with`], [`delegate!`]).
+//!   The callback of a `_then` form stays on its thread and may capture.
+//! - Arguments and results are [`Portable`]: owned data with serde's `Serialize` and `Deserialize`. A
+//!   [`Trust`] travels, too, as an argument, a result or a part of one.
+//! - Values that cannot be encoded stay on their host: [`entrust`], [`spawn`], [`scope`].
+//! - All processes of a rack run the same binary, which is how a closure is named to another process.
+//!   Code that the other process was built without travels as a jam (feature `jam`).
+//!
 //! [`apply`]: Trust::apply
 //! [`apply_then`]: Trust::apply_then
 //!
@@ -84,7 +125,10 @@
 //! errors instead of panics, `_with` sends arguments to the closure, and a last `_then` means that the
 //! caller does not wait, or `_async` that a task of an async runtime awaits the call (feature `tokio`).
 //! Trusts also have forms with [`_later` and `_timeout`](#waiting-with-a-limit-and-for-several-things), and
-//! latches [`launch_guard_with`](Trust::launch_guard_with), whose closure can wait at a [`Condvar`].
+//! latches [`launch_guard`](Trust::launch_guard), whose closure can wait at a [`Condvar`]. That waits for
+//! the result, so its forms are [`launch_guard_with`](Trust::launch_guard_with),
+//! [`try_launch_guard`](Trust::try_launch_guard) and
+//! [`try_launch_guard_with`](Trust::try_launch_guard_with).
 //!
 //! | | a property, `Trust<T>` | a latch, `Trust<Latch<T>>` | a thread, [`Trustee`] | a value to a thread |
 //! |---|---|---|---|---|
@@ -107,6 +151,14 @@
     doc = "| from async code, fallible | `apply_async` | `launch_async` | `visit_async` | `entrust_async` |",
     doc = "| with arguments | `apply_with_async` | `launch_with_async` | `visit_with_async` | `entrust_with_async` |"
 )]
+//!
+//! A property has forms for results that are only looked at, where they lie: the closure returns a
+//! reference into the property (`Option<&[u8]>`, `Option<&str>` or one to an [`AsView`] type), and a second
+//! closure sees it on the caller's thread. They are [`apply_ref`](Trust::apply_ref),
+//! [`apply_with_ref`](Trust::apply_with_ref), [`try_apply_ref`](Trust::try_apply_ref),
+//! [`try_apply_with_ref`](Trust::try_apply_with_ref), [`apply_ref_then`](Trust::apply_ref_then),
+//! [`apply_with_ref_then`](Trust::apply_with_ref_then), [`try_apply_ref_then`](Trust::try_apply_ref_then)
+//! and [`try_apply_with_ref_then`](Trust::try_apply_with_ref_then).
 //!
 //! What holds for all of them, wherever the closure runs, on the caller's own thread too:
 //!
@@ -200,25 +252,23 @@
 //! assert_eq!(first.unwrap(), 6);
 //! # Ok::<(), gossamer::RackError>(())
 //! ```
-//!
-//! # Reading order
-//!
-//! Lowest module first; each uses only those before it.
-//!
-//! 1. `error.rs`, `policy.rs`, `topology.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
-//! 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
-//!    `losses.rs` ([`on_host_lost`]), `worker.rs` (one thread).
-//! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), `publish.rs`
-//!    (trusts under names), [`Sharded`], `collective.rs` (calls of all its shards), `records/`
-//!    ([`ShardedRecords`]), [`Barrier`], `team/` ([`Team`]: collectives), [`sync`] (channels and
-//!    notifications), `blocking.rs` ([`spawn_blocking`], [`block_on`]), [`Handle`].
-//! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
-//!    processes of a rack find each other).
-//! 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs`
-//!    (jams that the daemon brings), `end.rs` (how the rack ends), `run.rs` ([`Rack::run`]).
-//!
-//! The crate `trust-core` implements delegation, re-exported here; the crate `gossamer-job` defines
-//! what a daemon or Slurm hands a process.
+
+// Reading order, lowest module first; each uses only those before it:
+//
+// 1. `error.rs`, `policy.rs`, `topology.rs`, `arguments.rs`, `rack.rs` (`Rack`, its settings).
+// 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
+//    `losses.rs` (`on_host_lost`), `worker.rs` (one thread).
+// 3. `placement.rs` (where fibers and properties go), `segments.rs` (`segments`), `publish.rs`
+//    (trusts under names), `Sharded`, `collective.rs` (calls of all its shards), `records/`
+//    (`ShardedRecords`), `Barrier`, `team/` (`Team`: collectives), `sync` (channels and
+//    notifications), `blocking.rs` (`spawn_blocking`, `block_on`), `Handle`.
+// 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
+//    processes of a rack find each other).
+// 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs`
+//    (jams that the daemon brings), `end.rs` (how the rack ends), `run.rs` (`Rack::run`).
+//
+// The crate `trust-core` implements delegation, re-exported here; the crate `gossamer-job` defines
+// what a daemon or Slurm hands a process.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -280,8 +330,9 @@ pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{
-    CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee,
-    PanicReport, Portable, PropertyId, Reply, Trust, Trustee, delegate, flush, local_trustee,
+    AsView, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
+    LocalTrustee, PanicReport, Portable, PropertyId, Reply, Trust, Trustee, delegate, flush,
+    local_trustee,
 };
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, delegated};

@@ -6,7 +6,7 @@
 //! Nothing is noted when a fiber begins to wait, so the path of a request does not change.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -184,7 +184,7 @@ impl Questions {
             return None;
         }
         let host = self.shared.transport.local();
-        let heading = format!("gossamer: on {host}, these have not gone on for {:?}", self.limit);
+        let heading = format!("gossamer: no progress for {} on {host}", Shown(self.limit));
         let (limit, waiting) = (self.limit, std::mem::take(&mut self.waiting));
         let is_stalled = |fiber: &WaitingFiber| {
             fiber.since().is_some_and(|since| now.saturating_duration_since(since) >= limit)
@@ -196,7 +196,12 @@ impl Questions {
     /// Everything that waits.
     fn everything(&mut self) -> Option<String> {
         let (host, waiting) = (self.shared.transport.local(), std::mem::take(&mut self.waiting));
-        let heading = format!("gossamer: on {host}, {} fibers wait", waiting.len());
+        let fibers = if waiting.len() == 1 {
+            "1 fiber waits"
+        } else {
+            &format!("{} fibers wait", waiting.len())
+        };
+        let heading = format!("gossamer: {fibers} on {host}");
         Some(self.text(heading, waiting, Instant::now()))
     }
 
@@ -216,14 +221,13 @@ impl Questions {
         for ((name, thread, since, place), what) in shown {
             let left = until.saturating_duration_since(Instant::now());
             let what = what.join_timeout(left).unwrap_or_else(|_| {
-                "something that only a thread knows which does not answer".to_owned()
+                "something that is not known: the thread that knows it does not answer".to_owned()
             });
-            let _ = write!(text, "\n  {name} of {thread} waits");
-            if let Some(since) = since {
-                let seconds = now.saturating_duration_since(since).as_secs_f64();
-                let _ = write!(text, ", for {seconds:.1} s at least,");
-            }
-            let _ = write!(text, " for {what}");
+            let _ = write!(text, "\n  {name} of {thread} ");
+            let _ = match since.map(|since| now.saturating_duration_since(since).as_secs_f64()) {
+                Some(seconds) => write!(text, "has waited at least {seconds:.1} s for {what}"),
+                None => write!(text, "waits for {what}"),
+            };
             if let Some(place) = place {
                 let _ = write!(text, ", at {place}");
             }
@@ -233,12 +237,24 @@ impl Questions {
             let thread = thread_of(*thread);
             let _ = write!(
                 text,
-                "\n  {thread} has not looked up for {seconds:.1} s: a fiber or a delegated closure \
-                 computes or blocks there, and does not let others run"
+                "\n  {thread} has been busy or blocked for {seconds:.1} s: a fiber or a delegated \
+                 closure there does not let others run"
             );
         }
         text.push('\n');
         text
+    }
+}
+
+/// A time as headings show it: `10 s`, `300 ms`.
+struct Shown(Duration);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_millis() {
+            milliseconds if milliseconds % 1000 == 0 => write!(f, "{} s", milliseconds / 1000),
+            milliseconds => write!(f, "{milliseconds} ms"),
+        }
     }
 }
 

@@ -4,17 +4,19 @@
 #[allow(unused_macros)]
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{
     DelegateError, HostId, JoinError, LookupError, LossReason, OnPeerLoss, Rack, RackError,
     ReadMode, Receiver, RecordsError, RecvError, SegmentError, SendError, Sender, ShardedRecords,
-    Trust, TryRecvError, channel, channel_on,
+    Trust, TryRecvError, TrySendError, channel, channel_on,
 };
+use serde::{Deserialize, Serialize, Serializer};
 use transport_api::Transport;
 use transport_tcp::TcpTransport;
 
@@ -237,6 +239,64 @@ fn a_channel_says_whose_values_may_be_missing() {
             assert!(gossamer::live_hosts().eq([HostId(0)]));
             assert_eq!(gossamer::hosts().len(), 2);
             gossamer::fence(); // does not wait for the lost host
+        });
+        ended.expect("it ends well");
+    });
+}
+
+thread_local! {
+    /// What the `Serialize` of a [`Curious`] sends on, and how often it did.
+    static SENDER: RefCell<Option<Sender<Curious>>> = const { RefCell::new(None) };
+    static TRIED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A value that uses its channel when it is encoded.
+#[derive(Debug, Deserialize)]
+struct Curious(u64);
+
+impl Serialize for Curious {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        SENDER.with_borrow(|sender| {
+            if let Some(sender) = sender {
+                let refused = sender.try_send(Curious(0));
+                assert!(matches!(refused, Err(TrySendError::Closed(_))), "{refused:?}");
+                TRIED.set(TRIED.get() + 1);
+            }
+        });
+        self.0.serialize(serializer)
+    }
+}
+
+#[test]
+fn values_that_use_their_channel_when_they_return_find_it_closed() {
+    let name = "values_that_use_their_channel_when_they_return_find_it_closed";
+    within_deadline(name, || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let far = gossamer::threads().last().expect("a thread");
+            let (sender, receiver) = channel::<Curious>(1);
+            let (ready, mut is_ready) = channel::<u64>(1);
+            let there = |(mut receiver, ready): (Receiver<Curious>, Sender<u64>)| {
+                ready.send(receiver.recv().unwrap().0).unwrap();
+                gossamer::sleep(common::DEADLINE);
+                drop(receiver);
+            };
+            drop(gossamer::spawn_on_with(far, there, (receiver, ready)));
+            sender.send(Curious(1)).unwrap();
+            assert_eq!(is_ready.recv().unwrap(), 1);
+            let waiting = {
+                let sender = sender.clone();
+                gossamer::spawn(move || sender.send_all([2, 3, 4].map(Curious)))
+            };
+            let is_full = || matches!(sender.try_send(Curious(5)), Err(TrySendError::Full(_)));
+            wait_until("the sender that waits", is_full);
+            gossamer::sleep(Duration::from_millis(5));
+            SENDER.set(Some(sender.clone()));
+            other.sever();
+            let error = waiting.join().unwrap().unwrap_err();
+            SENDER.set(None);
+            let SendError::Closed(values) = error else { panic!("{error:?}") };
+            assert!(values.iter().map(|value| value.0).eq([2, 3, 4]), "{values:?}");
+            assert_eq!(TRIED.get(), 3, "each value was encoded once, while the channel was closed");
         });
         ended.expect("it ends well");
     });

@@ -111,18 +111,18 @@ fn a_deadlock_of_two_latches_is_reported() {
             number.split(|c: char| !c.is_ascii_digit()).next().unwrap().to_owned()
         };
         let accounts: Vec<_> = accounts.split("Trust").skip(1).map(property).collect();
-        program.says(&["have not gone on for 300ms"]);
+        program.says(&["gossamer: no progress for 300 ms on host 0:"]);
         let place = |line: u32| format!("stalls.rs:{line}:");
         for (thread, account) in [(0, &accounts[0]), (1, &accounts[1])] {
             let wants =
-                format!("for the closure launched at crates/gossamer/tests/{}", place(INNER));
+                format!("to run the closure launched at crates/gossamer/tests/{}", place(INNER));
             let holds =
                 format!("for the closure launched at crates/gossamer/tests/{}", place(OUTER));
             program.says(&[
-                &format!("of thread {thread} of host 0 waits, for "),
-                &format!("for the latch that is property {account} of this thread, a u64, {wants}"),
-                "; held by fiber ",
-                &format!(", {holds}"),
+                &format!("of thread {thread} of host 0 has waited at least "),
+                &format!(" s for the latch of property {account} of this thread (`u64`), {wants}"),
+                "; fiber ",
+                &format!(" holds it, {holds}"),
             ]);
         }
     });
@@ -147,7 +147,7 @@ fn computes() {
 fn a_thread_that_is_kept_busy_is_reported() {
     within_deadline("a busy thread", || {
         let mut program = Program::start("computes", "400ms");
-        program.says(&["thread 1 of host 0 has not looked up for "]);
+        program.says(&["thread 1 of host 0 has been busy or blocked for "]);
     });
 }
 
@@ -176,15 +176,18 @@ fn a_signal_asks_for_everything_that_waits() {
         program.says(&["waiting"]);
         let pid = Pid::from_raw(program.child.id().cast_signed()).expect("a process");
         kill_process(pid, Signal::USR2).expect("a process that runs");
-        program.says(&["gossamer: on host 0, 3 fibers wait:"]);
+        program.says(&["gossamer: 3 fibers wait on host 0:"]);
         let line = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
         let mut expected = vec![
-            line(&["waits, for ", "the end of a sleep, at crates/gossamer/tests/stalls.rs:"]),
-            line(&["waits, for ", "`select!`, at crates/gossamer/tests/stalls.rs:"]),
-            line(&["waits, for ", "(join), at crates/gossamer/tests/stalls.rs:"]),
+            line(&[
+                "has waited at least ",
+                "the end of a sleep, at crates/gossamer/tests/stalls.rs:",
+            ]),
+            line(&["has waited at least ", "`select!`, at crates/gossamer/tests/stalls.rs:"]),
+            line(&["has waited at least ", "(join), at crates/gossamer/tests/stalls.rs:"]),
         ];
         for _ in 0..3 {
-            let said = program.says(&["waits, for "]);
+            let said = program.says(&["has waited at least "]);
             expected.retain(|parts| !parts.iter().all(|part| said.contains(part.as_str())));
         }
         assert!(expected.is_empty(), "not said: {expected:?}; said: {:#?}", program.said);

@@ -8,7 +8,7 @@
 //!
 //! | Folder | What it is |
 //! |---|---|
-//! | `api/` | what users call: [`Trust`], `apply` and its relatives, [`delegate!`], [`Latch`] and `launch`, [`Trustee`], calls of plain bytes ([`PlainCall`]), futures of calls |
+//! | `api/` | what users call: [`Trust`], `apply` and its relatives (`apply_ref` among them), [`delegate!`], [`Latch`] and `launch`, [`Trustee`], calls of plain bytes ([`PlainCall`]), futures of calls |
 //! | `node/` | all of delegation that one thread has: [`Node`], its polls, requests and later replies, set-up ([`Wiring`]), idling ([`idle`]) |
 //! | `client/`, `trustee/` | the two ends of a pair of threads: outbox, completions and waiters; inbox, properties and the counting of trusts |
 //! | `closure/` | what may be delegated, how closures are named (registry, build identity), how one is run, and whether the running code may wait |
@@ -63,7 +63,8 @@ pub use crate::{
     closure::plain_bytes::PlainBytes,
     closure::plain_call::PlainCall,
     closure::registry::is_one_image,
-    codec::Portable,
+    codec::trusts::trust_bytes,
+    codec::{AsView, Portable},
     error::{Chain, CodecError, CodecStep, DelegateError, PanicReport},
     node::idle,
     node::racks::{Job, Post, Registered, run_job},

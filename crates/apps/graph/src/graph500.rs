@@ -95,7 +95,7 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
             true => validate::check(team, &graph, root, &parents, None),
             false => Ok(traversed(team, &graph, &parents)),
         });
-        results.edges.push(edges.map_err(|what| format!("bfs from {root}: {what}"))? as f64);
+        results.edges.push(edges.map_err(|what| format!("bfs from {}: {what}", layout.vertex(root)))? as f64);
         results.bfs.push(time, validation);
     }
     for &root in &roots {
@@ -105,7 +105,7 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
             true => validate::check(team, &graph, root, &paths.parents, Some(&paths.distances)),
             false => Ok(0),
         });
-        edges.map_err(|what| format!("sssp from {root}: {what}"))?;
+        edges.map_err(|what| format!("sssp from {}: {what}", layout.vertex(root)))?;
         results.sssp.push(time, validation);
     }
     bar.finish_and_clear();

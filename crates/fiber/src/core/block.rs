@@ -114,9 +114,32 @@ pub(crate) struct Block {
     pub(crate) serial: Cell<u64>,
     pub(crate) name: Cell<Option<Cow<'static, str>>>,
     pub(crate) locals: RefCell<Locals>,
-    /// How many fibers run in each scope of the fiber, the innermost scope last: they borrow from its
-    /// stack.
-    pub(crate) scopes: RefCell<Vec<Arc<AtomicUsize>>>,
+    /// The fibers of each scope of the fiber, the innermost scope last: they borrow from its stack.
+    pub(crate) scopes: RefCell<Vec<Arc<Children>>>,
+}
+
+/// How many fibers of a scope have not ended.
+pub(crate) struct Children {
+    pub(crate) live: AtomicUsize,
+    /// Those of them that are at other schedulers of the thread of the scope's fiber. One is counted
+    /// behind its start, which may be after its end: so this may pass below zero.
+    pub(crate) beside: AtomicUsize,
+}
+
+impl Children {
+    pub(crate) fn new() -> Children {
+        Children { live: AtomicUsize::new(0), beside: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.live.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether one of them can only run, or be unwound, when this thread goes on. Asked on the thread
+    /// of the scope's fiber.
+    pub(crate) fn any_beside(&self) -> bool {
+        self.beside.load(Ordering::Acquire).cast_signed() > 0
+    }
 }
 
 impl Block {
@@ -163,7 +186,12 @@ impl Block {
 
     /// Whether fibers run that borrow from the fiber's stack.
     pub(crate) fn has_children(&self) -> bool {
-        self.scopes.borrow().iter().any(|live| live.load(Ordering::Acquire) > 0)
+        self.scopes.borrow().iter().any(|children| children.any())
+    }
+
+    /// Whether some of them are at other schedulers of this thread.
+    pub(crate) fn has_children_beside(&self) -> bool {
+        self.scopes.borrow().iter().any(|children| children.any_beside())
     }
 
     /// The name given at spawn, or "fiber N".

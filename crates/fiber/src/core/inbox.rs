@@ -4,6 +4,7 @@
 //! there are any. After each message the wake hook is called, so that an idle thread looks.
 
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
 use primitive::sync::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ pub(crate) enum Message {
 pub(crate) struct Shared {
     /// Distinguishes this scheduler from all others of the process, past and present.
     pub(crate) scheduler: u64,
+    /// The one that runs its fibers.
+    pub(crate) thread: ThreadId,
     mail: AtomicBool,
     inbox: Mutex<Inbox>,
     wake: WakeHook,
@@ -39,8 +42,10 @@ struct Inbox {
 }
 
 impl Shared {
+    /// That of a scheduler of the calling thread.
     pub(crate) fn new(scheduler: u64, wake: WakeHook) -> Shared {
-        Shared { scheduler, mail: AtomicBool::new(false), inbox: Mutex::default(), wake }
+        let (thread, mail) = (thread::current().id(), AtomicBool::new(false));
+        Shared { scheduler, thread, mail, inbox: Mutex::default(), wake }
     }
 
     #[inline(always)]
@@ -88,11 +93,25 @@ pub(crate) struct Wake {
     pub(crate) id: FiberId,
     /// Whether a message for this fiber is under way.
     queued: AtomicBool,
+    /// Whether it was woken as a [`Waker`](std::task::Waker) since the fiber looked last. The fiber's
+    /// token does not say so: what the fiber polls may wait itself, and use up the token.
+    woken: AtomicBool,
 }
 
 impl Wake {
     pub(crate) fn new(shared: Arc<Shared>, id: FiberId) -> Wake {
-        Wake { shared, id, queued: AtomicBool::new(false) }
+        Wake { shared, id, queued: AtomicBool::new(false), woken: AtomicBool::new(false) }
+    }
+
+    /// Notes that it was woken as a waker; false if the fiber has not seen the last time yet.
+    pub(crate) fn set_woken(&self) -> bool {
+        !self.woken.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether it was woken as a waker since the last call. What the waking thread wrote before is
+    /// visible then.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::AcqRel)
     }
 
     /// Has the fiber's thread wake it.

@@ -40,6 +40,7 @@ impl Core {
         // there, or end; the last one of a scope unparks this thread.
         while self.unwind_suspended() {
             if self.all_have_children() {
+                self.check_children_can_end();
                 std::thread::park();
             }
         }
@@ -50,6 +51,20 @@ impl Core {
     fn all_have_children(&self) -> bool {
         let mut blocks = (0..).map_while(|index| self.at(index));
         blocks.all(|block| block.state.get() == State::Free || block.has_children())
+    }
+
+    /// Ends the process with a message instead of a wait that never ends: while this thread waits for
+    /// fibers of scopes, it runs no other scheduler.
+    fn check_children_can_end(&self) {
+        let mut blocks = (0..).map_while(|index| self.at(index));
+        if let Some(block) = blocks.find(|block| block.has_children_beside()) {
+            die(&[
+                b"fiber '",
+                block.name().as_bytes(),
+                b"' cannot be unwound: its scope has a fiber on another scheduler of this thread, which \
+                  cannot end while this one is dropped; drop that scheduler first\n",
+            ]);
+        }
     }
 
     /// Unwinds the fibers that are suspended. May be called by a fiber that is being unwound, and

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use transport_api::HostId;
-use trust_core::{Chain, Node, Portable, Trust, Trustee, local_trustee};
+use transport_api::{HostId, ThreadId};
+use trust_core::{Chain, DelegateError, Node, Portable, Trust, Trustee, local_trustee};
 
 use crate::placement;
 use crate::sync::error::{RecvError, SendError, TryRecvError, TrySendError};
@@ -122,14 +122,7 @@ impl<T: Portable> Sender<T> {
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let put = self.end.try_apply_with(|end, value| end.put_one(value), value);
-        self.finish(put).map_err(|error| match error {
-            // If the value was taken before the receiver went, it is not among them.
-            SendError::Closed(mut values) => match values.pop() {
-                Some(value) => SendError::Closed(value),
-                None => unreachable!("a value that was taken is within the capacity"),
-            },
-            SendError::Failed(error) => SendError::Failed(error),
-        })
+        self.finish(put).map_err(|error| only(error, self.end.trustee().thread()))
     }
 
     /// Sends all values of an iterator in order, many small ones in one message, and waits while the
@@ -167,10 +160,7 @@ impl<T: Portable> Sender<T> {
 
     /// Waits for room behind a put that had none.
     #[track_caller]
-    fn finish(
-        &self,
-        put: Result<Put<T>, trust_core::DelegateError>,
-    ) -> Result<(), SendError<Vec<T>>> {
+    fn finish(&self, put: Result<Put<T>, DelegateError>) -> Result<(), SendError<Vec<T>>> {
         let mut put = put.map_err(SendError::Failed)?;
         loop {
             match put {
@@ -205,6 +195,22 @@ impl<T: Portable> Sender<T> {
     /// The thread that has the channel.
     pub fn trustee(&self) -> Trustee {
         self.end.trustee()
+    }
+}
+
+/// The error of a send of one value, from that of several.
+fn only<T>(error: SendError<Vec<T>>, trustee: ThreadId) -> SendError<T> {
+    match error {
+        SendError::Failed(error) => SendError::Failed(error),
+        SendError::Closed(mut values) => match values.pop() {
+            Some(value) => SendError::Closed(value),
+            // A value that was taken is within the capacity, so that it was sent. But the reply comes from
+            // a host that may be hostile.
+            None => SendError::Failed(DelegateError::Refused {
+                trustee,
+                reason: "the channel has kept the value, and says that it is closed".to_owned(),
+            }),
+        },
     }
 }
 
@@ -365,5 +371,19 @@ impl<'a, T: Portable> IntoIterator for &'a mut Receiver<T> {
     type IntoIter = Iter<'a, T>;
     fn into_iter(self) -> Iter<'a, T> {
         self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_closes_and_keeps_the_value_is_an_error() {
+        let trustee = ThreadId { host: HostId(1), thread: 0 };
+        let closed = |values: Vec<u8>| only(SendError::Closed(values), trustee);
+        assert!(matches!(closed(vec![7]), SendError::Closed(7)));
+        let SendError::Failed(error) = closed(vec![]) else { panic!("there is no value") };
+        assert!(error.to_string().contains("has kept the value"), "{error}");
     }
 }

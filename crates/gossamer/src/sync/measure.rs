@@ -8,6 +8,7 @@
 use std::fmt::{self, Display};
 
 use serde::ser::{self, Serialize, Serializer};
+use trust_core::trust_bytes;
 
 /// Bytes of the values of one batch, about.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -44,7 +45,7 @@ impl Counter {
     }
 }
 
-/// The budget is spent, or the value cannot be counted, such as a trust: it travels alone.
+/// The budget is spent, or the value cannot be counted, because its `Serialize` fails: it travels alone.
 #[derive(Debug)]
 pub(super) struct TooLarge;
 
@@ -128,9 +129,13 @@ impl<'a> Serializer for &'a mut Counter {
     }
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
         self,
-        _: &'static str,
+        name: &'static str,
         value: &T,
     ) -> Result<(), TooLarge> {
+        // Only the codec can encode the content of a trust.
+        if let Some(bytes) = trust_bytes(name) {
+            return self.count(bytes);
+        }
         value.serialize(self)
     }
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -265,5 +270,19 @@ mod tests {
         assert_eq!(batch(&large), 1, "a value that is too large travels alone");
         let pairs = vec![(1u8, Some("three".to_owned())); 10];
         assert_eq!(batch(&pairs), 10);
+    }
+
+    #[test]
+    fn values_with_trusts_travel_together() {
+        let run = crate::Rack::new().threads(1).check_leaks(true).run(|| {
+            let trust = crate::entrust(5u64);
+            let values: Vec<_> = (0..20).map(|n| (n, Some(trust.clone()))).collect();
+            assert_eq!(batch(&values), 20);
+            let (sender, receiver) = crate::channel::<u64>(1);
+            assert_eq!(batch(&vec![sender; 20]), 20);
+            assert_eq!(batch([&receiver, &receiver]), 2);
+            assert_eq!(batch(&vec![trust; 9000]), BATCH_VALUES);
+        });
+        run.unwrap();
     }
 }

@@ -1,34 +1,59 @@
 //! [`Notify`]: one fiber tells others, on any threads, that something has happened.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
 
 use serde::{Deserialize, Serialize};
+use transport_api::HostId;
 use trust_core::{Chain, Deferred, DelegateError, Trust, Trustee, local_trustee};
+
+use crate::losses::{self, Losses};
 
 /// The state of a [`Notify`], on the thread where it was made.
 #[derive(Default)]
 struct State {
     /// Whether the next wait returns at once.
-    permit: bool,
-    waiting: VecDeque<Deferred<()>>,
+    permit: Cell<bool>,
+    waiting: RefCell<VecDeque<Deferred<()>>>,
 }
 
 impl State {
-    fn notify_one(&mut self) {
-        // A waiter whose host is lost would take the notification with it.
-        while let Some(waiting) = self.waiting.pop_front() {
+    fn notify_one(&self) {
+        // The host of a waiter may be lost already, and this thread's listeners not told yet: such a
+        // waiter would take the notification with it.
+        while let Some(waiting) = self.next() {
             if !waiting.is_lost() {
                 return waiting.reply(());
             }
         }
-        self.permit = true;
+        self.permit.set(true);
     }
 
-    fn wait(&mut self, waiting: Deferred<()>) {
-        if std::mem::take(&mut self.permit) {
+    fn next(&self) -> Option<Deferred<()>> {
+        self.waiting.borrow_mut().pop_front()
+    }
+
+    fn notify_all(&self) {
+        self.waiting.take().into_iter().for_each(|waiting| waiting.reply(()));
+    }
+
+    fn wait(&self, waiting: Deferred<()>) {
+        if self.permit.take() {
             return waiting.reply(());
         }
-        self.waiting.push_back(waiting);
+        self.waiting.borrow_mut().push_back(waiting);
+    }
+}
+
+impl Losses for State {
+    /// Drops the waiters of the host: without a notification they would stay for good.
+    fn host_lost(&self, host: HostId) {
+        let is_there = |waiting: &Deferred<()>| waiting.thread().is_some_and(|at| at.host == host);
+        let (lost, waiting) = self.waiting.take().into_iter().partition(is_there);
+        self.waiting.replace(waiting);
+        // Behind the change, since the drop of a waiter sends.
+        drop::<VecDeque<_>>(lost);
     }
 }
 
@@ -60,7 +85,7 @@ impl State {
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Notify(Trust<State>);
+pub struct Notify(Trust<Rc<State>>);
 
 impl Notify {
     /// Without a permit, on the current thread.
@@ -71,7 +96,11 @@ impl Notify {
     #[expect(clippy::new_without_default, reason = "it only works on threads of a rack")]
     #[must_use]
     pub fn new() -> Self {
-        Notify(local_trustee().entrust(State::default()))
+        let trustee = local_trustee();
+        let state = Rc::new(State::default());
+        let weak: Weak<State> = Rc::downgrade(&state);
+        losses::listen(weak);
+        Notify(trustee.entrust(state))
     }
 
     /// Wakes the fiber that has waited longest. If none waits, the next [`wait`](Self::wait) returns
@@ -92,7 +121,7 @@ impl Notify {
     /// Outside a thread of the rack.
     #[track_caller]
     pub fn notify_all(&self) {
-        self.0.apply_then(|state| state.waiting.drain(..).for_each(|later| later.reply(())), drop);
+        self.0.apply_then(|state| state.notify_all(), |()| {});
     }
 
     /// Waits for a notification, and uses it up.
@@ -121,5 +150,37 @@ impl Notify {
     /// The thread that has its state.
     pub fn trustee(&self) -> Trustee {
         self.0.trustee()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::losses;
+
+    #[test]
+    fn fibers_of_a_lost_host_wait_no_more() {
+        let run = crate::Rack::new().threads(2).run(|| {
+            let notify = Notify::new();
+            let last = crate::threads().last().unwrap();
+            let wait = |notify: Notify| notify.try_wait().map_err(|error| error.to_string());
+            let waiting = [(); 3].map(|()| crate::spawn_on_with(last, wait, notify.clone()));
+            let number = || notify.0.apply(|state| state.waiting.borrow().len());
+            while number() < waiting.len() {
+                crate::yield_now();
+            }
+            // Another host is lost, then this one: so much a rack of one host can tell.
+            losses::tell(transport_api::HostId(1));
+            assert_eq!(number(), waiting.len());
+            losses::tell(crate::local_host());
+            assert_eq!(number(), 0);
+            for fiber in waiting {
+                let error = fiber.join().unwrap().unwrap_err();
+                assert!(error.contains("dropped"), "{error}");
+            }
+            notify.notify_one();
+            notify.wait();
+        });
+        run.unwrap();
     }
 }

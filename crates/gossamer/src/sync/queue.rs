@@ -113,29 +113,32 @@ impl<T: Portable> Queue<T> {
         let count = values.len() as u64;
         self.values.extend(values);
         self.wake_receiver();
-        let ticket = self.end();
-        if ticket <= self.taken + self.capacity {
+        if self.values.len() as u64 <= self.capacity {
             return Put::Sent;
         }
+        let ticket = self.end();
         self.unconfirmed.push_back(Unconfirmed { values: count, ticket, sender: None });
         Put::Waits(ticket)
     }
 
-    /// Lets the senders go on whose values are within the capacity now.
-    fn confirm(&mut self) {
-        let room = self.taken + self.capacity;
-        while let Some(first) = self.unconfirmed.pop_front_if(|first| first.ticket <= room) {
-            if let Some(sender) = first.sender {
-                sender.reply(Put::Sent);
-            }
+    /// Takes out the senders whose values are within the capacity now. They are to be told.
+    fn confirm(&mut self) -> Vec<Deferred<Put<T>>> {
+        // No sum with the capacity, which would overflow if that is `usize::MAX`.
+        let (taken, capacity) = (self.taken, self.capacity);
+        let fits = |first: &mut Unconfirmed<T>| first.ticket.saturating_sub(taken) <= capacity;
+        let mut senders = Vec::new();
+        while let Some(first) = self.unconfirmed.pop_front_if(fits) {
+            senders.extend(first.sender);
         }
+        senders
     }
 
-    /// Closes the channel: the receiver is gone. Returns the values that were sent for good.
-    fn close(&mut self) -> VecDeque<T> {
+    /// Closes the channel: the receiver is gone.
+    fn close(&mut self) -> Closed<T> {
         self.receiver = None;
         self.waiting = None;
         let mut sent = std::mem::take(&mut self.values);
+        let mut senders = Vec::new();
         let start = self.taken;
         self.taken += sent.len() as u64;
         // From the back, so that the positions before stay.
@@ -146,11 +149,31 @@ impl<T: Portable> Queue<T> {
             let returned = sent.split_off((first - start) as usize).into();
             sent.extend(behind);
             match sender {
-                Some(sender) => sender.reply(Put::Closed(returned)),
+                Some(sender) => senders.push((sender, returned)),
                 None => drop(self.returned.insert(ticket, returned)),
             }
         }
-        sent
+        Closed { sent, senders }
+    }
+}
+
+/// What a closed channel still holds.
+#[must_use]
+struct Closed<T> {
+    /// The values that were sent for good.
+    sent: VecDeque<T>,
+    /// Senders that wait, with their values, from the last one.
+    senders: Vec<(Deferred<Put<T>>, Vec<T>)>,
+}
+
+impl<T: Portable> Closed<T> {
+    /// Gives the senders their values back and drops the others. That runs code of users, which may use
+    /// the channel: the queue must not be borrowed.
+    fn settle(self) {
+        for (sender, values) in self.senders.into_iter().rev() {
+            sender.reply(Put::Closed(values));
+        }
+        drop(self.sent);
     }
 }
 
@@ -182,13 +205,17 @@ impl<T: Portable> SenderEnd<T> {
     /// Replies to `sender` when the values before `ticket` are within the capacity.
     pub(super) fn wait_for_room(&self, ticket: u64, sender: Deferred<Put<T>>) {
         let mut queue = self.0.0.borrow_mut();
-        if let Some(returned) = queue.returned.remove(&ticket) {
-            sender.reply(Put::Closed(returned));
+        let put = if let Some(returned) = queue.returned.remove(&ticket) {
+            Put::Closed(returned)
         } else if let Some(waiting) = queue.unconfirmed.iter_mut().find(|w| w.ticket == ticket) {
             waiting.sender = Some(sender);
+            return;
         } else {
-            sender.reply(Put::Sent);
-        }
+            Put::Sent
+        };
+        // The reply runs code of users, as in `Closed::settle`.
+        drop(queue);
+        sender.reply(put);
     }
 }
 
@@ -197,6 +224,8 @@ impl<T: Portable> ReceiverEnd<T> {
     pub(super) fn take(&self, many: bool) -> Taken<T> {
         let mut queue = self.0.0.borrow_mut();
         let taken = if many && queue.values.len() > 1 {
+            // This runs code of users, which cannot use the channel here: it would have to wait, in
+            // delegated context.
             let count = measure::batch(&queue.values);
             let rest = queue.values.split_off(count);
             queue.taken += count as u64;
@@ -211,7 +240,9 @@ impl<T: Portable> ReceiverEnd<T> {
         } else {
             return Taken::Closed;
         };
-        queue.confirm();
+        let senders = queue.confirm();
+        drop(queue);
+        senders.into_iter().for_each(|sender| sender.reply(Put::Sent));
         taken
     }
 
@@ -236,20 +267,15 @@ impl<T: Portable> ReceiverEnd<T> {
 
 impl<T: Portable> Losses for Shared<T> {
     fn host_lost(&self, host: HostId) {
-        let dropped = {
-            let mut queue = self.0.borrow_mut();
-            if queue.receiver == Some(host) {
-                queue.close()
-            } else {
-                if queue.has_senders {
-                    queue.lost.push_back(host);
-                    queue.wake_receiver();
-                }
-                VecDeque::new()
-            }
-        };
-        // Outside the borrow, since this runs code of users.
-        drop(dropped);
+        let mut queue = self.0.borrow_mut();
+        if queue.receiver == Some(host) {
+            let closed = queue.close();
+            drop(queue);
+            closed.settle();
+        } else if queue.has_senders {
+            queue.lost.push_back(host);
+            queue.wake_receiver();
+        }
     }
 }
 
@@ -267,7 +293,40 @@ impl<T: Portable> Drop for SenderEnd<T> {
 
 impl<T: Portable> Drop for ReceiverEnd<T> {
     fn drop(&mut self) {
-        let dropped = self.0.0.borrow_mut().close();
-        drop(dropped);
+        let closed = self.0.0.borrow_mut().close();
+        closed.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_no_sum_that_overflows() {
+        let (sender, receiver) = ends::<u64>(u64::MAX, HostId(0));
+        for n in 0..3 {
+            assert!(matches!(sender.put_one(n), Put::Sent));
+            assert!(matches!(sender.put(vec![n; 2]), Put::Sent));
+            for _ in 0..3 {
+                assert!(matches!(receiver.take(false), Taken::One(value) if value == n));
+            }
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_behind_the_values_of_its_sender() {
+        let (sender, receiver) = ends::<u64>(1, HostId(0));
+        assert!(matches!(sender.put_one(1), Put::Sent));
+        assert!(matches!(sender.put(vec![2, 3]), Put::Waits(3)));
+        assert_eq!(receiver.0.0.borrow().unconfirmed.len(), 1);
+        assert!(matches!(receiver.take(false), Taken::One(1)));
+        assert_eq!(receiver.0.0.borrow().unconfirmed.len(), 1, "two values, and room for one");
+        assert!(matches!(receiver.take(false), Taken::One(2)));
+        assert!(receiver.0.0.borrow().unconfirmed.is_empty());
+        // More may be taken at once than the tickets say.
+        assert!(matches!(sender.put(vec![4, 5]), Put::Waits(5)));
+        assert!(matches!(receiver.take(true), Taken::Many(values) if values == [3, 4, 5]));
+        assert!(receiver.0.0.borrow().unconfirmed.is_empty());
     }
 }

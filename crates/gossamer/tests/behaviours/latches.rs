@@ -273,6 +273,25 @@ fn give(jobs: &mut LatchGuard<'_, Jobs>, job: u64) {
     jobs.added.notify_one();
 }
 
+pub(crate) fn a_guard_comes_with_and_without_arguments_and_errors() {
+    for home in everywhere() {
+        let latch = home.entrust_with(Latch::new, 40u32);
+        assert_eq!(latch.launch_guard(|n| **n), 40);
+        assert_eq!(latch.launch_guard_with(|n, more| **n + more, 1), 41);
+        assert_eq!(latch.try_launch_guard(|n| **n).unwrap(), 40);
+        assert_eq!(latch.try_launch_guard_with(|n, more| **n + more, 2).unwrap(), 42);
+        let fell = latch.try_launch_guard(|_| -> u32 { panic!("it fell") });
+        assert!(matches!(&fell, Err(DelegateError::Panicked { .. })), "{fell:?}");
+        let message = panic_in(|| latch.launch_guard(|_| -> u32 { panic!("it fell") }));
+        assert!(message.contains("it fell"), "{message}");
+        let refused = latch.launch_guard_with(
+            |_, own: Trust<Latch<u32>>| own.try_launch_guard_with(|n, more| **n + more, 1),
+            latch.clone(),
+        );
+        assert!(matches!(&refused, Err(DelegateError::Refused { .. })), "{refused:?}");
+    }
+}
+
 pub(crate) fn launched_closures_wait_for_each_other_under_a_latch() {
     const EACH: u64 = 30;
     for home in everywhere() {

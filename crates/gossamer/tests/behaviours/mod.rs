@@ -13,6 +13,7 @@ pub(crate) mod sizes;
 pub(crate) mod sync;
 pub(crate) mod teams;
 pub(crate) mod trusts;
+pub(crate) mod views;
 pub(crate) mod waits;
 
 /// Hands the list of all behaviours to a macro.
@@ -48,6 +49,7 @@ macro_rules! behaviours {
             latches: launches_that_wait_for_no_caller_are_not_refused;
             latches: launches_are_nested_so_deep_and_no_deeper;
             latches: locking_a_latch_twice_is_refused;
+            latches: a_guard_comes_with_and_without_arguments_and_errors;
             latches: launched_closures_wait_for_each_other_under_a_latch;
             matrix: every_call_on_a_property;
             matrix: every_call_on_a_latch;
@@ -81,6 +83,7 @@ macro_rules! behaviours {
             sizes: bulk_requests_that_are_refused_do_not_disturb_others;
             sync: values_of_every_thread_arrive_in_order;
             sync: senders_wait_while_a_channel_is_full;
+            sync: a_channel_may_have_any_capacity;
             sync: a_receiver_that_goes_gives_values_back;
             sync: receivers_travel_with_what_they_have_brought;
             sync: a_channel_takes_what_arguments_take;
@@ -101,9 +104,15 @@ macro_rules! behaviours {
             trusts: a_trust_is_dropped_on_a_foreign_thread;
             trusts: a_drop_does_not_overtake_what_was_queued;
             trusts: a_drop_does_not_overtake_what_was_queued_before_a_move;
+            views: every_form_sees_the_same;
+            views: views_of_all_sizes_are_whole;
+            views: panics_of_both_closures_of_a_view;
+            views: views_from_delegated_code;
             waits: a_call_that_times_out_still_runs;
             waits: calls_on_the_own_thread_do_not_time_out;
             waits: a_launch_that_times_out_runs_when_the_latch_is_free;
+            waits: a_timed_launch_that_waits_for_itself_is_refused_at_once;
+            waits: a_timed_launch_begins_a_new_chain;
             waits: a_join_that_times_out_gives_the_handle_back;
             waits: replies_are_waited_for_later;
             waits: whatever_is_there_first_is_selected;

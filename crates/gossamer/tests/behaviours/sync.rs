@@ -76,6 +76,14 @@ pub(crate) fn senders_wait_while_a_channel_is_full() {
     }
 }
 
+pub(crate) fn a_channel_may_have_any_capacity() {
+    let (sender, mut receiver) = channel::<u64>(usize::MAX);
+    for n in 0..3 {
+        sender.send(n).unwrap();
+        assert_eq!(receiver.recv().unwrap(), n);
+    }
+}
+
 pub(crate) fn a_receiver_that_goes_gives_values_back() {
     for home in everywhere() {
         let drops = gossamer::entrust(0u32);

@@ -104,6 +104,52 @@ pub(crate) fn a_launch_that_times_out_runs_when_the_latch_is_free() {
     }
 }
 
+type Counter = Trust<Latch<u32>>;
+
+pub(crate) fn a_timed_launch_that_waits_for_itself_is_refused_at_once() {
+    // Long enough for a refusal; a launch that waits for itself lets it pass.
+    const PATIENCE: Duration = Duration::from_secs(20);
+    for trustee in gossamer::threads() {
+        let latch = trustee.entrust_with(Latch::new, 0u32);
+        let refused = latch.launch_with(
+            |_, own: Counter| {
+                [
+                    own.launch_timeout(|n| *n, PATIENCE),
+                    own.launch_with_timeout(|n, more| *n + more, 1, PATIENCE),
+                ]
+            },
+            latch.clone(),
+        );
+        for refused in refused {
+            let Err(DelegateError::Refused { reason, .. }) = &refused else {
+                panic!("{refused:?}")
+            };
+            assert!(reason.contains("that waits for this one"), "{reason}");
+        }
+        assert_eq!(latch.launch(|n| *n), 0);
+    }
+}
+
+/// A caller that stops waiting may let go of its latch: what it has launched is not refused.
+pub(crate) fn a_timed_launch_begins_a_new_chain() {
+    for trustee in gossamer::threads() {
+        let [outer, inner] = [0; 2].map(|_: u32| trustee.entrust_with(Latch::new, 0u32));
+        let timed_out = outer.launch_with(
+            |_, (outer, inner): (Counter, Counter)| {
+                let waits_for_outer = |n: &mut u32, outer: Counter| {
+                    *n += 1;
+                    outer.launch(|n| *n += 1);
+                };
+                inner.launch_with_timeout(waits_for_outer, outer, SHORT)
+            },
+            (outer.clone(), inner.clone()),
+        );
+        assert!(matches!(timed_out, Err(DelegateError::TimedOut { .. })), "{timed_out:?}");
+        wait_until("the launches", || outer.launch(|n| *n) == 1);
+        assert_eq!(inner.launch(|n| *n), 1);
+    }
+}
+
 pub(crate) fn a_join_that_times_out_gives_the_handle_back() {
     for trustee in gossamer::threads() {
         let gate = gossamer::local_trustee().entrust(false);

@@ -405,7 +405,7 @@ pub(crate) fn or_raise<U>(result: CallResult<U>) -> U {
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn raise(error: &DelegateError) -> ! {
+pub(super) fn raise(error: &DelegateError) -> ! {
     if let DelegateError::NoRack(_) = error
         && on_node(Node::is_closed) == Some(true)
     {

@@ -3,7 +3,7 @@
 use std::any::type_name;
 use std::marker::PhantomData;
 
-use crate::client::completion::Completion;
+use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::codec::Portable;
 use crate::error::DelegateError;
@@ -15,11 +15,13 @@ pub(crate) trait Callback<U>: Sized + 'static {
     /// such a panic propagates to the caller.
     const HEARS_FAILURES: bool;
 
-    /// Whether a fiber waits here for room for the request.
-    const WAITS_FOR_ROOM: bool = true;
-
     fn done(self, value: U);
     fn failed(self, error: DelegateError);
+
+    /// Whether the caller, a fiber, waits for room for the request.
+    fn waits_for_room(&self) -> WaitForRoom {
+        WaitForRoom::Always
+    }
 
     /// The name of the user's callback in messages.
     fn name() -> &'static str;
@@ -88,7 +90,6 @@ impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Callback<U> for 
 pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
-    const WAITS_FOR_ROOM: bool = C::WAITS_FOR_ROOM;
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
 
     #[inline(always)]
@@ -97,6 +98,10 @@ impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
             Some(value) => self.0.done(value),
             None => self.complete_with(outcome),
         }
+    }
+
+    fn waits_for_room(&self) -> WaitForRoom {
+        self.0.waits_for_room()
     }
 
     fn name() -> &'static str {

@@ -21,11 +21,11 @@ use crate::api::may_wait::check_may_wait;
 ///
 /// ```ignore
 /// // Trust<Latch<Queue>>, where struct Queue { jobs: VecDeque<Job>, added: Condvar }
-/// let job = queue.launch_guard_with(|queue, ()| {
+/// let job = queue.launch_guard(|queue| {
 ///     let added = queue.added.clone();
 ///     added.wait_while(queue, |queue| queue.jobs.is_empty());
 ///     queue.jobs.pop_front().unwrap()
-/// }, ());
+/// });
 /// queue.launch_with(|queue, job| {
 ///     queue.jobs.push_back(job);
 ///     queue.added.notify_one();
@@ -44,13 +44,15 @@ impl Condvar {
     ///
     /// # Panics
     /// In delegated context, and outside fibers. As [`Latch::lock`](crate::Latch::lock), in destructors
-    /// while the rack ends.
+    /// while the rack ends. With a guard that has lost its latch, because its fiber was unwound in such a
+    /// wait and has caught that.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut LatchGuard<'_, T>) {
         check_may_wait("`Condvar::wait`", Location::caller());
         let Some(me) = fiber::current() else {
             panic!("`Condvar::wait` was called outside a fiber; launch the closure that calls it")
         };
+        guard.check();
         self.0.borrow_mut().push_back(me);
         guard.open_while(|| {
             let waiting = Waiting { condvar: self, fiber: me };
@@ -109,5 +111,80 @@ impl Drop for Waiting<'_> {
 impl fmt::Debug for Condvar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Condvar").field("waiting", &self.0.borrow().len()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use fiber::{Config, Scheduler, park, spawn_local};
+
+    use super::*;
+    use crate::api::latch::Latch;
+
+    fn settle(scheduler: &Scheduler) {
+        while scheduler.run(64) == 64 {}
+    }
+
+    #[test]
+    fn a_guard_that_was_unwound_in_a_wait_opens_no_latch_of_another() {
+        let scheduler = Scheduler::new(Config::default()).unwrap();
+        let (latch, never) = (Latch::new(0), Condvar::new());
+        let tried = Rc::new(Cell::new(None));
+        scheduler.enter(|| {
+            let (first, second, tried) = (latch.share(), latch.share(), tried.clone());
+            spawn_local(move || {
+                let mut guard = first.lock();
+                for _ in 0..2 {
+                    // The first time the scheduler is dropped, and the other fiber holds the latch.
+                    let unwound = catch_unwind(AssertUnwindSafe(|| never.wait(&mut guard)));
+                    assert!(unwound.is_err());
+                }
+                assert_eq!(format!("{never:?}"), "Condvar { waiting: 0 }");
+                tried.set(Some(first.try_lock().is_some()));
+            });
+            spawn_local(move || {
+                let _guard = second.lock();
+                park();
+            });
+        });
+        settle(&scheduler);
+        assert!(latch.try_lock().is_none(), "the second fiber holds it");
+        drop(scheduler);
+        assert_eq!(tried.get(), Some(false), "the second fiber's guard is alive");
+        assert!(latch.try_lock().is_some(), "its guard has opened it");
+    }
+
+    #[test]
+    fn a_guard_waits_in_the_fiber_that_has_it() {
+        let scheduler = Scheduler::new(Config::default()).unwrap();
+        let latch: &Latch<u32> = Box::leak(Box::new(Latch::new(0)));
+        let added = Condvar::new();
+        let ended = scheduler.enter(|| {
+            // One fiber locks, another one waits; so the first may be gone, or wait for the same latch.
+            let (notified, waited) = (added.clone(), added);
+            let locked = spawn_local(|| latch.lock());
+            let waiter = spawn_local(move || {
+                let mut guard = locked.join().unwrap();
+                waited.wait(&mut guard);
+                *guard += 1;
+                *guard
+            });
+            spawn_local(move || {
+                fiber::yield_now();
+                let mut guard = latch.lock();
+                notified.notify_one();
+                // The waiter wants the latch before it is open again.
+                fiber::yield_now();
+                *guard += 10;
+            });
+            waiter
+        });
+        settle(&scheduler);
+        assert!(ended.is_finished(), "the fiber that has the guard gets the latch");
+        assert_eq!(ended.join().unwrap(), 11);
+        assert_eq!(*latch.try_lock().expect("it is open"), 11);
     }
 }

@@ -135,7 +135,7 @@ impl<T: 'static> Trust<T> {
                 return Err(Box::new(RACK_ENDED));
             }
             let target = Some((self.home.number(), self.property));
-            let what = || AwaitsReply { call: "a wait", target };
+            let what = || AwaitsReply { call: "a channel or a `Notify`", target };
             let send = |wake| {
                 let Some(trustee) = node.thread_numbered(self.home.number()) else {
                     return boxed(wake)(Outcome::Failed(&OUTSIDE));

@@ -212,19 +212,19 @@ impl fmt::Display for AwaitsLatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.property {
             Some(property) => {
-                write!(f, "the latch that is property {property} of this thread, a {}", self.value)?
+                write!(f, "the latch of property {property} of this thread (`{}`)", self.value)?
             }
-            None => write!(f, "a latch, a {}", self.value)?,
+            None => write!(f, "a latch (`{}`)", self.value)?,
         }
         if let Some(call) = self.launched_by {
-            write!(f, ", for the closure launched at {}", place_of(call))?;
+            write!(f, ", to run the closure launched at {}", place_of(call))?;
         }
         match &self.holder {
-            Some(name) => write!(f, "; held by {name}")?,
-            None => f.write_str("; held outside fibers")?,
+            Some(name) => write!(f, "; {name} holds it")?,
+            None => f.write_str("; code outside fibers holds it")?,
         }
         match (self.locked_at, self.held_for) {
-            (Some(place), _) => write!(f, ", which has locked it at {place}"),
+            (Some(place), _) => write!(f, ", locked at {place}"),
             (None, Some(call)) => write!(f, ", for the closure launched at {}", place_of(call)),
             (None, None) => Ok(()),
         }
@@ -291,10 +291,16 @@ impl<'a, T> LatchGuard<'a, T> {
         LatchGuard { latch, holds: true }
     }
 
-    /// Opens the latch, runs `wait`, and holds the latch again. Where `wait` unwinds, the guard goes on
-    /// without it.
+    /// Opens the latch, runs `wait`, and holds the latch again, in the current fiber. Where `wait`
+    /// unwinds, the guard goes on without it.
+    ///
+    /// # Panics
+    /// If it has been unwound so before.
     pub(super) fn open_while(&mut self, wait: impl FnOnce()) {
-        let Some(me) = self.latch.0.holder.get() else { unreachable!("a guard holds its latch") };
+        // Without it, this would open the latch of another fiber's guard.
+        self.check();
+        // The holder may be another fiber, or none, that has locked the latch and handed on the guard.
+        let me = Holder::current(self.latch.0.holder.get().and_then(|holder| holder.place));
         self.holds = false;
         self.latch.0.pass_on();
         wait();
@@ -306,8 +312,9 @@ impl<'a, T> LatchGuard<'a, T> {
         self.holds = true;
     }
 
+    /// Panics unless the guard holds its latch.
     #[inline(always)]
-    fn check(&self) {
+    pub(super) fn check(&self) {
         assert!(self.holds, "the fiber was unwound where it waited, and does not hold the latch");
     }
 }

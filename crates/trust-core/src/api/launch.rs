@@ -9,10 +9,10 @@ use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::callback::{Callback, Either, Tell, Then};
-use crate::api::latch::{Latch, LatchGuard, place_of};
+use crate::api::latch::{Latch, place_of};
 use crate::api::remote_fiber::{Begun, Started, begin};
 use crate::api::trust::Trust;
-use crate::client::completion::{Completion, boxed};
+use crate::client::completion::{Completion, WaitForRoom, boxed};
 use crate::client::outcome::Outcome;
 use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
@@ -38,43 +38,16 @@ where
         let latch = latch.share();
         let Call { reply_to, property, .. } = call;
         begin(reply_to, move || {
-            let _running = call.run();
+            let running = call.run();
             let mut value = latch.acquire(None, Some(property)).map_err(|held| {
                 format!("launched at {}, but {}", place_of(reply_to), held.reason())
             })?;
+            running.has_latch();
             Ok(self.0.invoke(&mut value, arguments))
         })
     }
     fn name() -> &'static str {
         I::name()
-    }
-}
-
-/// As [`Launch`], for a closure of the latch's guard.
-#[derive(Clone, Copy)]
-struct LaunchGuard<F>(F);
-
-impl<T, V, U, F> Invoke<Latch<T>, (Call, V)> for LaunchGuard<F>
-where
-    T: 'static,
-    V: 'static,
-    U: Portable,
-    F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + 'static,
-{
-    type Output = Begun;
-    fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
-        let latch = latch.share();
-        let Call { reply_to, property, .. } = call;
-        begin(reply_to, move || {
-            let _running = call.run();
-            let mut guard = latch.acquire(None, Some(property)).map_err(|held| {
-                format!("launched at {}, but {}", place_of(reply_to), held.reason())
-            })?;
-            Ok((self.0)(&mut guard, arguments))
-        })
-    }
-    fn name() -> &'static str {
-        std::any::type_name::<F>()
     }
 }
 
@@ -85,9 +58,10 @@ impl<T: 'static> Trust<Latch<T>> {
     /// The closure may launch others in turn, on latches of any thread, and so may those. If one of
     /// them is launched on a latch that a closure further up this chain holds, it would wait for
     /// that closure, which waits for it. Such a launch is refused, with an error that names the
-    /// places of both. The chain goes through `launch`, `launch_with`, `launch_guard_with`,
-    /// `try_launch` and `try_launch_with`. A closure launched by a form with `_then`, `_later`,
-    /// `_timeout` or `_async` begins a new chain, and so does a fiber that is spawned.
+    /// places of both. The chain goes through `launch`, `launch_with`, `launch_guard_with` and
+    /// their `try_` forms. A form with `_timeout` is refused as well, but the closure that it launches
+    /// begins a new chain, since its caller may stop waiting. So does a closure launched by a form with
+    /// `_then`, `_later` or `_async`, and a fiber that is spawned.
     ///
     /// # Panics
     /// As [`apply`](Trust::apply); if a closure that waits for this one holds the latch; and if
@@ -115,23 +89,6 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         const { check_captures::<F>() };
         or_raise(self.launch_call(With(closure), arguments))
-    }
-
-    /// As [`launch_with`](Self::launch_with), but the closure gets the guard of the latch, with which it
-    /// can wait at a [`Condvar`](crate::Condvar); other launches hold the latch meanwhile.
-    ///
-    /// # Panics
-    /// As [`apply_with`](Trust::apply_with).
-    #[track_caller]
-    pub fn launch_guard_with<F, V, U>(&self, closure: F, arguments: V) -> U
-    where
-        F: FnOnce(&mut LatchGuard<'_, T>, V) -> U + Delegable,
-        V: Portable,
-        U: Portable,
-    {
-        const { check_captures::<F>() };
-        let place = Location::caller();
-        or_raise(self.launch_and_wait(LaunchGuard(closure), arguments, place))
     }
 
     /// As [`launch`](Self::launch), but failures come back as errors.
@@ -170,7 +127,9 @@ impl<T: 'static> Trust<Latch<T>> {
         self.launch_call(With(closure), arguments).map_err(|error| *error)
     }
 
-    /// As [`launch`](Self::launch), without waiting; `then` is called with the result.
+    /// As [`launch`](Self::launch), without waiting for the closure; `then` is called with the result. A
+    /// fiber waits only when there is no room for more requests, as in
+    /// [`apply_then`](Trust::apply_then).
     ///
     /// # Panics
     /// Outside a thread of the rack.
@@ -247,7 +206,12 @@ impl<T: 'static> Trust<Latch<T>> {
         self.launch_and_wait(Launch(invoke), arguments, Location::caller())
     }
 
-    fn launch_and_wait<L, V, U>(&self, launch: L, arguments: V, place: CallSite) -> CallResult<U>
+    pub(super) fn launch_and_wait<L, V, U>(
+        &self,
+        launch: L,
+        arguments: V,
+        place: CallSite,
+    ) -> CallResult<U>
     where
         L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
         U: Portable,
@@ -259,12 +223,12 @@ impl<T: 'static> Trust<Latch<T>> {
             node.context().check_may_wait("`launch`", place);
             let callers = node.callers()?;
             let target = Some((self.home.number(), self.property));
-            let what = || AwaitsReply { call: "launch", target };
+            let what = || AwaitsReply { call: "`launch`", target };
             wait(|wake| self.start(node, callers, launch, arguments, wake, place), place, what)
         })
     }
 
-    /// A launch that does not wait, made at `place`.
+    /// A launch that does not wait for its result, made at `place`.
     pub(super) fn launch_cast<I, V, C>(
         &self,
         invoke: I,
@@ -281,9 +245,13 @@ impl<T: 'static> Trust<Latch<T>> {
         with_node(|node| {
             let node =
                 node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let callers = match then.waits_for_room() {
+                WaitForRoom::Within(_) => node.callers()?,
+                // Nothing waits for it.
+                WaitForRoom::Always | WaitForRoom::No => Callers::default(),
+            };
             let completion = Tell(then, PhantomData);
-            // Nothing waits for it.
-            self.start(node, Callers::default(), Launch(invoke), arguments, completion, place);
+            self.start(node, callers, Launch(invoke), arguments, completion, place);
             Ok(())
         })
     }
@@ -305,8 +273,11 @@ impl<T: 'static> Trust<Latch<T>> {
         let Some(trustee) = node.thread_numbered(self.home.number()) else {
             return completion.complete(Outcome::Failed(&OUTSIDE));
         };
+        let room = completion.waits_for_room();
+        let is_timed = matches!(room, WaitForRoom::Within(_));
         let reply_to = node.await_reply(trustee, place, boxed(completion));
-        let arguments = (Call { reply_to, callers, property: self.property }, arguments);
+        let call = Call { reply_to, callers, is_timed, property: self.property };
+        let arguments = (call, arguments);
         if !self.is_used_by(node) {
             let (property, started) = (self.own(), Started::<true>::new(reply_to, trustee));
             node.run_or_defer(move |node| {
@@ -314,10 +285,10 @@ impl<T: 'static> Trust<Latch<T>> {
                 started.end(result.map_err(|error| *error));
             });
         } else if const { C::HEARS_PANICS } {
-            let started = Started::<true>::new(reply_to, trustee);
+            let started = Started::<true>::new(reply_to, trustee).with_room(room);
             node.request(self.target(), launch, &arguments, started);
         } else {
-            let started = Started::<false>::new(reply_to, trustee);
+            let started = Started::<false>::new(reply_to, trustee).with_room(room);
             node.request(self.target(), launch, &arguments, started);
         }
     }

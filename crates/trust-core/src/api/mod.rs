@@ -5,6 +5,7 @@
 
 #[allow(unsafe_code)] // Runs closures on properties of the thread itself.
 pub(crate) mod apply;
+mod apply_ref;
 pub(crate) mod callback;
 pub(crate) mod condvar;
 pub(crate) mod deferred;
@@ -16,6 +17,7 @@ pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
 mod launch;
+mod launch_guard;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;
 pub(crate) mod remote_fiber;

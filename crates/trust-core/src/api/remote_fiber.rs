@@ -10,7 +10,7 @@ use fiber::Builder;
 use serde::Serialize;
 use transport_api::ThreadId;
 
-use crate::client::completion::Completion;
+use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::error::{DelegateError, NOT_SENT, PanicReport};
 use crate::node::awaited::ReplyTo;
@@ -38,12 +38,19 @@ pub(crate) fn begin<U: Serialize + 'static>(
 pub(crate) struct Started<const HEARS_PANICS: bool> {
     token: u64,
     trustee: ThreadId,
+    room: WaitForRoom,
 }
 
 impl<const HEARS_PANICS: bool> Started<HEARS_PANICS> {
     /// For the call that `reply_to` belongs to, and whose fiber is to run at `trustee`.
     pub(crate) fn new(reply_to: ReplyTo, trustee: ThreadId) -> Self {
-        Started { token: reply_to.token(), trustee }
+        Started { token: reply_to.token(), trustee, room: WaitForRoom::No }
+    }
+
+    /// The same, with a caller that waits for `room`.
+    pub(crate) fn with_room(mut self, room: WaitForRoom) -> Self {
+        self.room = room;
+        self
     }
 
     /// Ends the call if the fiber did not start. A fiber that runs ends the call itself.
@@ -69,6 +76,10 @@ impl<const HEARS_PANICS: bool> Completion for Started<HEARS_PANICS> {
 
     fn complete(self, outcome: Outcome<'_>) {
         self.end(outcome.result());
+    }
+
+    fn waits_for_room(&self) -> WaitForRoom {
+        self.room
     }
 }
 

@@ -12,12 +12,13 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Trust;
 use crate::api::apply::or_raise;
 use crate::api::callback::Callback;
 use crate::api::latch::Latch;
+use crate::client::completion::{Limit, WaitForRoom};
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, RACK_ENDED, outside};
@@ -41,9 +42,10 @@ enum State<U> {
 pub struct Reply<U>(Rc<Cell<State<U>>>);
 
 impl<U> Reply<U> {
-    fn new<const WAITS_FOR_ROOM: bool>() -> (Reply<U>, Keep<U, WAITS_FOR_ROOM>) {
+    /// A reply that a caller waits for, and who waits `room` for room for the request.
+    fn new(room: WaitForRoom) -> (Reply<U>, Keep<U>) {
         let state = Rc::new(Cell::new(State::Pending(None)));
-        (Reply(state.clone()), Keep(state))
+        (Reply(state.clone()), Keep { state, room })
     }
 
     /// Whether the reply is there: [`wait`](Self::wait) will not wait.
@@ -100,13 +102,16 @@ impl<U> fmt::Debug for Reply<U> {
 }
 
 /// Puts the result of a call where its [`Reply`] finds it.
-struct Keep<U, const WAITS_FOR_ROOM: bool>(Rc<Cell<State<U>>>);
+struct Keep<U> {
+    state: Rc<Cell<State<U>>>,
+    room: WaitForRoom,
+}
 
-impl<U, const WAITS_FOR_ROOM: bool> Keep<U, WAITS_FOR_ROOM> {
+impl<U> Keep<U> {
     fn end(&self, result: Result<U, DelegateError>) {
-        match self.0.replace(State::Over) {
+        match self.state.replace(State::Over) {
             State::Pending(waker) => {
-                self.0.set(State::Ended(result));
+                self.state.set(State::Ended(result));
                 waker.into_iter().for_each(Waker::wake);
             }
             // Nothing waits for it any more.
@@ -116,9 +121,8 @@ impl<U, const WAITS_FOR_ROOM: bool> Keep<U, WAITS_FOR_ROOM> {
     }
 }
 
-impl<U: 'static, const WAITS_FOR_ROOM: bool> Callback<U> for Keep<U, WAITS_FOR_ROOM> {
+impl<U: 'static> Callback<U> for Keep<U> {
     const HEARS_FAILURES: bool = true;
-    const WAITS_FOR_ROOM: bool = WAITS_FOR_ROOM;
 
     fn done(self, value: U) {
         self.end(Ok(value));
@@ -128,44 +132,50 @@ impl<U: 'static, const WAITS_FOR_ROOM: bool> Callback<U> for Keep<U, WAITS_FOR_R
         self.end(Err(error));
     }
 
+    fn waits_for_room(&self) -> WaitForRoom {
+        self.room
+    }
+
     fn name() -> &'static str {
         type_name::<Reply<U>>()
     }
 }
 
 /// Without a result it is dropped only with work that the end of the rack leaves undone.
-impl<U, const WAITS_FOR_ROOM: bool> Drop for Keep<U, WAITS_FOR_ROOM> {
+impl<U> Drop for Keep<U> {
     fn drop(&mut self) {
-        match self.0.replace(State::Over) {
+        match self.state.replace(State::Over) {
             State::Pending(waker) => {
-                self.0.set(State::Ended(Err(RACK_ENDED)));
+                self.state.set(State::Ended(Err(RACK_ENDED)));
                 waker.into_iter().for_each(Waker::wake);
             }
-            other => self.0.set(other),
+            other => self.state.set(other),
         }
     }
 }
 
 /// A call that is waited for until a deadline.
-struct Limit {
+struct Timed {
     what: &'static str,
-    timeout: Duration,
-    /// `None`: later than the clock can express.
-    deadline: Option<Instant>,
+    limit: Limit,
     place: CallSite,
 }
 
-impl Limit {
-    fn new(what: &'static str, timeout: Duration, place: CallSite) -> Limit {
-        Limit { what, timeout, deadline: fiber::deadline_after(timeout), place }
+impl Timed {
+    fn new(what: &'static str, timeout: Duration, place: CallSite) -> Timed {
+        Timed { what, limit: Limit::new(timeout), place }
+    }
+
+    /// The reply of such a call, whose wait for room counts against its time.
+    fn reply<U>(&self) -> (Reply<U>, Keep<U>) {
+        Reply::new(WaitForRoom::Within(self.limit))
     }
 
     fn wait<T, U>(&self, trust: &Trust<T>, mut reply: Reply<U>) -> Result<U, DelegateError> {
-        fiber::drive_until(self.what, Pin::new(&mut reply), self.deadline, self.place)
-            .unwrap_or_else(|| {
-                let trustee = trust.trustee().thread();
-                Err(DelegateError::TimedOut { trustee, timeout: self.timeout })
-            })
+        let Limit { timeout, deadline } = self.limit;
+        fiber::drive_until(self.what, Pin::new(&mut reply), deadline, self.place).unwrap_or_else(
+            || Err(DelegateError::TimedOut { trustee: trust.trustee().thread(), timeout }),
+        )
     }
 }
 
@@ -193,7 +203,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let (reply, keep) = Reply::new::<true>();
+        let (reply, keep) = Reply::new(WaitForRoom::Always);
         self.cast(Plain(closure), (), keep);
         reply
     }
@@ -210,7 +220,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let (reply, keep) = Reply::new::<true>();
+        let (reply, keep) = Reply::new(WaitForRoom::Always);
         self.cast(With(closure), arguments, keep);
         reply
     }
@@ -220,6 +230,9 @@ impl<T: 'static> Trust<T> {
     /// [`DelegateError::TimedOut`] says nothing about the call: **the closure may have run, may run now,
     /// and may still run later.** A reply that comes later is dropped, and nothing else remains of the
     /// call. So repeat a call that has timed out only if it does no harm to run it twice.
+    ///
+    /// Where there is no room for more requests, the call waits for room first, which counts against the
+    /// timeout, too. A call that finds none within it is not sent.
     ///
     /// On the trustee's own thread the closure runs at once, however long it takes.
     ///
@@ -248,8 +261,8 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let limit = Limit::new("`apply_timeout`", timeout, Location::caller());
-        self.call_until(Plain(closure), (), &limit)
+        let timed = Timed::new("`apply_timeout`", timeout, Location::caller());
+        self.call_until(Plain(closure), (), &timed)
     }
 
     /// As [`apply_timeout`](Self::apply_timeout), with `arguments` for the closure.
@@ -272,33 +285,32 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let limit = Limit::new("`apply_with_timeout`", timeout, Location::caller());
-        self.call_until(With(closure), arguments, &limit)
+        let timed = Timed::new("`apply_with_timeout`", timeout, Location::caller());
+        self.call_until(With(closure), arguments, &timed)
     }
 
     fn call_until<I, V>(
         &self,
         invoke: I,
         arguments: V,
-        limit: &Limit,
+        timed: &Timed,
     ) -> Result<I::Output, DelegateError>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
     {
-        self.check_may_wait_for(limit).map_err(|error| *error)?;
-        // It does not wait for room either: that would have no limit.
-        let (reply, keep) = Reply::new::<false>();
+        self.check_may_wait_for(timed).map_err(|error| *error)?;
+        let (reply, keep) = timed.reply();
         self.cast(invoke, arguments, keep);
-        limit.wait(self, reply)
+        timed.wait(self, reply)
     }
 
     /// Whether the calling code may make a call and wait for it.
-    fn check_may_wait_for(&self, limit: &Limit) -> CallResult<()> {
+    fn check_may_wait_for(&self, timed: &Timed) -> CallResult<()> {
         match current(self) {
             Some(node) if node.id.rack() == self.home.rack() && fiber::in_fiber() => {
-                node.context().check_may_wait(limit.what, limit.place);
+                node.context().check_may_wait(timed.what, timed.place);
                 Ok(())
             }
             _ => Err(outside()),
@@ -318,7 +330,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let (reply, keep) = Reply::new::<true>();
+        let (reply, keep) = Reply::new(WaitForRoom::Always);
         or_raise(self.launch_cast(Plain(closure), (), keep, Location::caller()));
         reply
     }
@@ -335,18 +347,17 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let (reply, keep) = Reply::new::<true>();
+        let (reply, keep) = Reply::new(WaitForRoom::Always);
         or_raise(self.launch_cast(With(closure), arguments, keep, Location::caller()));
         reply
     }
 
     /// As [`launch`](Self::launch), but waits up to `timeout` only, with failures as errors. As with
-    /// [`apply_timeout`](Trust::apply_timeout), the closure may still run when the time has passed. A
-    /// launch that waits for itself is not refused, it times out; then the closure runs when the latch
-    /// is free.
+    /// [`apply_timeout`](Trust::apply_timeout), the closure may still run when the time has passed.
     ///
     /// # Errors
-    /// As [`apply_timeout`](Trust::apply_timeout).
+    /// As [`apply_timeout`](Trust::apply_timeout); and [`DelegateError::Refused`] as
+    /// [`try_launch`](Self::try_launch), at once, if a closure that waits for this one holds the latch.
     ///
     /// # Panics
     /// In delegated context.
@@ -357,11 +368,11 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let limit = Limit::new("`launch_timeout`", timeout, Location::caller());
-        self.check_may_wait_for(&limit).map_err(|error| *error)?;
-        let (reply, keep) = Reply::new::<false>();
-        self.launch_cast(Plain(closure), (), keep, limit.place).map_err(|error| *error)?;
-        limit.wait(self, reply)
+        let timed = Timed::new("`launch_timeout`", timeout, Location::caller());
+        self.check_may_wait_for(&timed).map_err(|error| *error)?;
+        let (reply, keep) = timed.reply();
+        self.launch_cast(Plain(closure), (), keep, timed.place).map_err(|error| *error)?;
+        timed.wait(self, reply)
     }
 
     /// As [`launch_timeout`](Self::launch_timeout), with `arguments` for the closure.
@@ -384,10 +395,10 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let limit = Limit::new("`launch_with_timeout`", timeout, Location::caller());
-        self.check_may_wait_for(&limit).map_err(|error| *error)?;
-        let (reply, keep) = Reply::new::<false>();
-        self.launch_cast(With(closure), arguments, keep, limit.place).map_err(|error| *error)?;
-        limit.wait(self, reply)
+        let timed = Timed::new("`launch_with_timeout`", timeout, Location::caller());
+        self.check_may_wait_for(&timed).map_err(|error| *error)?;
+        let (reply, keep) = timed.reply();
+        self.launch_cast(With(closure), arguments, keep, timed.place).map_err(|error| *error)?;
+        timed.wait(self, reply)
     }
 }

@@ -8,5 +8,7 @@ pub(crate) mod outcome;
 pub(crate) mod plain_completion;
 mod replies;
 pub(crate) mod request;
+#[allow(unsafe_code)] // As `waiter`.
+pub(crate) mod viewing;
 #[allow(unsafe_code)] // A completion points to the stack of the fiber that waits for it.
 pub(crate) mod waiter;

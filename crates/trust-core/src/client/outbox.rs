@@ -9,7 +9,7 @@ use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::ThreadId;
 
-use crate::client::completion::Completion;
+use crate::client::completion::{Boxed, Completion};
 use crate::client::completion_list::Completions;
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Parts, Request, Waiting};
@@ -30,8 +30,8 @@ pub(crate) struct Outbox {
     pub(super) in_flight: [Completions; BUFFERS],
     link: Link,
     backlog: RefCell<VecDeque<Waiting>>,
-    /// Postponed requests that have found room.
-    moved: Cell<u64>,
+    /// Requests that were ever postponed.
+    postponed: Cell<u64>,
     /// Fibers that wait for room.
     waiting_for_room: RefCell<Vec<FiberId>>,
     /// The word in the oldest answered buffer at which the next reply that stands apart begins;
@@ -65,7 +65,7 @@ impl Outbox {
             in_flight: Default::default(),
             link,
             backlog: RefCell::default(),
-            moved: Cell::new(0),
+            postponed: Cell::new(0),
             waiting_for_room: RefCell::default(),
             apart: Cell::new(0),
             protocol_violated: Cell::new(false),
@@ -190,13 +190,12 @@ impl Outbox {
     /// behind it, so that no request is overtaken for ever.
     #[cold]
     #[inline(never)]
-    pub(crate) fn postpone(
-        &self,
-        request: Request<'_>,
-        completion: Box<dyn FnOnce(Outcome<'_>)>,
-    ) -> u64 {
+    pub(crate) fn postpone(&self, request: Request<'_>, completion: Boxed) -> u64 {
         self.slot.block(true);
+        let ticket = self.postponed.get();
+        self.postponed.set(ticket + 1);
         self.backlog.borrow_mut().push_back(Waiting {
+            ticket,
             property: request.property,
             closure: request.closure,
             plain: match request.arguments {
@@ -207,12 +206,27 @@ impl Outbox {
             reply_words: request.reply_words,
             completion,
         });
-        self.moved.get() + self.backlog.borrow().len() as u64
+        ticket
     }
 
     /// Whether the postponed request with this ticket has found room, or has ended.
     pub(crate) fn has_moved(&self, ticket: u64) -> bool {
-        self.moved.get() >= ticket || self.is_closed.get()
+        // They are in the order of their tickets.
+        self.backlog.borrow().front().is_none_or(|first| first.ticket > ticket)
+    }
+
+    /// Takes back a postponed request, for which `fiber` waits no longer; `None` if it has found room,
+    /// or has ended. Returns its completion.
+    #[cold]
+    pub(crate) fn withdraw(&self, ticket: u64, fiber: FiberId) -> Option<Boxed> {
+        self.waiting_for_room.borrow_mut().retain(|waiting| *waiting != fiber);
+        let mut backlog = self.backlog.borrow_mut();
+        let at = backlog.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()?;
+        let withdrawn = backlog.remove(at)?;
+        if backlog.is_empty() {
+            self.slot.block(self.is_closed.get());
+        }
+        Some(withdrawn.completion)
     }
 
     /// Remembers a fiber to wake when there is room.
@@ -292,7 +306,7 @@ impl Outbox {
                 reply_words: waiting.reply_words,
             };
             match self.append(&request, waiting.completion, || lane) {
-                Ok(()) => self.moved.set(self.moved.get() + 1),
+                Ok(()) => {}
                 Err(completion) => {
                     let len = waiting.encoded.len();
                     self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use transport_api::ThreadId;
 
 use crate::closure::plain_bytes::{PlainBytes, reply_words, value_of};
-use crate::codec;
+use crate::codec::{self, AsView};
 use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal};
 use crate::wire::copy::copied_out;
 use crate::wire::words::{Status, WORD};
@@ -129,6 +129,49 @@ impl Outcome<'_> {
     }
 }
 
+impl Outcome<'_> {
+    /// Hands what the trustee has sent of an `R`, seen where it lies, to `read`.
+    #[inline]
+    pub(crate) fn view<R, U>(
+        self,
+        read: impl FnOnce(Result<Option<R::View<'_>>, DelegateError>) -> U,
+    ) -> U
+    where
+        R: AsView + ?Sized,
+    {
+        match self {
+            Outcome::InPlace(InPlace { value, at, words, pair, trustee }) => {
+                match usize::try_from(value) {
+                    Ok(len) if len <= words * WORD => copied_out(pair, at * WORD, len, |bytes| {
+                        read(decode_view::<R>(trustee, bytes))
+                    }),
+                    _ => read(Err(malformed(trustee))),
+                }
+            }
+            Outcome::Reply { trustee, status: Status::Done, payload } => {
+                read(decode_view::<R>(trustee, payload))
+            }
+            Outcome::Reply { trustee, status: Status::Failed, .. }
+            | Outcome::Malformed { trustee } => read(Err(malformed(trustee))),
+            Outcome::Reply { trustee, status, payload } => {
+                read(Err(failure(trustee, status, payload)))
+            }
+            Outcome::Failed(error) => read(Err(error.clone())),
+        }
+    }
+}
+
+/// The view that a peer says these bytes are. A panic of its own code is an error.
+#[inline]
+fn decode_view<'a, R: AsView + ?Sized>(
+    trustee: ThreadId,
+    bytes: &'a [u8],
+) -> Result<Option<R::View<'a>>, DelegateError> {
+    catch_unwind(|| codec::decode::<Option<R::View<'a>>>(bytes))
+        .unwrap_or_else(|panic| Err(CodecError::of_panic(panic)))
+        .map_err(undecodable::<R::View<'a>>(trustee))
+}
+
 #[cold]
 fn malformed(trustee: ThreadId) -> DelegateError {
     let reason = "its reply makes no sense: it is not the same build".to_owned();
@@ -167,4 +210,86 @@ fn failure(trustee: ThreadId, status: Status, payload: &[u8]) -> DelegateError {
         _ => codec::decode::<Refusal>(payload).map(|refusal| refusal.at(trustee)),
     };
     decoded.unwrap_or_else(|_| malformed(trustee))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::{Deserialize, Serialize};
+    use transport_api::HostId;
+
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Named<'a> {
+        name: &'a str,
+        bytes: Option<&'a [u8]>,
+    }
+    struct Both;
+    impl AsView for Both {
+        type View<'a> = Named<'a>;
+        fn as_view(&self) -> Named<'_> {
+            Named { name: "name", bytes: Some(b"bytes") }
+        }
+    }
+
+    const TRUSTEE: ThreadId = ThreadId { host: HostId(1), thread: 0 };
+
+    /// Bytes of the slices that a view shows, each of which is read.
+    fn seen(outcome: Outcome<'_>) -> [Option<usize>; 3] {
+        // Reads each byte.
+        let length = |bytes: &[u8]| bytes.iter().map(|byte| std::hint::black_box(*byte)).count();
+        let bytes = outcome.view::<[u8], _>(|v| Some(v.ok()??).map(length));
+        let text = outcome.view::<str, _>(|v| Some(v.ok()??).map(|t| t.len() + t.chars().count()));
+        let both = outcome.view::<Both, _>(|v| {
+            let both = v.ok()??;
+            Some(both.name.len() + both.bytes.map_or(0, length))
+        });
+        [bytes, text, both]
+    }
+
+    proptest! {
+        /// A peer writes any length and any bytes: what is seen lies inside what came.
+        #[test]
+        fn views_of_any_reply_stay_inside_it(
+            // A header of the value in front, which most random bytes are not.
+            body in proptest::collection::vec(0u8..8, 0..60),
+            claimed: u16,
+            fields in 0u64..4,
+            trusts in 0u64..2,
+            value in prop_oneof![0u64..90, any::<u64>()],
+            words in 0usize..9,
+            status in 0usize..2,
+        ) {
+            let exact = [body.len() as u64, u64::from(claimed)][usize::from(claimed % 3 == 0)];
+            let header = exact | fields << 32 | trusts << 44;
+            let bytes = [&header.to_le_bytes()[..], &body].concat();
+            let pair = SharedBytes::heap(256);
+            pair.write_from(8, &bytes);
+            let place = InPlace { value, at: 1, words, pair: &pair, trustee: TRUSTEE };
+            for found in seen(Outcome::InPlace(place)).into_iter().flatten() {
+                prop_assert!(value as usize <= words * WORD && found < value as usize);
+            }
+            let status = [Status::Done, Status::Failed][status];
+            let payload = &bytes[..];
+            for found in seen(Outcome::Reply { trustee: TRUSTEE, status, payload }).into_iter().flatten() {
+                prop_assert!(status == Status::Done && found < body.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_view_is_what_its_trustee_encoded() {
+        let mut encoded = codec::Encoded::<0>::new();
+        encoded.encode(&Some(Both.as_view())).expect("bytes");
+        let payload = encoded.bytes();
+        let reply = Outcome::Reply { trustee: TRUSTEE, status: Status::Done, payload };
+        let shown = reply.view::<Both, _>(|view| {
+            let view = view.expect("a view").expect("a value");
+            (view.name.to_owned(), view.bytes.map(<[u8]>::to_vec))
+        });
+        assert_eq!(shown, ("name".to_owned(), Some(b"bytes".to_vec())));
+        // Seen as something else, it is an error, not other bytes.
+        assert!(reply.view::<str, _>(|view| view.is_err()));
+    }
 }

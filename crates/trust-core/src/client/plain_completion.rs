@@ -4,7 +4,7 @@ use std::any::type_name;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use crate::client::completion::Completion;
+use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::client::waiter::Wake;
 use crate::closure::plain_bytes::PlainBytes;
@@ -29,7 +29,6 @@ where
     R: PlainBytes,
     E: Portable,
 {
-    const WAITS_FOR_ROOM: bool = true;
     const HEARS_PANICS: bool = true;
 
     #[inline(always)]
@@ -38,6 +37,10 @@ where
             Some(value) => (self.0)(Ok(Ok(value))),
             None => self.complete_with(outcome),
         }
+    }
+
+    fn waits_for_room(&self) -> WaitForRoom {
+        WaitForRoom::Always
     }
 
     fn name() -> &'static str {

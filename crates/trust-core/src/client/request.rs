@@ -118,8 +118,10 @@ impl Arguments<'_> {
     }
 }
 
-/// A request that found no room and could not wait for it.
+/// A request that has found no room yet.
 pub(super) struct Waiting {
+    /// Names it among those of its outbox, in their order.
+    pub(super) ticket: u64,
     pub(super) property: u32,
     pub(super) closure: u32,
     pub(super) plain: Option<Plain>,

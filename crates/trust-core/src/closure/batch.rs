@@ -95,12 +95,52 @@ impl Batch<'_> {
         if let Err(error) = outcome {
             return self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error)));
         }
-        let bytes = encoded.bytes();
+        self.reply_bytes_of::<U>(request, encoded.bytes());
+    }
+
+    /// Writes an encoded result.
+    #[inline(always)]
+    fn reply_bytes_of<U>(&mut self, request: Received, bytes: &[u8]) {
         if bytes.len() <= request.words * WORD {
             self.slot.store(self.at, bytes.len() as u64, Ordering::Relaxed);
             return self.buffer.write_from((self.at + 1) * WORD, bytes);
         }
         self.reply_apart(Status::Done, bytes, BadValue::unencodable::<U>);
+    }
+
+    /// Writes a result that refers to the property. Unless it is short, it is encoded where it stays:
+    /// behind the requests, as in [`reply_apart`](Self::reply_apart).
+    #[inline]
+    pub(crate) fn reply_view<U: Serialize>(&mut self, request: Received, view: &U) {
+        let first = self.tail + 1;
+        let room = (SLOT_WORDS - BATCH_WORDS).saturating_sub(first) * WORD;
+        let place = codec::InBuffer::new(self.buffer, first * WORD, room);
+        let mut encoded = codec::Encoded::<STACK_BYTES, _>::spilling_to(place);
+        if let Err(error) = encoded.encode(view) {
+            return self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error)));
+        }
+        if let Some(bytes) = encoded.in_place() {
+            return self.reply_bytes_of::<U>(request, bytes);
+        }
+        let len = encoded.len();
+        if len > room {
+            return self.reply_large_view(view);
+        }
+        let head = ReplyHead { status: Status::Done, bulk: false, at: self.at, len };
+        self.slot.store(self.tail, head.pack(), Ordering::Relaxed);
+        self.tail = first + len.div_ceil(WORD);
+    }
+
+    /// Replies with a view for which the slot has no room: by the bulk path. It holds no trusts, or the
+    /// attempt before would have failed, so it may be encoded again.
+    #[cold]
+    #[inline(never)]
+    fn reply_large_view<U: Serialize>(&mut self, view: &U) {
+        let mut encoded = codec::Encoded::<0>::new();
+        match encoded.encode(view) {
+            Ok(()) => self.reply_apart(Status::Done, encoded.bytes(), BadValue::unencodable::<U>),
+            Err(error) => self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error))),
+        }
     }
 
     /// Writes the result of a call of plain bytes where the request was, which has room for it unless

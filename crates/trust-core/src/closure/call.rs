@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 
 use crate::closure::batch::{Batch, Received};
 use crate::closure::capture::rebuild;
-use crate::closure::invoke::Invoke;
+use crate::closure::invoke::{Invoke, InvokeRef};
 use crate::closure::registry::{Delegated, Description};
-use crate::codec;
+use crate::codec::{self, AsView};
 use crate::error::{BadValue, CodecError, Refusal};
 
 /// The kind of call that `apply` and its relatives make.
@@ -27,22 +27,12 @@ where
 {
     #[inline(always)]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
-        loop {
-            match take::<V, I>(batch, request) {
-                Ok((invoke, arguments)) => {
-                    // SAFETY: the caller promises a live property of type `T` to which nothing else
-                    // refers.
-                    let property = unsafe { &mut *property.cast::<T>() };
-                    let result = invoke.invoke(property, arguments);
-                    batch.reply(request, result);
-                }
-                Err(refusal) => batch.refuse_by(&refusal),
-            }
-            batch.pass(request);
-            if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
-                return;
-            }
-        }
+        each_of_run(batch, request, |batch, invoke: I, arguments: V| {
+            // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+            let property = unsafe { &mut *property.cast::<T>() };
+            let result = invoke.invoke(property, arguments);
+            batch.reply(request, result);
+        });
     }
 
     fn describe() -> Description {
@@ -51,6 +41,58 @@ where
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
             has_word: false,
+        }
+    }
+}
+
+/// The kind of call that `apply_ref` and its relatives make.
+pub(crate) struct ApplyRef<T, V, I>(PhantomData<fn(T, V, I)>);
+
+impl<T, V, I> Delegated for ApplyRef<T, V, I>
+where
+    T: 'static,
+    V: DeserializeOwned + 'static,
+    I: InvokeRef<T, V>,
+{
+    #[inline(always)]
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        each_of_run(batch, request, |batch, invoke: I, arguments: V| {
+            // SAFETY: as in `Apply::run`; what the closure returns refers to the property, and is gone
+            // before the next request is served.
+            let property = unsafe { &mut *property.cast::<T>() };
+            let found = invoke.invoke_ref(property, arguments);
+            batch.reply_view(request, &found.map(AsView::as_view));
+        });
+    }
+
+    fn describe() -> Description {
+        Description {
+            property: TypeId::of::<T>(),
+            property_name: std::any::type_name::<T>(),
+            closure_name: I::name(),
+            has_word: false,
+        }
+    }
+}
+
+/// Runs `run` with closure and arguments of a request, and of those behind it that are the same but
+/// for their arguments. It writes the reply.
+#[inline(always)]
+fn each_of_run<V, I>(
+    batch: &mut Batch<'_>,
+    request: Received,
+    mut run: impl FnMut(&mut Batch<'_>, I, V),
+) where
+    V: DeserializeOwned + 'static,
+{
+    loop {
+        match take::<V, I>(batch, request) {
+            Ok((invoke, arguments)) => run(batch, invoke, arguments),
+            Err(refusal) => batch.refuse_by(&refusal),
+        }
+        batch.pass(request);
+        if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
+            return;
         }
     }
 }

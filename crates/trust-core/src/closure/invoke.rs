@@ -1,7 +1,10 @@
 //! [`Delegable`]: closures that capture nothing, or with the `nightly` feature closures
-//! that capture no reference (thesis 3.2.5).
+//! that capture no reference (thesis 3.2.5); and what the trustee runs of them.
 
 use std::any::type_name;
+use std::marker::PhantomData;
+
+use crate::codec::AsView;
 
 /// A closure that may be delegated.
 ///
@@ -110,6 +113,63 @@ impl<T, V, U, F: FnOnce(&mut T, V) -> U> Invoke<T, V> for With<F> {
     type Output = U;
     #[inline(always)]
     fn invoke(self, property: &mut T, arguments: V) -> U {
+        (self.0)(property, arguments)
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// As [`Invoke`], for closures that refer to a part of the property.
+pub(crate) trait InvokeRef<T, V> {
+    type Output: AsView + ?Sized + 'static;
+    fn invoke_ref(self, property: &mut T, arguments: V) -> Option<&Self::Output>;
+    fn name() -> &'static str;
+}
+
+/// A closure of the property alone that refers to an `R` in it.
+pub(crate) struct PlainRef<F, R: ?Sized>(F, PhantomData<fn(&R)>);
+
+impl<F, R: ?Sized> PlainRef<F, R> {
+    #[inline(always)]
+    pub(crate) fn new(closure: F) -> Self {
+        PlainRef(closure, PhantomData)
+    }
+}
+
+impl<T, F, R> InvokeRef<T, ()> for PlainRef<F, R>
+where
+    F: for<'a> FnOnce(&'a mut T) -> Option<&'a R>,
+    R: AsView + ?Sized + 'static,
+{
+    type Output = R;
+    #[inline(always)]
+    fn invoke_ref(self, property: &mut T, (): ()) -> Option<&R> {
+        (self.0)(property)
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// A closure of the property and arguments that refers to an `R` in the property.
+pub(crate) struct WithRef<F, R: ?Sized>(F, PhantomData<fn(&R)>);
+
+impl<F, R: ?Sized> WithRef<F, R> {
+    #[inline(always)]
+    pub(crate) fn new(closure: F) -> Self {
+        WithRef(closure, PhantomData)
+    }
+}
+
+impl<T, V, F, R> InvokeRef<T, V> for WithRef<F, R>
+where
+    F: for<'a> FnOnce(&'a mut T, V) -> Option<&'a R>,
+    R: AsView + ?Sized + 'static,
+{
+    type Output = R;
+    #[inline(always)]
+    fn invoke_ref(self, property: &mut T, arguments: V) -> Option<&R> {
         (self.0)(property, arguments)
     }
     fn name() -> &'static str {

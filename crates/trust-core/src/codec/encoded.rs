@@ -1,4 +1,5 @@
-//! [`Encoded`]: the bytes of a value that is being encoded, on the stack while they are few.
+//! [`Encoded`]: the bytes of a value that is being encoded, on the stack while they are few; and
+//! [`Spill`], where they go when they are more.
 
 use primitive::limits::MESSAGE_BYTES;
 
@@ -6,12 +7,68 @@ use crate::codec::format::{FIELDS_MASK, FIELDS_SHIFT, HEADER, MAX_TRUSTS, TRUSTS
 use crate::codec::trusts::Record;
 use crate::error::CodecError;
 
-/// An encoded value: up to `N` bytes in place, more in a vector.
-pub(crate) struct Encoded<const N: usize> {
+/// Where an encoded value goes that is longer than its place on the stack.
+pub(crate) trait Spill {
+    /// Whether a value that goes there may hold trusts.
+    const TAKES_TRUSTS: bool;
+
+    /// Whether nothing has been written there.
+    fn is_unused(&self) -> bool;
+
+    /// Appends bytes, if that is quick; false otherwise.
+    fn extend(&mut self, bytes: &[u8]) -> bool;
+
+    /// Appends `bytes`, in front of which belong the first `start` bytes of `place` if nothing has been
+    /// written yet. Bytes beyond what it has room for are not kept.
+    fn spill(&mut self, place: &[u8], start: usize, bytes: &[u8]);
+
+    /// Overwrites the bytes at `at`, which have been written.
+    fn overwrite(&mut self, at: usize, bytes: &[u8]);
+}
+
+impl Spill for Vec<u8> {
+    const TAKES_TRUSTS: bool = true;
+
+    #[inline(always)]
+    fn is_unused(&self) -> bool {
+        self.is_empty()
+    }
+
+    #[inline(always)]
+    fn extend(&mut self, bytes: &[u8]) -> bool {
+        let has_room = bytes.len() <= self.capacity() - self.len();
+        if has_room {
+            self.extend_from_slice(bytes);
+        }
+        has_room
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self, place: &[u8], start: usize, bytes: &[u8]) {
+        // Bytes beyond the largest message are refused in the end.
+        if bytes.is_empty() || start + bytes.len() > MESSAGE_BYTES {
+            return;
+        }
+        if self.is_empty() {
+            self.reserve((start + bytes.len()).next_power_of_two().max(256));
+            self.extend_from_slice(&place[..start]);
+        }
+        self.extend_from_slice(bytes);
+    }
+
+    #[inline(always)]
+    fn overwrite(&mut self, at: usize, bytes: &[u8]) {
+        self[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// An encoded value: up to `N` bytes in place, more in a vector or elsewhere.
+pub(crate) struct Encoded<const N: usize, S: Spill = Vec<u8>> {
     place: [u8; N],
     /// Bytes written, also those beyond [`MESSAGE_BYTES`], which are not kept.
     pub(in crate::codec) len: usize,
-    pub(in crate::codec) spilled: Vec<u8>,
+    pub(in crate::codec) spilled: S,
     /// Fields of structs and tuples written.
     pub(in crate::codec) fields: u64,
     pub(in crate::codec) trusts: Records,
@@ -35,13 +92,7 @@ impl<const N: usize> Encoded<N> {
     /// Nothing yet.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Encoded {
-            place: [0; N],
-            len: 0,
-            spilled: Vec::new(),
-            fields: 0,
-            trusts: Records::default(),
-        }
+        Encoded::spilling_to(Vec::new())
     }
 
     /// The bytes.
@@ -49,21 +100,39 @@ impl<const N: usize> Encoded<N> {
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.spilled.is_empty() { &self.place[..self.len] } else { &self.spilled }
     }
+}
+
+impl<const N: usize, S: Spill> Encoded<N, S> {
+    /// Nothing yet; what does not fit in place goes to `spilled`.
+    #[inline(always)]
+    pub(crate) fn spilling_to(spilled: S) -> Self {
+        Encoded { place: [0; N], len: 0, spilled, fields: 0, trusts: Records::default() }
+    }
+
+    /// The bytes, if all of them are in place.
+    #[inline(always)]
+    pub(crate) fn in_place(&self) -> Option<&[u8]> {
+        self.spilled.is_unused().then(|| &self.place[..self.len])
+    }
+
+    /// Bytes of the value.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
 
     /// Appends bytes as they are.
     #[inline(always)]
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         let (start, end) = (self.len, self.len + bytes.len());
-        if self.spilled.is_empty() {
+        if self.spilled.is_unused() {
             if end <= N {
                 self.place[start..end].copy_from_slice(bytes);
             } else {
-                spill(&mut self.spilled, &self.place, start, bytes);
+                self.spilled.spill(&self.place, start, bytes);
             }
-        } else if bytes.len() <= self.spilled.capacity() - self.spilled.len() {
-            self.spilled.extend_from_slice(bytes);
-        } else {
-            spill(&mut self.spilled, &self.place, start, bytes);
+        } else if !self.spilled.extend(bytes) {
+            self.spilled.spill(&self.place, start, bytes);
         }
         // Last, so that the compiler knows the length although it does not look into `spill`.
         self.len = end;
@@ -75,13 +144,20 @@ impl<const N: usize> Encoded<N> {
         let body = self.len - start - HEADER;
         let mut header = body as u64 | (self.fields & FIELDS_MASK) << FIELDS_SHIFT;
         if !self.trusts.0.is_empty() {
+            if const { !S::TAKES_TRUSTS } {
+                return Err(holds_trusts());
+            }
             header |= self.put_records()?;
         }
         if self.len > MESSAGE_BYTES {
             return Err(too_large(self.len));
         }
-        let bytes = if self.spilled.is_empty() { &mut self.place[..] } else { &mut self.spilled };
-        bytes[start..start + HEADER].copy_from_slice(&header.to_le_bytes());
+        let header = header.to_le_bytes();
+        if self.spilled.is_unused() {
+            self.place[start..start + HEADER].copy_from_slice(&header);
+        } else {
+            self.spilled.overwrite(start, &header);
+        }
         self.trusts.0.clear();
         Ok(())
     }
@@ -104,24 +180,14 @@ impl<const N: usize> Encoded<N> {
     }
 }
 
-/// Appends `bytes` to the vector, in front of which belong the first `start` bytes of `place` if it
-/// is empty. Bytes beyond the largest message are not kept: they are refused in the end.
-#[cold]
-#[inline(never)]
-fn spill(spilled: &mut Vec<u8>, place: &[u8], start: usize, bytes: &[u8]) {
-    if bytes.is_empty() || start + bytes.len() > MESSAGE_BYTES {
-        return;
-    }
-    if spilled.is_empty() {
-        spilled.reserve((start + bytes.len()).next_power_of_two().max(256));
-        spilled.extend_from_slice(&place[..start]);
-    }
-    spilled.extend_from_slice(bytes);
-}
-
 #[cold]
 pub(crate) fn too_large(len: usize) -> CodecError {
     CodecError(format!(
         "the value has {len} bytes encoded, expected at most {MESSAGE_BYTES}: send it in parts"
     ))
+}
+
+#[cold]
+fn holds_trusts() -> CodecError {
+    CodecError("a view holds a trust: return the trust as the result of an `apply`".to_owned())
 }

@@ -27,6 +27,7 @@
 //!   has it last, the encoder of a value that fails, its sender, or the decoder, gives it back.
 //! - Values may be nested [`NESTING`](primitive::limits::NESTING) deep, on both sides.
 
+pub(crate) mod as_view;
 #[allow(unsafe_code)] // What a generic type is, and its value as that type.
 mod blocks;
 mod decode;
@@ -34,6 +35,7 @@ mod encode;
 mod encoded;
 mod fault;
 mod format;
+mod in_buffer;
 mod plain;
 mod portable;
 #[cfg(test)]
@@ -41,21 +43,24 @@ mod tests;
 pub(crate) mod trusts;
 mod undelivered;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+pub use crate::codec::as_view::AsView;
 use crate::codec::decode::decoder::{Decoder, Source};
 use crate::codec::encode::encoder::Encoder;
+use crate::codec::encoded::Spill;
 pub(crate) use crate::codec::encoded::{Encoded, too_large};
 pub(crate) use crate::codec::format::HEADER;
 use crate::codec::format::{ASYMMETRY, FIELDS_MASK, FIELDS_SHIFT, TRUSTS_SHIFT};
+pub(crate) use crate::codec::in_buffer::InBuffer;
 pub(crate) use crate::codec::plain::{Plain, from_plain, plain_from_bytes, plain_words, to_plain};
 pub use crate::codec::portable::Portable;
 use crate::codec::trusts::Record;
 pub(crate) use crate::codec::undelivered::{Undelivered, give_back};
 use crate::error::CodecError;
 
-impl<const N: usize> Encoded<N> {
+impl<const N: usize, S: Spill> Encoded<N, S> {
     /// Appends a value, which must be the only one.
     ///
     /// # Errors
@@ -85,7 +90,7 @@ pub(crate) fn encode_to_vec<V: Serialize + 'static>(value: &V) -> Result<Vec<u8>
 
 /// Decodes the value that `bytes` are.
 #[inline(always)]
-pub(crate) fn decode<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, CodecError> {
+pub(crate) fn decode<'de, V: Deserialize<'de>>(bytes: &'de [u8]) -> Result<V, CodecError> {
     decode_from::<V>(bytes, true)
 }
 
@@ -96,7 +101,7 @@ pub(crate) fn decode_front<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, Codec
 }
 
 #[inline(always)]
-fn decode_from<V: DeserializeOwned>(bytes: &[u8], exactly: bool) -> Result<V, CodecError> {
+fn decode_from<'de, V: Deserialize<'de>>(bytes: &'de [u8], exactly: bool) -> Result<V, CodecError> {
     let Some((header, behind)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(cut_short(bytes.len()));
     };

@@ -9,6 +9,7 @@ use crate::node::entered::on_node;
 
 /// A fiber waits for the reply of a call.
 pub(crate) struct AwaitsReply {
+    /// As the text names it.
     pub(crate) call: &'static str,
     /// The number of the trustee and of the property, if the request is where it can be found.
     pub(crate) target: Option<(u32, u32)>,
@@ -25,15 +26,15 @@ impl AwaitsReply {
                 .filter_map(|(n, outbox)| Some((n, outbox.request_of(waiter)?.property())))
                 .next()
         });
-        AwaitsReply { call: "apply", target: target.flatten() }
+        AwaitsReply { call: "`apply`", target: target.flatten() }
     }
 }
 
 impl fmt::Display for AwaitsReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the reply of `{}`", self.call)?;
+        write!(f, "the reply of {}", self.call)?;
         match self.target {
-            None => write!(f, ", whose request waits for room"),
+            None => write!(f, ", whose request waits for room to be sent"),
             // The thread itself.
             Some((home, 0)) => write!(f, " on {}", Thread(home)),
             Some((home, property)) => write!(f, " on property {property} of {}", Thread(home)),

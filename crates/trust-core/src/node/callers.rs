@@ -33,6 +33,9 @@ pub(super) fn too_deep() -> String {
 pub(crate) struct Call {
     pub(crate) reply_to: ReplyTo,
     pub(crate) callers: Callers,
+    /// Whether the caller waits for a limited time only. Then the callers count until the closure has
+    /// its latch, and no longer: while it runs, they may have stopped waiting for it.
+    pub(crate) is_timed: bool,
     /// The latch, for messages.
     pub(crate) property: u32,
 }

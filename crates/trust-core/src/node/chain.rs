@@ -37,6 +37,19 @@ impl Call {
 /// While it lives, its fiber is known to run a launched closure.
 pub(crate) struct Running(Option<FiberId>);
 
+impl Running {
+    /// The closure has its latch: launches of its own begin a new chain, if its caller waits for a
+    /// limited time only.
+    pub(crate) fn has_latch(&self) {
+        if let Some(fiber) = self.0 {
+            on_node(|node| match node.launched.0.borrow_mut().get_mut(&fiber) {
+                Some(call) if call.is_timed => call.callers = Callers::default(),
+                _ => {}
+            });
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(fiber) = self.0 {

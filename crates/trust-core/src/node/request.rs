@@ -6,13 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Request};
+use crate::client::viewing::Viewing;
 use crate::client::waiter::Waiter;
-use crate::closure::call::Apply;
+use crate::closure::call::{Apply, ApplyRef};
 use crate::closure::capture::with_capture;
-use crate::closure::invoke::Invoke;
-use crate::closure::registry::closure_id;
+use crate::closure::invoke::{Invoke, InvokeRef};
+use crate::closure::registry::{Delegated, closure_id};
 use crate::codec;
-use crate::codec::Portable;
+use crate::codec::{AsView, Portable};
 use crate::error::{BadValue, CallResult, CodecError, DelegateError, outside};
 use crate::node::awaited::CallSite;
 use crate::node::awaits::AwaitsReply;
@@ -25,6 +26,38 @@ pub(crate) struct Target<T> {
     pub(crate) home: u32,
     pub(crate) property: u32,
     pub(crate) _property: PhantomData<fn(T)>,
+}
+
+/// A kind of call, as its sender sees it.
+trait Kind: Delegated {
+    /// Words behind its head that its result will probably need.
+    fn reply_words() -> usize;
+}
+
+impl<T, V, I> Kind for Apply<T, V, I>
+where
+    T: 'static,
+    V: Portable,
+    I: Invoke<T, V>,
+    I::Output: Portable,
+{
+    #[inline(always)]
+    fn reply_words() -> usize {
+        reply_words::<I::Output>()
+    }
+}
+
+/// How long a view is only the trustee knows; what does not fit stands apart.
+impl<T, V, I> Kind for ApplyRef<T, V, I>
+where
+    T: 'static,
+    V: Portable,
+    I: InvokeRef<T, V>,
+{
+    #[inline(always)]
+    fn reply_words() -> usize {
+        0
+    }
 }
 
 impl Node {
@@ -51,6 +84,33 @@ impl Node {
         waiter.wait(place, AwaitsReply::of)
     }
 
+    /// As [`call`](Self::call), of a closure that refers to a part of the property. `view` is called
+    /// with what it has found, in the slot, before that is used again.
+    ///
+    /// # Panics
+    /// If `view` does.
+    #[inline(always)]
+    pub(crate) fn call_ref<T, I, V, F, U>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: V,
+        view: F,
+        place: CallSite,
+    ) -> CallResult<U>
+    where
+        T: 'static,
+        I: InvokeRef<T, V> + 'static,
+        V: Portable,
+        F: for<'a> FnOnce(Option<<I::Output as AsView>::View<'a>>) -> U,
+    {
+        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+        let viewing = Viewing::<I::Output, F, U>::new(fiber, view);
+        self.request_ref(target, invoke, &arguments, viewing.end());
+        // As in `call`.
+        viewing.wait(place, AwaitsReply::of)
+    }
+
     /// Encodes a request and sends it. No code of users runs behind the sending.
     #[inline(always)]
     pub(crate) fn request<T, I, V, C>(
@@ -66,13 +126,40 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
+        self.request_as::<Apply<T, V, I>, T, I, V, C>(target, invoke, arguments, completion);
+    }
+
+    /// As [`request`](Self::request), of a closure that refers to a part of the property.
+    #[inline(always)]
+    pub(crate) fn request_ref<T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: &V,
+        completion: C,
+    ) where
+        T: 'static,
+        I: InvokeRef<T, V> + 'static,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        self.request_as::<ApplyRef<T, V, I>, T, I, V, C>(target, invoke, arguments, completion);
+    }
+
+    #[inline(always)]
+    fn request_as<K, T, I, V, C>(&self, target: Target<T>, invoke: I, arguments: &V, completion: C)
+    where
+        K: Kind,
+        V: Portable,
+        C: Completion + 'static,
+    {
         if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(arguments)) {
             // A closure without bytes is made anew at the trustee, so this one is gone.
             std::mem::forget(invoke);
             let arguments = Arguments::Plain(plain);
-            return self.send_request::<T, I, V, C>(target, arguments, completion);
+            return self.send_request::<K, T, C>(target, arguments, completion);
         }
-        self.request_encoded(target, invoke, arguments, completion);
+        self.request_encoded::<K, T, I, V, C>(target, invoke, arguments, completion);
     }
 
     /// The error of a call of the thread with this number, whose arguments, a `V`, cannot be encoded.
@@ -83,16 +170,14 @@ impl Node {
     }
 
     #[inline]
-    fn request_encoded<T, I, V, C>(
+    fn request_encoded<K, T, I, V, C>(
         &self,
         target: Target<T>,
         invoke: I,
         arguments: &V,
         completion: C,
     ) where
-        T: 'static,
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
+        K: Kind,
         V: Portable,
         C: Completion + 'static,
     {
@@ -111,23 +196,20 @@ impl Node {
                 .complete(Outcome::Failed(&self.unencodable::<V>(target.home, source)));
         }
         let arguments = Arguments::Encoded(encoded.bytes());
-        self.send_request::<T, I, V, C>(target, arguments, completion);
+        self.send_request::<K, T, C>(target, arguments, completion);
     }
 
     #[inline(always)]
-    fn send_request<T, I, V, C>(&self, target: Target<T>, arguments: Arguments<'_>, completion: C)
+    fn send_request<K, T, C>(&self, target: Target<T>, arguments: Arguments<'_>, completion: C)
     where
-        T: 'static,
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
-        V: Portable,
+        K: Kind,
         C: Completion + 'static,
     {
         let request = Request {
             property: target.property,
-            closure: closure_id::<Apply<T, V, I>>(),
+            closure: closure_id::<K>(),
             arguments,
-            reply_words: reply_words::<I::Output>(),
+            reply_words: K::reply_words(),
         };
         self.send(target.home, request, completion);
     }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use crate::client::completion::{Completion, boxed};
+use fiber::FiberId;
+use transport_api::ThreadId;
+
+use crate::client::completion::{Completion, Limit, WaitForRoom, boxed};
 use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
 use crate::client::request::Request;
 use crate::error::{DelegateError, NO_SUCH_THREAD};
-use crate::node::awaits::Thread;
 use crate::node::state::Node;
 
 impl Node {
@@ -60,29 +62,48 @@ impl Node {
             return fail(completion, &error);
         }
         let _stay = self.stay();
+        let room = completion.waits_for_room();
         let ticket = outbox.postpone(request, boxed(completion));
         self.list(outbox, number);
         // Back-pressure, for callers that would otherwise queue more.
-        if C::WAITS_FOR_ROOM
-            && self.context.is_free()
-            && let Some(fiber) = fiber::current()
-        {
-            let mut wait = fiber::Wait::new();
-            while !outbox.has_moved(ticket) {
-                outbox.wait_for_room(fiber);
-                wait.explain(|| NeedsRoom(Thread(number)));
-                fiber::park();
+        let fiber = fiber::current().filter(|_| self.context.is_free());
+        match (room, fiber) {
+            (WaitForRoom::No, _) | (_, None) => {}
+            (WaitForRoom::Always, Some(fiber)) => wait_for_room(outbox, ticket, fiber, None),
+            (WaitForRoom::Within(limit), Some(fiber)) => {
+                wait_for_room(outbox, ticket, fiber, Some(limit));
             }
         }
     }
 }
 
+/// Has `fiber`, the current one, wait until the postponed request with this ticket has found room. If
+/// that takes longer than `limit`, the request ends, and is not sent.
+fn wait_for_room(outbox: &Outbox, ticket: u64, fiber: FiberId, limit: Option<Limit>) {
+    let mut wait = fiber::Wait::new();
+    while !outbox.has_moved(ticket) {
+        outbox.wait_for_room(fiber);
+        wait.explain(|| NeedsRoom(outbox.trustee()));
+        match limit {
+            Some(Limit { deadline: Some(deadline), timeout }) => {
+                if !fiber::park_until(deadline)
+                    && let Some(completion) = outbox.withdraw(ticket, fiber)
+                {
+                    let error = DelegateError::TimedOut { trustee: outbox.trustee(), timeout };
+                    return completion(Outcome::Failed(&error));
+                }
+            }
+            _ => fiber::park(),
+        }
+    }
+}
+
 /// What a fiber waits for whose request has no room.
-struct NeedsRoom(Thread);
+struct NeedsRoom(ThreadId);
 
 impl fmt::Display for NeedsRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "room for one more request to {}, which takes none", self.0)
+        write!(f, "room for one more request to {}, which takes no more now", self.0)
     }
 }
 

@@ -1,6 +1,14 @@
 //! Copies of a payload, out of the reach of the peer that wrote it.
 
+use std::cell::Cell;
+
 use primitive::SharedBytes;
+
+thread_local! {
+    /// Memory for the payload that is being read, so that none allocates. It grows up to the size of a
+    /// slot; what is read inside another payload's reading finds it taken, and allocates.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Payloads and encoded values of up to this many bytes stay on the stack.
 pub(crate) const STACK_BYTES: usize = 128;
@@ -19,8 +27,14 @@ pub(crate) fn copied_out<R>(
         buffer.read_into(at, &mut bytes[..len]);
         read(&bytes[..len])
     } else {
-        let mut bytes = vec![0; len];
-        buffer.read_into(at, &mut bytes);
-        read(&bytes)
+        let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+        if room.len() < len {
+            room.resize(len.next_power_of_two(), 0);
+        }
+        buffer.read_into(at, &mut room[..len]);
+        let result = read(&room[..len]);
+        // The thread ends: so does its room.
+        let _ = ROOM.try_with(|place| place.set(room));
+        result
     }
 }

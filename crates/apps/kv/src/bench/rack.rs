@@ -24,21 +24,24 @@ pub struct RackTable {
     shards: Sharded<[u8], Table>,
 }
 
+impl RackTable {
+    /// An empty shard on each thread of this rack, with an ordered index for scans if `ordered`.
+    ///
+    /// # Panics
+    /// Outside a rack.
+    pub fn new(ordered: bool) -> Self {
+        Self { shards: Sharded::new_with(Table::new, ordered) }
+    }
+}
+
 impl Backend for RackTable {
     fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
-        let found = self.shards.shard(key).apply_with(
-            |table, (key, part): (Key, ByteRange)| {
-                table.read(&key, part).map(|v| Value(v.to_vec()))
-            },
+        value.clear();
+        self.shards.shard(key).apply_with_ref(
+            |table, (key, part): (Key, ByteRange)| table.read(&key, part),
             (Key::new(key), part),
-        );
-        match found {
-            Some(Value(found)) => {
-                *value = found;
-                true
-            }
-            None => false,
-        }
+            |found| found.inspect(|found| value.extend_from_slice(found)).is_some(),
+        )
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
@@ -143,8 +146,7 @@ impl Candidate for RackCandidate {
     }
 
     fn run(&mut self, workload: &Workload, round: u64) -> Result<Outcome, String> {
-        let shards = Sharded::new_with(Table::new, workload.scans());
-        let table = RackTable { shards };
+        let table = RackTable::new(workload.scans());
         Ok(Outcome {
             load: self.run_phase(&table, workload, Phase::Load, round)?,
             run: self.run_phase(&table, workload, Phase::Run, round)?,

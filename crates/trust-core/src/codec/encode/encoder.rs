@@ -2,19 +2,19 @@
 
 use primitive::limits::{MESSAGE_BYTES, NESTING};
 
-use crate::codec::encoded::Encoded;
+use crate::codec::encoded::{Encoded, Spill};
 use crate::codec::fault::Fault;
 use crate::codec::format::variant_word;
 
 /// Encodes one value, which is `depth` levels inside the one that the message is made of.
-pub(in crate::codec) struct Encoder<'a, const N: usize> {
-    pub(super) out: &'a mut Encoded<N>,
+pub(in crate::codec) struct Encoder<'a, const N: usize, S: Spill> {
+    pub(super) out: &'a mut Encoded<N, S>,
     pub(super) depth: u32,
 }
 
-impl<'a, const N: usize> Encoder<'a, N> {
+impl<'a, const N: usize, S: Spill> Encoder<'a, N, S> {
     #[inline]
-    pub(in crate::codec) fn new(out: &'a mut Encoded<N>) -> Self {
+    pub(in crate::codec) fn new(out: &'a mut Encoded<N, S>) -> Self {
         Encoder { out, depth: 0 }
     }
 
@@ -54,7 +54,7 @@ impl<'a, const N: usize> Encoder<'a, N> {
 
     /// The same again, for a part of the value.
     #[inline]
-    pub(super) fn part(&mut self) -> Encoder<'_, N> {
+    pub(super) fn part(&mut self) -> Encoder<'_, N, S> {
         Encoder { out: self.out, depth: self.depth }
     }
 }

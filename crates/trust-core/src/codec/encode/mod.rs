@@ -8,6 +8,7 @@ use serde::ser::{Serialize, SerializeSeq, Serializer};
 use crate::codec::blocks::block_of;
 use crate::codec::encode::encoder::Encoder;
 use crate::codec::encode::parts::{Counted, Fields};
+use crate::codec::encoded::Spill;
 use crate::codec::fault::Fault;
 use crate::codec::trusts;
 
@@ -22,16 +23,16 @@ macro_rules! numbers {
     };
 }
 
-impl<'a, const N: usize> Serializer for Encoder<'a, N> {
+impl<'a, const N: usize, S: Spill> Serializer for Encoder<'a, N, S> {
     type Ok = ();
     type Error = Fault;
-    type SerializeSeq = Counted<'a, N>;
-    type SerializeTuple = Fields<'a, N>;
-    type SerializeTupleStruct = Fields<'a, N>;
-    type SerializeTupleVariant = Fields<'a, N>;
-    type SerializeMap = Counted<'a, N>;
-    type SerializeStruct = Fields<'a, N>;
-    type SerializeStructVariant = Fields<'a, N>;
+    type SerializeSeq = Counted<'a, N, S>;
+    type SerializeTuple = Fields<'a, N, S>;
+    type SerializeTupleStruct = Fields<'a, N, S>;
+    type SerializeTupleVariant = Fields<'a, N, S>;
+    type SerializeMap = Counted<'a, N, S>;
+    type SerializeStruct = Fields<'a, N, S>;
+    type SerializeStructVariant = Fields<'a, N, S>;
 
     numbers! {
         serialize_i8 i8, serialize_i16 i16, serialize_i32 i32, serialize_i64 i64,
@@ -118,7 +119,7 @@ impl<'a, const N: usize> Serializer for Encoder<'a, N> {
     }
 
     #[inline]
-    fn serialize_seq(self, len: Option<usize>) -> Result<Counted<'a, N>, Fault> {
+    fn serialize_seq(self, len: Option<usize>) -> Result<Counted<'a, N, S>, Fault> {
         match len {
             Some(len) => Counted::begin(self, len),
             None => Err(Fault::new(
@@ -150,12 +151,12 @@ impl<'a, const N: usize> Serializer for Encoder<'a, N> {
     }
 
     #[inline]
-    fn serialize_tuple(self, _: usize) -> Result<Fields<'a, N>, Fault> {
+    fn serialize_tuple(self, _: usize) -> Result<Fields<'a, N, S>, Fault> {
         self.inner().map(Fields)
     }
 
     #[inline]
-    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Fields<'a, N>, Fault> {
+    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Fields<'a, N, S>, Fault> {
         self.inner().map(Fields)
     }
 
@@ -166,13 +167,13 @@ impl<'a, const N: usize> Serializer for Encoder<'a, N> {
         index: u32,
         variant: &'static str,
         _: usize,
-    ) -> Result<Fields<'a, N>, Fault> {
+    ) -> Result<Fields<'a, N, S>, Fault> {
         self.put_variant(index, variant)?;
         self.inner().map(Fields)
     }
 
     #[inline]
-    fn serialize_map(self, len: Option<usize>) -> Result<Counted<'a, N>, Fault> {
+    fn serialize_map(self, len: Option<usize>) -> Result<Counted<'a, N, S>, Fault> {
         match len {
             Some(len) => Counted::begin(self, len),
             None => Err(Fault::new(
@@ -185,7 +186,7 @@ impl<'a, const N: usize> Serializer for Encoder<'a, N> {
     }
 
     #[inline]
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Fields<'a, N>, Fault> {
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Fields<'a, N, S>, Fault> {
         self.inner().map(Fields)
     }
 
@@ -196,7 +197,7 @@ impl<'a, const N: usize> Serializer for Encoder<'a, N> {
         index: u32,
         variant: &'static str,
         _: usize,
-    ) -> Result<Fields<'a, N>, Fault> {
+    ) -> Result<Fields<'a, N, S>, Fault> {
         self.put_variant(index, variant)?;
         self.inner().map(Fields)
     }

@@ -4,12 +4,13 @@ use serde::ser::{self, Serialize};
 
 use crate::codec::blocks::Block;
 use crate::codec::encode::encoder::Encoder;
+use crate::codec::encoded::Spill;
 use crate::codec::fault::Fault;
 
 /// The fields of a struct, a tuple or a variant. The encoder knows one level further inside.
-pub(in crate::codec) struct Fields<'a, const N: usize>(pub(super) Encoder<'a, N>);
+pub(in crate::codec) struct Fields<'a, const N: usize, S: Spill>(pub(super) Encoder<'a, N, S>);
 
-impl<const N: usize> Fields<'_, N> {
+impl<const N: usize, S: Spill> Fields<'_, N, S> {
     #[inline]
     fn field<V: Serialize + ?Sized>(&mut self, value: &V) -> Result<(), Fault> {
         self.0.out.fields += 1;
@@ -29,7 +30,7 @@ fn left_out(field: &str) -> Fault {
 macro_rules! fields {
     ($($trait:ident $method:ident),*) => {
         $(
-            impl<const N: usize> ser::$trait for Fields<'_, N> {
+            impl<const N: usize, S: Spill> ser::$trait for Fields<'_, N, S> {
                 type Ok = ();
                 type Error = Fault;
 
@@ -56,7 +57,7 @@ fields! {
 macro_rules! named_fields {
     ($($trait:ident),*) => {
         $(
-            impl<const N: usize> ser::$trait for Fields<'_, N> {
+            impl<const N: usize, S: Spill> ser::$trait for Fields<'_, N, S> {
                 type Ok = ();
                 type Error = Fault;
 
@@ -86,24 +87,24 @@ macro_rules! named_fields {
 named_fields! { SerializeStruct, SerializeStructVariant }
 
 /// The elements of a sequence, or the entries of a map. The encoder knows one level further inside.
-pub(in crate::codec) struct Counted<'a, const N: usize> {
-    encoder: Encoder<'a, N>,
+pub(in crate::codec) struct Counted<'a, const N: usize, S: Spill> {
+    encoder: Encoder<'a, N, S>,
     /// Elements announced and not written yet.
     left: usize,
     /// Where the current entry of a map begins.
     entry: usize,
 }
 
-impl<'a, const N: usize> Counted<'a, N> {
+impl<'a, const N: usize, S: Spill> Counted<'a, N, S> {
     #[inline]
-    pub(super) fn begin(mut encoder: Encoder<'a, N>, len: usize) -> Result<Self, Fault> {
+    pub(super) fn begin(mut encoder: Encoder<'a, N, S>, len: usize) -> Result<Self, Fault> {
         encoder.put_len(len)?;
         Ok(Counted { encoder: encoder.inner()?, left: len, entry: 0 })
     }
 
     /// A whole sequence.
     #[inline]
-    pub(super) fn block(encoder: Encoder<'a, N>, block: Block<'_>) -> Result<(), Fault> {
+    pub(super) fn block(encoder: Encoder<'a, N, S>, block: Block<'_>) -> Result<(), Fault> {
         Counted::begin(encoder, block.len)?.encoder.out.put(block.bytes);
         Ok(())
     }
@@ -133,7 +134,7 @@ fn miscounted() -> Fault {
     Fault::new("a collection has more or fewer elements than its `Serialize` announced".to_owned())
 }
 
-impl<const N: usize> ser::SerializeSeq for Counted<'_, N> {
+impl<const N: usize, S: Spill> ser::SerializeSeq for Counted<'_, N, S> {
     type Ok = ();
     type Error = Fault;
 
@@ -150,7 +151,7 @@ impl<const N: usize> ser::SerializeSeq for Counted<'_, N> {
     }
 }
 
-impl<const N: usize> ser::SerializeMap for Counted<'_, N> {
+impl<const N: usize, S: Spill> ser::SerializeMap for Counted<'_, N, S> {
     type Ok = ();
     type Error = Fault;
 
