@@ -3,6 +3,7 @@
 //! [`figures`] writes what they measured into the pages.
 
 mod figures;
+mod graph;
 mod rdma;
 
 use std::env;
@@ -12,6 +13,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use self::figures::Figures;
+use self::graph::Graph;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -26,6 +28,9 @@ pub(crate) enum Bench {
     /// Measure delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the
     /// figures of docs/performance-rdma.md
     Rdma(RdmaMeasuring),
+    /// Measure Graph500 on one process and two, beside the reference implementation: the figures of
+    /// docs/graph.md
+    Graph(Graph),
     /// Write figures of segments, GETs and jams into the documents, and draw their plots
     Figures(Figures),
 }
@@ -87,6 +92,7 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
             (Step::cargo(&folder, "run --release --bin tcp-bench --"), how)
         }
         Bench::Rdma(how) => return rdma::run(workspace, how),
+        Bench::Graph(options) => return graph::run(workspace, options),
         Bench::Figures(lists) => return figures::run(&workspace.root, lists),
     };
     // The program runs in another folder; the file is relative to this one.

@@ -181,6 +181,13 @@ impl Graph {
         self.row(self.heavy[vertex as usize], self.starts[vertex as usize + 1])
     }
 
+    /// The number of heavy edges of a vertex.
+    #[inline]
+    #[must_use]
+    pub fn heavy_degree(&self, vertex: u32) -> u32 {
+        self.starts[vertex as usize + 1] - self.heavy[vertex as usize]
+    }
+
     #[inline(always)]
     fn row(&self, start: u32, end: u32) -> impl Iterator<Item = (Place, f32)> + '_ {
         let row = start as usize..end as usize;

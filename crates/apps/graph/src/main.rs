@@ -104,7 +104,7 @@ struct Graph500 {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     roots: Option<u32>,
     /// Width of a bucket of the shortest paths
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.05)]
     delta: f32,
     /// Do not validate the results
     #[arg(long)]

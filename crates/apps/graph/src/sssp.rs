@@ -5,6 +5,11 @@
 //! until no member has any left; then all vertices that were in it relax their heavy edges, once. A
 //! distance that concerns another member is sent there, by one all_to_all of a round.
 //!
+//! Heavy edges can also be followed from their other ends: each vertex that is still farther away looks
+//! for the shortest way over its neighbours, whose distances all members get by one all_gather. That is
+//! cheaper as soon as the vertices of high degree are near: the others have few edges. It needs the
+//! edges that end at a vertex, so it is for undirected graphs.
+//!
 //! A member remembers in a small cache which distances it has sent, and does not send a longer one: hubs
 //! are reached along many edges.
 
@@ -76,6 +81,8 @@ struct Search<'a, D> {
     buckets: Vec<Vec<u32>>,
     /// The distances with which each vertex has last relaxed its light and its heavy edges.
     relaxed: [Vec<D>; 2],
+    /// The edges of the vertices that have not relaxed any.
+    untouched: u64,
     /// Distances that were sent, each with its vertex.
     sent: Vec<(Place, D)>,
     outgoing: Vec<Relaxations<D>>,
@@ -139,12 +146,35 @@ impl<D: Distance> Search<'_, D> {
             if distance.bucket(delta) != bucket || self.relaxed[0][at] == distance {
                 continue;
             }
+            if self.relaxed[0][at] == D::FAR {
+                self.untouched -= u64::from(self.graph.degree(vertex));
+            }
             self.relaxed[0][at] = distance;
             settled.push(vertex);
             let (graph, from) = (self.graph, self.graph.place(vertex));
             for (neighbour, weight) in graph.light(vertex) {
                 self.offer(neighbour, from, distance + D::of(weight));
             }
+        }
+    }
+
+    /// Relaxes all edges of the vertices that are farther away than a bucket, from their far ends.
+    fn pull(&mut self, team: &Team, bucket: usize) {
+        let (graph, delta) = (self.graph, self.graph.shape.delta);
+        let distances = team.all_gather(self.paths.distances.clone());
+        for vertex in 0..graph.vertices() as u32 {
+            if self.paths.distances[vertex as usize].bucket(delta) <= bucket {
+                continue;
+            }
+            let mut best = (D::FAR, NOWHERE);
+            for (neighbour, weight) in graph.weighted(vertex) {
+                let there = graph.layout.local_of(neighbour) as usize;
+                let distance = distances[graph.layout.owner(neighbour)][there] + D::of(weight);
+                if distance < best.0 {
+                    best = (distance, neighbour);
+                }
+            }
+            self.relax(vertex, best.1, best.0);
         }
     }
 
@@ -177,6 +207,7 @@ pub fn search<D: Distance>(team: &Team, graph: &Graph, root: Place) -> Paths<D> 
         paths,
         buckets: Vec::new(),
         relaxed: [vec![D::FAR; vertices], vec![D::FAR; vertices]],
+        untouched: graph.edges() as u64,
         sent: vec![(NOWHERE, D::ZERO); places.min(CACHE)],
         outgoing: vec![empty; team.len()],
     };
@@ -191,7 +222,14 @@ pub fn search<D: Distance>(team: &Team, graph: &Graph, root: Place) -> Paths<D> 
             search.light(bucket, &mut settled);
             nearest = search.exchange(team, bucket);
         }
-        search.heavy(&settled);
+        let heavy = |vertex: &u32| u64::from(graph.heavy_degree(*vertex));
+        let costs = (settled.iter().map(heavy).sum::<u64>(), search.untouched);
+        let (push, pull) = team.all_reduce(costs, |a, b| (a.0 + b.0, a.1 + b.1));
+        if graph.shape.undirected && pull + graph.layout.vertices() < push {
+            search.pull(team, bucket);
+        } else {
+            search.heavy(&settled);
+        }
         settled.clear();
         // Sums are rounded: a heavy edge may lead into the same bucket.
         bucket = search.exchange(team, bucket);
