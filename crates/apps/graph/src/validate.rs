@@ -153,3 +153,88 @@ impl Found<'_> {
         if is_confirmed { Ok(()) } else { Err("no such edge leads to its parent".to_owned()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gossamer::Rack;
+
+    use super::*;
+    use crate::graph::Shape;
+    use crate::{bfs, sssp};
+
+    /// A ring of eight vertices, with a shortcut from 0 to 4, and two vertices beside it.
+    const EDGES: [(u64, u64, f32); 10] = [
+        (0, 1, 0.5),
+        (1, 2, 0.25),
+        (2, 3, 0.5),
+        (3, 4, 0.125),
+        (4, 5, 0.5),
+        (5, 6, 0.25),
+        (6, 7, 0.5),
+        (7, 0, 0.125),
+        (0, 4, 0.75),
+        (8, 9, 0.5),
+    ];
+
+    /// A change of what was found for one vertex: its parent and its distance.
+    type Change = Option<(u64, Option<u64>, f32)>;
+
+    /// Checks what searches from vertex 0 find, after a change, on three threads.
+    fn check_changed(change: Change) -> [Result<u64, String>; 2] {
+        let member = |team: &Team, change: Change| {
+            let layout = Layout::new(10, team.len()).unwrap();
+            let shape = Shape { undirected: true, weighted: true, delta: 0.3 };
+            let mine = EDGES.into_iter().filter(|_| team.index() == 0);
+            let graph = Graph::build(team, layout, shape, mine);
+            let root = layout.place(0);
+            let change = |parents: &mut [Place], distances: &mut [f32]| {
+                let Some((vertex, parent, distance)) = change else { return };
+                if let Some(local) = graph.local(layout.place(vertex)) {
+                    let parent = parent.map_or(NOWHERE, |parent| layout.place(parent));
+                    (parents[local as usize], distances[local as usize]) = (parent, distance);
+                }
+            };
+            let mut parents = bfs::search(team, &graph, root);
+            change(&mut parents, &mut vec![0.0; graph.vertices()]);
+            let bfs = check(team, &graph, root, &parents, None);
+            let mut paths = sssp::search::<f32>(team, &graph, root);
+            change(&mut paths.parents, &mut paths.distances);
+            [bfs, check(team, &graph, root, &paths.parents, Some(&paths.distances))]
+        };
+        let run = move || Team::run(member, change);
+        let mut results = Rack::new().threads(3).run(run).unwrap();
+        results.dedup();
+        assert_eq!(results.len(), 1, "all members get the same result");
+        results.swap_remove(0)
+    }
+
+    #[test]
+    fn right_results_pass_and_wrong_ones_do_not() {
+        assert_eq!(check_changed(None), [Ok(9), Ok(9)]);
+        const FAR: f32 = f32::INFINITY;
+        for (change, of_bfs, of_sssp) in [
+            // Vertex 2 is two levels from the root, by 1, and 0.75 away.
+            ((2, Some(3), 1.5), "levels", "is more than"),
+            ((2, Some(1), 0.5), "", "no such edge leads to its parent"),
+            ((2, Some(6), 0.75), "levels", "no such edge leads to its parent"),
+            ((2, None, FAR), "one end of an edge is not in the tree", "one end of an edge"),
+            ((2, None, 0.75), "one end of an edge is not in the tree", "its distance is 0.75"),
+            ((2, Some(2), 0.75), "its parents are a circle", "its parents are a circle"),
+            ((2, Some(8), 0.75), "without a parent", "without a parent"),
+            ((8, Some(0), 1.0), "one end of an edge is not in the tree", "one end of an edge"),
+            ((0, Some(1), 0.0), "the root is not its own parent", "the root is not its own"),
+            ((0, Some(0), 0.5), "", "the root's distance is 0.5"),
+        ] {
+            let [bfs, sssp] = check_changed(Some(change));
+            for (result, expected) in [(bfs, of_bfs), (sssp, of_sssp)] {
+                match result {
+                    Ok(edges) => assert!(expected.is_empty() && edges == 9, "{change:?}"),
+                    Err(error) => {
+                        let is_expected = !expected.is_empty() && error.contains(expected);
+                        assert!(is_expected, "{change:?}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
