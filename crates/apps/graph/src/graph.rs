@@ -11,7 +11,7 @@ use crate::kronecker::Edge;
 use crate::layout::{Layout, Place};
 
 /// Edges that a member sends between two exchanges.
-const SLICE: usize = 1 << 19;
+const SLICE: usize = 1 << 16;
 
 /// What a graph is built as.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -53,6 +53,12 @@ struct Edges {
 }
 
 impl Edges {
+    fn reserve(&mut self, more: usize, weighted: bool) {
+        self.sources.reserve(more);
+        self.targets.reserve(more);
+        self.weights.reserve(if weighted { more } else { 0 });
+    }
+
     fn append(&mut self, more: &mut Edges) {
         self.sources.append(&mut more.sources);
         self.targets.append(&mut more.targets);
@@ -61,15 +67,19 @@ impl Edges {
 }
 
 impl Graph {
-    /// Builds the graph of the edges that the members bring. They are vertices of `layout`. All members
-    /// call this together.
+    /// Builds the graph of the edges that the members bring, about `count` all together. Their ends are
+    /// vertices of `layout`. All members call this together.
     pub fn build(
         team: &Team,
         layout: Layout,
         shape: Shape,
+        count: u64,
         edges: impl IntoIterator<Item = Edge>,
     ) -> Graph {
         let (mut edges, mut mine, mut loops) = (edges.into_iter(), Edges::default(), 0);
+        // Members have about as many each; a vector that grows would be half empty.
+        let share = count * if shape.undirected { 2 } else { 1 } / team.len() as u64;
+        mine.reserve((share + share / 16) as usize, shape.weighted);
         loop {
             let mut parts: Vec<Edges> = Vec::new();
             parts.resize_with(team.len(), Edges::default);

@@ -77,7 +77,7 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     let part = |index: usize| kronecker.edges() * index as u64 / team.len() as u64;
     let edges = kronecker.part(part(team.index())..part(team.index() + 1));
     let shape = Shape { undirected: true, weighted: true, delta: settings.delta };
-    let graph = Graph::build(team, layout, shape, edges);
+    let graph = Graph::build(team, layout, shape, kronecker.edges(), edges);
     team.barrier();
     let construction = start.elapsed().as_secs_f64();
     let roots = usable_roots(team, &graph, &kronecker, settings.roots);

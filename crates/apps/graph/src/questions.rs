@@ -84,7 +84,7 @@ fn load(team: &Team, input: &Input, shape: Shape) -> Result<Graph, String> {
         // The others have no file.
         let edges = (team.index() == 0).then(|| input.edges(&mut failed));
         let edges = edges.and_then(|opened| opened.map_err(|error| unopened = Some(error)).ok());
-        Graph::build(team, layout, shape, edges.into_iter().flatten())
+        Graph::build(team, layout, shape, input.edges, edges.into_iter().flatten())
     };
     let error = unopened.or(failed);
     let mine = error.map_or(Ok(()), |error| Err(crate::with_causes(&error)));

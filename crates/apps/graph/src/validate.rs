@@ -185,7 +185,7 @@ mod tests {
             let layout = Layout::new(10, team.len()).unwrap();
             let shape = Shape { undirected: true, weighted: true, delta: 0.3 };
             let mine = EDGES.into_iter().filter(|_| team.index() == 0);
-            let graph = Graph::build(team, layout, shape, mine);
+            let graph = Graph::build(team, layout, shape, 10, mine);
             let root = layout.place(0);
             let change = |parents: &mut [Place], distances: &mut [f32]| {
                 let Some((vertex, parent, distance)) = change else { return };
