@@ -77,13 +77,14 @@ fn choices<const N: usize>(features: [&str; N]) -> Vec<Vec<String>> {
 /// names all these packages: with fewer, or other features, cargo would build most dependencies
 /// again.
 pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
-    const PACKAGES: [&str; 7] = [
+    const PACKAGES: [&str; 8] = [
         "gossamer-rdma-needs",
         "gossamer-transport-rdma",
         "gossamer-rack",
         "gossamer-daemon",
         "gossamer-jam-tests",
         "gossamer-kv",
+        "gossamer-graph",
         "xtask",
     ];
     let features = features_that(workspace, |feature| RDMA.contains(&feature));

@@ -260,8 +260,8 @@
 //    `losses.rs` (`on_host_lost`), `worker.rs` (one thread).
 // 3. `placement.rs` (where fibers and properties go), `segments.rs` (`segments`), `publish.rs`
 //    (trusts under names), `Sharded`, `collective.rs` (calls of all its shards), `records/`
-//    (`ShardedRecords`), `Barrier`, `sync` (channels and notifications), `blocking.rs`
-//    (`spawn_blocking`, `block_on`), `Handle`.
+//    (`ShardedRecords`), `Barrier`, `team/` (`Team`: collectives), `sync` (channels and
+//    notifications), `blocking.rs` (`spawn_blocking`, `block_on`), `Handle`.
 // 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //    processes of a rack find each other).
 // 5. `reporter.rs` (statistics for the daemon), `stalls.rs` (fibers that wait too long), `packages.rs`
@@ -306,6 +306,7 @@ mod shared;
 mod stalls;
 mod start;
 pub mod sync;
+mod team;
 mod topology;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
@@ -354,6 +355,7 @@ pub use self::sharded::Sharded;
 pub use self::sync::{
     Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, channel, channel_on,
 };
+pub use self::team::{Team, TeamError};
 pub use self::topology::{Machine, Topology};
 
 /// Named remote memory: the crate `gossamer-segment`. Its main names are also at the top of this

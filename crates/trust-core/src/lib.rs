@@ -51,7 +51,7 @@ pub use crate::{
     api::condvar::Condvar,
     api::deferred::Deferred,
     api::delegate::{IsOwned, Listed, SentByReference, delegated},
-    api::flush::flush,
+    api::flush::{flush, requests_made},
     api::latch::{Latch, LatchGuard},
     api::may_wait::{check_may_wait, in_delegated_context, write_running},
     api::plain_call::served,

@@ -23,7 +23,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-jam-executor"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest", "gossamer-jam-tests"],
-    &["gossamer-chaos", "gossamer-kv"],
+    &["gossamer-chaos", "gossamer-graph", "gossamer-kv"],
     &["xtask"],
 ];
 
@@ -47,6 +47,16 @@ pub(super) const BUILDS_JAMS: (&str, &str) = ("gossamer-jam-build", "gossamer-da
 /// `cargo xtask layers --order FOLDER` prints an order that the sources of a folder allow.
 pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/apps/chaos/src", &[&["plan", "procfs"], &["rack", "report"], &["round"]]),
+    (
+        "crates/apps/graph/src",
+        &[
+            &["layout", "memory", "random", "statistics"],
+            &["kronecker"],
+            &["graph", "read"],
+            &["bfs", "components", "pagerank", "sssp", "validate"],
+            &["graph500", "questions"],
+        ],
+    ),
     ("crates/apps/kv/src", &[&["fibers", "store"], &["memcached", "ycsb"], &["bench", "server"]]),
     (
         "crates/daemon/src",
@@ -214,11 +224,12 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["shared", "start"],
             &["reporter", "stalls", "worker"],
             &["end", "handle", "placement", "publish", "segments"],
-            &["run", "sharded", "sync"],
+            &["run", "sharded", "sync", "team"],
             &["collective", "records"],
         ],
     ),
     ("crates/gossamer/src/sync", &[&["error", "measure", "notify"], &["queue"], &["channel"]]),
+    ("crates/gossamer/src/team", &[&["error", "inbox"]]),
     (
         "crates/jam-abi/src",
         &[

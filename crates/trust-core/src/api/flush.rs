@@ -14,7 +14,7 @@ use crate::closure::invoke::Plain;
 use crate::error::outside;
 use crate::node::request::Target;
 use crate::node::system::{RUNTIME, Runtime};
-use crate::node::with_node;
+use crate::node::{Node, on_node, with_node};
 
 /// Waits until every request that the current thread has sent before has been served, and the
 /// callbacks of [`apply_then`](crate::Trust::apply_then) and its relatives have run: those of all
@@ -49,6 +49,19 @@ pub fn flush() {
         while left.get() > 0 && fiber::park_or_give_up() {}
         Ok(())
     }));
+}
+
+/// For layers above: how many requests the current thread has ever made of other threads, those that
+/// wait to be handed over included. Their own requests of both kinds, with a waiter or without, count;
+/// calls of the thread's own properties do not.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[doc(hidden)]
+#[must_use]
+#[track_caller]
+pub fn requests_made() -> u64 {
+    or_raise(on_node(Node::requests_made).ok_or_else(outside))
 }
 
 /// One thread has served all requests before this.

@@ -344,6 +344,11 @@ impl Outbox {
         sum.unanswered += (listed + self.backlog.borrow().len()) as u64;
     }
 
+    /// Requests that were ever made here: those handed over, and those that wait for it.
+    pub(crate) fn made(&self) -> u64 {
+        self.requests_out.get() + (self.filling.len() + self.backlog.borrow().len()) as u64
+    }
+
     /// A bulk payload of a reply has arrived; false if no honest trustee sends it: there are more
     /// than there can be replies, or they have more bytes.
     pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {

@@ -315,6 +315,11 @@ impl Node {
         sum
     }
 
+    /// Requests that were ever made of other threads.
+    pub(crate) fn requests_made(&self) -> u64 {
+        self.outboxes.iter().flatten().map(|outbox| outbox.made()).sum()
+    }
+
     /// The threads, by number, that have not answered all requests of this one.
     pub(crate) fn busy(&self) -> Vec<u32> {
         self.busy.borrow().clone()

@@ -1,0 +1,196 @@
+//! The program as a user runs it: the benchmark and questions, on racks of threads and of processes,
+//! and over TCP as tasks of a Slurm step.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use std::{fs, thread};
+
+fn graph(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeeds(arguments: &[&str]) -> String {
+    let output = graph(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}\n{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn fails(arguments: &[&str]) -> String {
+    let output: Output = graph(arguments).output().unwrap();
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    text(&output.stderr)
+}
+
+/// Racks of threads and of processes that share memory, also with more members than some graphs have
+/// vertices.
+const RACKS: [[&str; 4]; 4] = [
+    ["--hosts", "1", "--threads", "1"],
+    ["--hosts", "1", "--threads", "3"],
+    ["--hosts", "2", "--threads", "1"],
+    ["--hosts", "3", "--threads", "2"],
+];
+
+fn value<'a>(block: &'a str, name: &str) -> &'a str {
+    let line = block.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.unwrap_or_else(|| panic!("no {name} in\n{block}")).trim()
+}
+
+#[test]
+fn the_benchmark_is_valid_on_every_rack_and_finds_the_same_edges() {
+    let mut found = Vec::new();
+    for rack in RACKS {
+        let run = [&["graph500", "--scale", "9", "--roots", "6"][..], &rack].concat();
+        let block = succeeds(&run);
+        assert_eq!((value(&block, "SCALE"), value(&block, "NBFS")), ("9", "6"));
+        value(&block, "bfs  harmonic_mean_TEPS");
+        value(&block, "sssp harmonic_mean_TEPS");
+        found.push(value(&block, "mean_nedge").to_owned());
+    }
+    found.dedup();
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+/// Two tasks of a step of Slurm, as far as they know, each on a machine of its own: over TCP and TLS.
+fn over_tcp(arguments: &[&str], step: &str) -> String {
+    let job = std::process::id().to_string();
+    let tasks: Vec<_> = (0..2)
+        .map(|rank| {
+            let variables = std::env::vars().filter(|(name, _)| name.starts_with("SLURM"));
+            let mut task = graph(arguments);
+            for (name, _) in variables {
+                task.env_remove(name);
+            }
+            task.env("GOSSAMER_SECRET", "08".repeat(32))
+                .env("SLURM_JOB_ID", &job)
+                .env("SLURM_STEP_ID", step)
+                .env("SLURM_STEP_NUM_TASKS", "2")
+                .env("SLURM_STEP_NODELIST", "localhost")
+                .env("SLURMD_NODENAME", format!("machine{rank}"))
+                .env("SLURM_PROCID", rank.to_string());
+            task.spawn().unwrap()
+        })
+        .collect();
+    let mut outputs = tasks.into_iter().map(|task| task.wait_with_output().unwrap());
+    let first = outputs.next().unwrap();
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    for other in outputs {
+        assert!(other.status.success() && other.stdout.is_empty(), "{}", text(&other.stderr));
+    }
+    text(&first.stdout)
+}
+
+#[test]
+fn the_benchmark_and_questions_run_over_tcp() {
+    let run = ["graph500", "--scale", "9", "--roots", "6", "--threads", "2"];
+    let (tcp, alone) = (over_tcp(&run, "0"), succeeds(&run));
+    assert_eq!(value(&tcp, "mean_nedge"), value(&alone, "mean_nedge"));
+    assert_eq!(value(&tcp, "num_members"), "4");
+    let roads = file("tcp.gr", ROADS);
+    let way = over_tcp(&["path", &roads, "--from", "1", "--to", "8"], "1");
+    assert_eq!(way, "length 21, 3 edges\n1 2 7 8\n");
+}
+
+#[test]
+fn a_short_benchmark_prints_a_table() {
+    let table = succeeds(&["bench", "--scale", "8", "--roots", "3", "--hosts", "2"]);
+    assert!(table.starts_with("scale 8, edge factor 16, 3 roots, "), "{table}");
+    assert_eq!(table.matches("valid").count(), 2, "{table}");
+}
+
+/// A file in a folder of this test program.
+fn file(name: &str, contents: &str) -> String {
+    let path = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
+    fs::write(&path, contents).unwrap();
+    path
+}
+
+/// A ring of ten roads with a shortcut, and two vertices beside it.
+const ROADS: &str = "c roads\np sp 12 13\na 1 2 5\na 2 3 5\na 3 4 5\na 4 5 5\na 5 6 5\na 6 7 5\n\
+                     a 7 8 5\na 8 9 5\na 9 10 5\na 10 1 5\na 2 7 11\na 11 12 1\na 12 11 16777217\n";
+
+#[test]
+fn questions_are_answered_on_every_rack() {
+    let roads = file("roads.gr", ROADS);
+    for rack in RACKS {
+        let ask = |question: &[&str]| succeeds(&[question, &rack].concat());
+        let way = ask(&["path", &roads, "--from", "1", "--to", "8"]);
+        assert_eq!(way, "length 21, 3 edges\n1 2 7 8\n");
+        let back = ask(&["path", &roads, "--from", "8", "--to", "1"]);
+        assert_eq!(back, "length 15, 3 edges\n8 9 10 1\n");
+        let hops =
+            ask(&["path", &roads, "--from", "1", "--to", "6", "--undirected", "--unweighted"]);
+        assert!(hops.starts_with("length 3, 3 edges\n1 2 7 6"), "{hops}");
+        let components = ask(&["components", &roads]);
+        assert_eq!(components, "components 2\nlargest 10 2\n");
+        let statistics = ask(&["stats", &roads]);
+        assert!(statistics.starts_with("vertices 12\nedges 13 (directed"), "{statistics}");
+        let ranks = ask(&["pagerank", &roads, "--top", "12"]);
+        let sum: f64 = ranks
+            .lines()
+            .skip(1)
+            .map(|line| line.split_once(' ').unwrap().1.parse::<f64>().unwrap())
+            .sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{ranks}");
+        // 11 and 12 lead to each other only, and 7 has two edges to it.
+        let first = ranks.lines().nth(1).unwrap();
+        assert!(
+            ["7 ", "8 ", "9 ", "10 "].iter().any(|vertex| first.starts_with(vertex)),
+            "{ranks}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_answered_is_said() {
+    let roads = file("errors.gr", ROADS);
+    let path =
+        |from: &str, to: &str| fails(&["path", &roads, "--from", from, "--to", to, "--hosts", "2"]);
+    assert!(path("1", "12").contains("no path from 1 to 12"));
+    assert!(path("0", "3").contains("no vertex 0"));
+    assert!(path("1", "13").contains("they are 1 to 12"));
+    let bad = file("bad.gr", "p sp 2 1\na 1 x 3\n");
+    assert!(fails(&["stats", &bad]).contains("bad.gr:2: \"x\", expected a vertex"));
+    assert!(fails(&["stats", "/no/such/file"]).contains("cannot read /no/such/file"));
+}
+
+#[test]
+fn a_graph_that_does_not_fit_is_refused_before_it_is_built() {
+    let error = fails(&["graph500", "--scale", "30", "--edge-factor", "1024"]);
+    assert!(error.contains("the graph takes about") && error.contains("available"), "{error}");
+}
+
+#[test]
+fn a_host_that_is_killed_ends_the_run_with_its_name() {
+    let run = ["graph500", "--scale", "12", "--roots", "4000", "--hosts", "3", "--threads", "1"];
+    let running = graph(&run).spawn().unwrap();
+    let leader = running.id();
+    // The other hosts are its children.
+    let children = || {
+        let list = format!("/proc/{leader}/task/{leader}/children");
+        let list = fs::read_to_string(list).unwrap_or_default();
+        list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for _ in 0..600 {
+        if children().len() == 2 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    thread::sleep(Duration::from_millis(300));
+    let victim = children().pop().expect("a host");
+    assert!(Command::new("kill").args(["-9", &victim]).status().unwrap().success());
+    let output = running.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("host 2 was lost and the rack ended")
+            || error.contains("host 1 was lost and the rack ended"),
+        "{error}"
+    );
+}

@@ -1,0 +1,167 @@
+//! Teams: collectives among fibers on all threads.
+
+use gossamer::{DelegateError, Sharded, Team, TeamError, Trust};
+
+/// Members with work of different lengths, round after round.
+pub(crate) fn collectives_agree_on_every_member() {
+    let size = gossamer::trustees().len();
+    let results = Team::run(
+        |team, offset: u64| {
+            let me = team.index() as u64;
+            let mut seen = Vec::new();
+            for round in 0..50 {
+                if (round + me).is_multiple_of(7) {
+                    gossamer::yield_now();
+                }
+                let value = me * 10 + round + offset;
+                seen.push(team.all_reduce(value, |a, b| a * 3 + b));
+                let before = team.exclusive_scan(value, |a, b| a + b);
+                let all = team.all_gather(value);
+                assert_eq!(before, all[..team.index()].iter().copied().reduce(|a, b| a + b));
+                assert_eq!(team.len(), all.len());
+                if round.is_multiple_of(3) {
+                    team.barrier();
+                }
+            }
+            (team.index(), gossamer::local_trustee().trustee().thread(), seen)
+        },
+        5,
+    );
+    let places: Vec<_> = results.iter().map(|(index, thread, _)| (*index, *thread)).collect();
+    let expected = gossamer::trustees().map(|trustee| trustee.thread()).enumerate();
+    assert_eq!(places, expected.collect::<Vec<_>>());
+    for round in 0..50 {
+        let values = (0..size as u64).map(|me| me * 10 + round + 5);
+        let expected = values.reduce(|a, b| a * 3 + b).unwrap();
+        assert!(results.iter().all(|(_, _, seen)| seen[round as usize] == expected));
+    }
+}
+
+pub(crate) fn vectors_of_all_sizes_are_exchanged() {
+    let checked = Team::run(
+        |team, ()| {
+            let sent = |from: usize, to: usize, len: usize| -> (Vec<u32>, String) {
+                let numbers = (0..(len + from) as u32).map(|n| n ^ (from * 1000 + to) as u32);
+                (numbers.collect(), format!("{from} to {to}"))
+            };
+            // Inside a slot, beside it, and larger than a batch.
+            for len in [0, 1, 100, 3000, 50_000, 1_000_000] {
+                let me = team.index();
+                let parts = (0..team.len()).map(|to| sent(me, to, len)).collect();
+                for (from, part) in team.all_to_all(parts).into_iter().enumerate() {
+                    assert!(part == sent(from, me, len), "{len} numbers from {from} to {me}");
+                }
+            }
+            true
+        },
+        (),
+    );
+    assert_eq!(checked.len(), gossamer::trustees().len());
+}
+
+pub(crate) fn a_barrier_is_a_fence_for_requests_without_a_waiter() {
+    let counts = Sharded::<u64, u64>::new(|| 0);
+    Team::run(
+        |team, counts: Sharded<u64, u64>| {
+            let mut expected = 0;
+            for round in 1..=20u64 {
+                for shard in counts.shards() {
+                    // More than a batch, and some that travel beside it.
+                    for call in 0..100 {
+                        let bytes = vec![1u8; if call == 50 { 20_000 } else { 1 }];
+                        let count = |count: &mut u64, bytes: Vec<u8>| *count += bytes.len() as u64;
+                        shard.apply_with_then(count, bytes, drop);
+                    }
+                }
+                team.barrier();
+                expected += (20_000 + 99) * team.len() as u64;
+                let found = counts.shards()[team.index()].apply(|count| *count);
+                // Nobody sends the next round's before all have seen this one's.
+                assert_eq!(found, expected, "round {round}");
+                team.barrier();
+            }
+        },
+        counts,
+    );
+}
+
+/// A request that sends two others, to other threads.
+fn fork(all: &Sharded<u64, u64>, number: u64, depth: u32) {
+    let run = |count: &mut u64, (all, number, depth): (Sharded<u64, u64>, u64, u32)| {
+        *count += 1;
+        if depth > 0 {
+            fork(&all, 2 * number, depth - 1);
+            fork(&all, 2 * number + 1, depth - 1);
+        }
+    };
+    all.shard(&number).apply_with_then(run, (all.clone(), number, depth), drop);
+}
+
+pub(crate) fn work_that_makes_work_is_waited_for() {
+    let all = Sharded::<u64, u64>::new(|| 0);
+    let sums = Team::run(
+        |team, all: Sharded<u64, u64>| {
+            let mut sums = Vec::new();
+            for _ in 0..5 {
+                fork(&all, team.index() as u64 + 1, 7);
+                team.quiesce();
+                let mine = all.shards()[team.index()].apply(|count| *count);
+                sums.push(team.all_reduce(mine, |a, b| a + b) / team.len() as u64);
+            }
+            sums
+        },
+        all,
+    );
+    // Each of them makes a tree of eight levels.
+    assert!(sums.iter().all(|sums| *sums == [255, 510, 765, 1020, 1275]), "{sums:?}");
+}
+
+pub(crate) fn the_member_that_ends_first_is_named() {
+    let last = gossamer::trustees().len() - 1;
+    let failed = Team::try_run(
+        |team, last: usize| {
+            team.barrier();
+            assert!(team.index() != last, "the last one falls");
+            team.all_reduce(1, |a, b| a + b)
+        },
+        last,
+    );
+    match failed {
+        Err(TeamError::Member { member, error: DelegateError::Join(text), .. }) => {
+            assert!(member == last && text.contains("the last one falls"), "{member}: {text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // One that returns is missed, too; and so is a collective of another type.
+    let early = Team::try_run(
+        |team, last| {
+            if team.index() != last {
+                team.barrier()
+            }
+        },
+        last,
+    );
+    let Err(TeamError::OutOfStep { reason, .. }) = &early else { panic!("{early:?}") };
+    assert!(
+        reason.contains(&format!("member {last} takes part no longer: it has returned")),
+        "{reason}"
+    );
+    let other = Team::try_run(
+        |team, last| match team.index() == last {
+            true => team.all_gather(1u8).len(),
+            false => team.all_gather(1u16).len(),
+        },
+        last,
+    );
+    let Err(TeamError::OutOfStep { reason, .. }) = &other else { panic!("{other:?}") };
+    assert!(reason.contains("all members must call the same collectives"), "{reason}");
+    // The next team has nothing to do with it.
+    let numbers: Vec<Trust<u32>> = gossamer::trustees().map(|trustee| trustee.entrust(1)).collect();
+    let sums = Team::run(
+        |team, numbers: Vec<Trust<u32>>| {
+            team.all_reduce(numbers[team.index()].apply(|number| *number), |a, b| a + b)
+        },
+        numbers,
+    );
+    assert_eq!(sums, vec![last as u32 + 1; last + 1]);
+}
