@@ -223,18 +223,13 @@ impl Node {
     }
 
     /// Takes a property into trust on this thread.
-    pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
-        self.properties.insert(value, first)
+    pub(crate) fn insert<T: 'static>(&self, value: T) -> (u32, Tag) {
+        self.properties.insert(value)
     }
 
     /// Entrusts a value to another thread of this host, without waiting for it.
-    pub(crate) fn hand_off<T: Send + 'static>(
-        &self,
-        thread: u32,
-        value: T,
-        first: u64,
-    ) -> (u32, Tag) {
-        self.handoffs[thread as usize].hand_off(value, first)
+    pub(crate) fn hand_off<T: Send + 'static>(&self, thread: u32, value: T) -> (u32, Tag) {
+        self.handoffs[thread as usize].hand_off(value)
     }
 
     #[inline(always)]
