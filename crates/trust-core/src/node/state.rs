@@ -237,6 +237,7 @@ impl Node {
         self.lane(outbox.trustee().host)
     }
 
+    #[inline(always)]
     pub(super) fn outbox(&self, number: u32) -> &Outbox {
         self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
     }
@@ -312,7 +313,8 @@ impl Node {
 
     /// The threads, by number, that have not answered all requests of this one.
     pub(crate) fn busy(&self) -> Vec<u32> {
-        self.busy.borrow().clone()
+        let busy = self.busy.borrow();
+        busy.iter().copied().filter(|number| self.outbox(*number).is_busy()).collect()
     }
 
     /// Whether requests to the thread with this number fail: its host is lost, or the rack has ended.
