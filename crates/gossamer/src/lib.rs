@@ -155,10 +155,10 @@
 //! A property has forms for results that are only looked at, where they lie: the closure returns a
 //! reference into the property (`Option<&[u8]>`, `Option<&str>` or one to an [`AsView`] type), and a second
 //! closure sees it on the caller's thread. They are [`apply_ref`](Trust::apply_ref),
-//! [`apply_with_ref`](Trust::apply_with_ref), [`try_apply_ref`](Trust::try_apply_ref),
-//! [`try_apply_with_ref`](Trust::try_apply_with_ref), [`apply_ref_then`](Trust::apply_ref_then),
-//! [`apply_with_ref_then`](Trust::apply_with_ref_then), [`try_apply_ref_then`](Trust::try_apply_ref_then)
-//! and [`try_apply_with_ref_then`](Trust::try_apply_with_ref_then).
+//! [`apply_ref_with`](Trust::apply_ref_with), [`try_apply_ref`](Trust::try_apply_ref),
+//! [`try_apply_ref_with`](Trust::try_apply_ref_with), [`apply_ref_then`](Trust::apply_ref_then),
+//! [`apply_ref_with_then`](Trust::apply_ref_with_then), [`try_apply_ref_then`](Trust::try_apply_ref_then)
+//! and [`try_apply_ref_with_then`](Trust::try_apply_ref_with_then).
 //!
 //! What holds for all of them, wherever the closure runs, on the caller's own thread too:
 //!

@@ -45,12 +45,16 @@ impl Inbox {
 
     /// The part of member `from` has arrived.
     pub(super) fn put(&mut self, round: u64, from: usize, part: Box<dyn Any>, name: &'static str) {
-        let at = (round - self.oldest) as usize;
+        // Of a member in step these hold; the panic is the answer to a host that sends something else.
+        let at = round.wrapping_sub(self.oldest) as usize;
+        assert!(at < 2 && from < self.size, "part {round} of member {from} is out of step");
         while self.rounds.len() <= at {
             let parts = (0..self.size).map(|_| None).collect();
             self.rounds.push_back(Round { parts, missing: self.size });
         }
-        self.rounds[at].parts[from] = Some((part, name));
+        let place = &mut self.rounds[at].parts[from];
+        assert!(place.is_none(), "member {from} sent part {round} twice");
+        *place = Some((part, name));
         self.rounds[at].missing -= 1;
         if at == 0 && self.rounds[0].missing == 0 {
             self.wake();
@@ -59,6 +63,7 @@ impl Inbox {
 
     /// A member sends no further parts.
     pub(super) fn end(&mut self, member: usize, reason: String) {
+        assert!(member < self.size, "a team of {} has no member {member}", self.size);
         self.ended[member].get_or_insert(reason);
         self.wake();
     }
@@ -98,6 +103,8 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
 
     fn put(inbox: &mut Inbox, round: u64, from: usize, part: u32) {
@@ -127,6 +134,18 @@ mod tests {
         assert_eq!(inbox.take::<u32>(0).unwrap(), Some(vec![1, 11]));
         put(&mut inbox, 1, 0, 2);
         assert!(matches!(inbox.take::<u32>(0), Err(OutOfStep::Ended(1, _))));
+    }
+
+    #[test]
+    fn parts_that_no_member_in_step_sends_are_refused_and_change_nothing() {
+        let mut inbox = Inbox::new(2);
+        put(&mut inbox, 0, 1, 11);
+        for (round, from) in [(0, 1), (0, 2), (2, 0), (u64::MAX, 0)] {
+            let refused = catch_unwind(AssertUnwindSafe(|| put(&mut inbox, round, from, 5)));
+            assert!(refused.is_err(), "part {round} of member {from} was taken");
+        }
+        put(&mut inbox, 0, 0, 1);
+        assert_eq!(inbox.take::<u32>(0).unwrap(), Some(vec![1, 11]));
     }
 
     #[test]

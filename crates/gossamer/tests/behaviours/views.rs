@@ -48,9 +48,9 @@ pub(crate) fn every_form_sees_the_same() {
         let mut seen = String::new();
         assert!(map.apply_ref(|map| map.get(&1), |text| text.map(|t| seen.push_str(t)).is_some()));
         let text = "two".repeat(100);
-        assert!(map.apply_with_ref(|m, key| m.get(&key), 2, |t| t.unwrap() == text));
+        assert!(map.apply_ref_with(|m, key| m.get(&key), 2, |t| t.unwrap() == text));
         assert_eq!(map.try_apply_ref(|map| map.get(&3), |t| t.map(str::len)).unwrap(), Some(0));
-        let nothing = map.try_apply_with_ref(|m, key| m.get(&key), 4, |t| t.map(str::len));
+        let nothing = map.try_apply_ref_with(|m, key| m.get(&key), 4, |t| t.map(str::len));
         assert_eq!((nothing.unwrap(), &*seen), (None, "one"));
 
         let note = || {
@@ -58,10 +58,10 @@ pub(crate) fn every_form_sees_the_same() {
             move |text: Option<&str>| heard.borrow_mut().push(text.map(str::to_owned))
         };
         map.apply_ref_then(|map| map.get(&1), note());
-        map.apply_with_ref_then(|map, key| map.get(&key).map(|text| &text[1..]), 1u32, note());
+        map.apply_ref_with_then(|map, key| map.get(&key).map(|text| &text[1..]), 1u32, note());
         let (note_none, note_some) = (note(), note());
         map.try_apply_ref_then(|map| map.get(&4), move |text| note_none(text.unwrap()));
-        map.try_apply_with_ref_then(
+        map.try_apply_ref_with_then(
             |map, key| map.get(&key),
             3u32,
             move |text| note_some(text.unwrap()),
@@ -116,7 +116,7 @@ pub(crate) fn views_of_all_sizes_are_whole() {
         };
         let map = trustee.entrust_with(make, ());
         for len in LENGTHS {
-            assert!(map.apply_with_ref(|m, len| m.get(&len), len, |b| is_whole(b.unwrap(), len)));
+            assert!(map.apply_ref_with(|m, len| m.get(&len), len, |b| is_whole(b.unwrap(), len)));
         }
         let whole = Rc::new(RefCell::new(0));
         for round in 0..200 {
@@ -124,7 +124,7 @@ pub(crate) fn views_of_all_sizes_are_whole() {
             let whole = whole.clone();
             // Also with arguments that leave room for the reply.
             let pad = [0u64; 4];
-            map.apply_with_ref_then(
+            map.apply_ref_with_then(
                 |map, (len, _): (usize, [u64; 4])| map.get(&len),
                 (len, pad),
                 move |bytes| *whole.borrow_mut() += u32::from(is_whole(bytes.unwrap(), len)),

@@ -75,7 +75,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// fn read(map: &Trust<HashMap<u64, Vec<u8>>>, key: u64, value: &mut Vec<u8>) -> bool {
     ///     value.clear();
-    ///     map.apply_with_ref(
+    ///     map.apply_ref_with(
     ///         |map, key| map.get(&key),
     ///         key,
     ///         |found| found.inspect(|found| value.extend_from_slice(found)).is_some(),
@@ -87,7 +87,7 @@ impl<T: 'static> Trust<T> {
     /// As [`apply_ref`](Self::apply_ref), and if the arguments cannot be encoded.
     #[inline(always)]
     #[track_caller]
-    pub fn apply_with_ref<F, V, R, C, U>(&self, closure: F, arguments: V, view: C) -> U
+    pub fn apply_ref_with<F, V, R, C, U>(&self, closure: F, arguments: V, view: C) -> U
     where
         F: for<'a> FnOnce(&'a mut T, V) -> Option<&'a R> + Delegable,
         V: Portable,
@@ -127,7 +127,7 @@ impl<T: 'static> Trust<T> {
     /// As [`try_apply_ref`](Self::try_apply_ref).
     #[inline(always)]
     #[track_caller]
-    pub fn try_apply_with_ref<F, V, R, C, U>(
+    pub fn try_apply_ref_with<F, V, R, C, U>(
         &self,
         closure: F,
         arguments: V,
@@ -169,7 +169,7 @@ impl<T: 'static> Trust<T> {
     /// As [`apply_with_then`](Self::apply_with_then).
     #[inline(always)]
     #[track_caller]
-    pub fn apply_with_ref_then<F, V, R, C>(&self, closure: F, arguments: V, then: C)
+    pub fn apply_ref_with_then<F, V, R, C>(&self, closure: F, arguments: V, then: C)
     where
         F: for<'a> FnOnce(&'a mut T, V) -> Option<&'a R> + Delegable,
         V: Portable,
@@ -204,7 +204,7 @@ impl<T: 'static> Trust<T> {
     /// As [`try_apply_then`](Self::try_apply_then).
     #[inline(always)]
     #[track_caller]
-    pub fn try_apply_with_ref_then<F, V, R, C>(&self, closure: F, arguments: V, then: C)
+    pub fn try_apply_ref_with_then<F, V, R, C>(&self, closure: F, arguments: V, then: C)
     where
         F: for<'a> FnOnce(&'a mut T, V) -> Option<&'a R> + Delegable,
         V: Portable,

@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 /// }
 ///
 /// fn bytes_of(items: &Trust<HashMap<u64, Item>>, key: u64) -> Option<usize> {
-///     items.apply_with_ref(|items, key| items.get(&key), key, |item| item.map(|i| i.data.len()))
+///     items.apply_ref_with(|items, key| items.get(&key), key, |item| item.map(|i| i.data.len()))
 /// }
 /// ```
 #[diagnostic::on_unimplemented(

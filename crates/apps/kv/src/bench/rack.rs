@@ -37,7 +37,7 @@ impl RackTable {
 impl Backend for RackTable {
     fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
         value.clear();
-        self.shards.shard(key).apply_with_ref(
+        self.shards.shard(key).apply_ref_with(
             |table, (key, part): (Key, ByteRange)| table.read(&key, part),
             (Key::new(key), part),
             |found| found.inspect(|found| value.extend_from_slice(found)).is_some(),
