@@ -187,7 +187,11 @@ fn signalled(send: fn(Pid)) -> (ExitStatus, String) {
             .unwrap();
         unreachable!("it is ended by a signal");
     }
-    let mut first = Command::new(env::current_exe().expect("this program"))
+    // A shell without job control starts programs in the background with SIGINT ignored, and so would
+    // be this one if the tests were started so.
+    let mut first = Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(env::current_exe().expect("this program"))
         .env(WAITS, "1")
         .process_group(0)
         .stdin(Stdio::null())

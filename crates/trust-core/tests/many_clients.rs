@@ -58,3 +58,21 @@ fn requests_of_very_many_clients_arrive() {
     }
     turn(&trustee, || drop(log));
 }
+
+#[test]
+fn requests_after_a_pause_of_any_length_arrive() {
+    let rack = ShmTransport::threads(2).unwrap();
+    let wiring = Wiring::connect(rack, 0, Duration::from_secs(10)).expect("a wired rack");
+    let [client, trustee] = [0, 1].map(|thread| wiring.node(thread).expect("a node"));
+    let count: Trust<u64> = turn(&trustee, || local_trustee().entrust(0));
+    let replies = Rc::new(Cell::new(0));
+    for pause in 0..100 {
+        let replies = replies.clone();
+        let replied = move |()| replies.set(replies.get() + 1);
+        turn(&client, || count.apply_then(|count| *count += 1, replied));
+        turn(&trustee, || ());
+        (0..=pause).for_each(|_| turn(&client, || ()));
+    }
+    assert_eq!(replies.get(), 100);
+    turn(&trustee, || drop(count));
+}

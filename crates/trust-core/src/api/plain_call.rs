@@ -18,7 +18,7 @@ use crate::codec;
 use crate::error::outside;
 use crate::node::awaits::AwaitsReply;
 use crate::node::{Node, current, on_node};
-use crate::trustee::count::mint;
+use crate::trustee::count::COUNTED;
 use crate::wire::words::WORD;
 
 impl<T: 'static> Trust<T> {
@@ -129,10 +129,6 @@ pub fn served<T: 'static>() -> Option<Trust<T>> {
         let number = node.context().served()?.property();
         let tag = registry().tag_of::<T>();
         node.properties().find(number, tag)?;
-        let id = mint();
-        // It has a trust already, whose request this is, so that none is the last one.
-        let dead = node.properties().toggle(number, &[id]);
-        debug_assert!(dead.is_none());
-        Some(Trust::with_id(node.id, number, tag, id))
+        node.properties().count(number).then(|| Trust::with_id(node.id, number, tag, COUNTED))
     })?
 }

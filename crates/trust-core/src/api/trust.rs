@@ -11,8 +11,8 @@ use transport_api::ThreadId;
 use crate::api::trustee::Trustee;
 use crate::closure::registry::{Tag, registry};
 use crate::codec::trusts::{self, Record};
-use crate::node::{Node, NodeId, racks, with_node};
-use crate::trustee::count::{RENAME_AFTER, mint};
+use crate::node::{Node, NodeId, current, racks, with_node};
+use crate::trustee::count::{COUNTED, RENAME_AFTER, mint};
 
 /// A counted reference to a property: a value of type `T` that one thread of the rack, its
 /// *trustee*, owns. Other threads work on it by sending closures to that thread.
@@ -66,9 +66,8 @@ struct Ledger {
 impl<T: 'static> Trust<T> {
     /// Takes `value` into trust at `node`.
     pub(crate) fn entrust_at(node: &Node, value: T) -> Self {
-        let id = mint();
-        let (property, tag) = node.insert(value, id);
-        Self::with_id(node.id, property, tag, id)
+        let (property, tag) = node.insert(value);
+        Self::with_id(node.id, property, tag, COUNTED)
     }
 
     /// Takes `value` into trust at another thread of `node`'s host, without waiting for it.
@@ -76,9 +75,8 @@ impl<T: 'static> Trust<T> {
     where
         T: Send,
     {
-        let id = mint();
-        let (property, tag) = node.hand_off(thread.thread, value, id);
-        Self::with_id(NodeId::new(node.id.rack(), node.number_of(thread)), property, tag, id)
+        let (property, tag) = node.hand_off(thread.thread, value);
+        Self::with_id(NodeId::new(node.id.rack(), node.number_of(thread)), property, tag, COUNTED)
     }
 
     pub(super) fn with_id(home: NodeId, property: u32, tag: Tag, id: u64) -> Self {
@@ -142,6 +140,14 @@ impl<T: 'static> Trust<T> {
         true
     }
 
+    /// Another trust of the property, made on its own thread, which has no id of its own.
+    #[inline(always)]
+    fn clone_at_home(&self) -> Option<Self> {
+        let node = current(self).filter(|node| self.is_at(node))?;
+        let is_there = node.properties().count(self.property);
+        is_there.then(|| Self::with_id(self.home, self.property, self.tag, COUNTED))
+    }
+
     /// A new id, whose trust counts as cloned from this one.
     fn mint_child(&self) -> u64 {
         let child = mint();
@@ -160,6 +166,15 @@ impl<T: 'static> Trust<T> {
         child
     }
 
+    #[inline(never)]
+    fn drop_with_ids(&mut self) {
+        let ledger = self.ledger.get_mut();
+        let mut ids = std::mem::take(&mut ledger.children);
+        ids.push(ledger.id);
+        let users = std::mem::take(&mut ledger.users);
+        self.release(ids, users);
+    }
+
     fn release(&self, ids: Vec<u64>, users: Vec<u32>) {
         let (home, property) = (self.home.number(), self.property);
         let rack = self.home.rack();
@@ -172,6 +187,9 @@ impl<T: 'static> Trust<T> {
 
 impl<T: 'static> Clone for Trust<T> {
     fn clone(&self) -> Self {
+        if let Some(clone) = self.clone_at_home() {
+            return clone;
+        }
         Self::with_id(self.home, self.property, self.tag, self.mint_child())
     }
 }
@@ -179,10 +197,11 @@ impl<T: 'static> Clone for Trust<T> {
 impl<T: 'static> Drop for Trust<T> {
     fn drop(&mut self) {
         let ledger = self.ledger.get_mut();
-        let mut ids = std::mem::take(&mut ledger.children);
-        ids.push(ledger.id);
-        let users = std::mem::take(&mut ledger.users);
-        self.release(ids, users);
+        let is_bare = ledger.id == COUNTED && ledger.children.is_empty() && ledger.users.is_empty();
+        if is_bare && let Some(node) = current(self).filter(|node| self.is_at(node)) {
+            return node.release_counted(self.property);
+        }
+        self.drop_with_ids();
     }
 }
 

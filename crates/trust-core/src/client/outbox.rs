@@ -21,6 +21,10 @@ use crate::wire::slot::{ClientSlot, buffer_of};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{RequestHead, WORD};
 
+/// Polls for which an outbox stays listed when nothing is under way: longer than a fiber takes to
+/// send its next request, and not long enough to look at all the trustees of a while ago.
+const LINGERS: u32 = 32;
+
 /// The client's end of one pair of threads.
 pub(crate) struct Outbox {
     pub(super) slot: ClientSlot,
@@ -48,6 +52,9 @@ pub(crate) struct Outbox {
     is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
+    /// For how many polls it stays in the list though nothing is under way: what is sent soon finds
+    /// it there, with a batch open.
+    lingers: Cell<u32>,
     /// The word of the last call of plain bytes in the batch being filled, which need not be sent
     /// again; 0 for none.
     last_word: Cell<u64>,
@@ -74,6 +81,7 @@ impl Outbox {
             closed: RefCell::default(),
             is_closed: Cell::new(false),
             listed: Cell::new(false),
+            lingers: Cell::new(0),
             last_word: Cell::new(0),
             requests_out: Cell::new(0),
             words_out: Cell::new(0),
@@ -240,6 +248,27 @@ impl Outbox {
         !self.is_closed.get() && (self.slot.in_flight() > 0 || self.is_waiting())
     }
 
+    /// Whether the node goes on looking at this outbox, asked once in a poll. When it ends, no batch
+    /// is open: what opens the next one lists the outbox again.
+    #[inline(always)]
+    pub(crate) fn stays_listed(&self) -> bool {
+        if self.is_busy() {
+            self.lingers.set(LINGERS);
+            return true;
+        }
+        self.lingers.set(self.lingers.get().saturating_sub(1));
+        if self.lingers.get() == 0 {
+            self.slot.close();
+        }
+        self.lingers.get() > 0
+    }
+
+    /// Whether [`flush`](Self::flush) would hand something over.
+    #[inline(always)]
+    pub(crate) fn can_flush(&self) -> bool {
+        self.slot.is_waiting() && self.slot.in_flight() < BUFFERS
+    }
+
     /// Whether a poll would find something to do here.
     pub(crate) fn is_ready(&self) -> bool {
         self.slot.answered().is_some()
@@ -263,7 +292,7 @@ impl Outbox {
     }
 
     /// Hands over what waits, if there is a buffer free behind it; true if it did.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn flush(&self, lane: &LaneRef) -> bool {
         if self.slot.in_flight() == BUFFERS || self.is_closed.get() {
             return false;
@@ -275,6 +304,8 @@ impl Outbox {
         self.filling.swap(&self.in_flight[handover.buffer]);
         // A lane that is broken reports a peer event; the completions fail then.
         let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
+        // What is sent next finds its batch open, if a buffer is free.
+        self.slot.open();
         true
     }
 

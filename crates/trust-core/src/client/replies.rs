@@ -12,19 +12,26 @@ use crate::wire::traffic::add;
 use crate::wire::words::{ReplyHead, WORD};
 
 impl Outbox {
-    /// Takes replies; true if any request was completed. `context` notes what runs, and `caught`
-    /// gets the panics of completions.
+    /// The oldest batch, if it has been answered.
     #[inline(always)]
-    pub(crate) fn reap(&self, context: &ContextCell, caught: &mut dyn FnMut(Panic)) -> bool {
-        match self.slot.answered() {
-            None => false,
-            Some(answered) => {
-                self.slot.prefetch_answered(answered);
-                self.reap_buffer(answered, context, caught)
-            }
-        }
+    pub(crate) fn answered(&self) -> Option<Answer> {
+        self.slot.answered()
     }
 
+    /// Takes the replies of a batch that [has been answered](Self::answered); true if any request
+    /// was completed. `context` notes what runs, and `caught` gets the panics of completions.
+    #[inline(always)]
+    pub(crate) fn reap(
+        &self,
+        answer: Answer,
+        context: &ContextCell,
+        caught: &mut dyn FnMut(Panic),
+    ) -> bool {
+        self.slot.prefetch_answered(answer);
+        self.reap_buffer(answer, context, caught)
+    }
+
+    #[inline(always)]
     fn reap_buffer(
         &self,
         answer: Answer,
@@ -47,6 +54,8 @@ impl Outbox {
             self.bulk_out.forget(answer.buffer);
             add(&self.words_in, answer.end);
             self.slot.take_back();
+            // What is sent next finds its batch open.
+            self.slot.open();
         }
         moved
     }

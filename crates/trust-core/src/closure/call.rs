@@ -12,7 +12,7 @@ use crate::closure::batch::{Batch, Received};
 use crate::closure::capture::rebuild;
 use crate::closure::invoke::{Invoke, InvokeRef};
 use crate::closure::registry::{Delegated, Description};
-use crate::codec::{self, AsView};
+use crate::codec::{self, AsView, Plain};
 use crate::error::{BadValue, CodecError, Refusal};
 
 /// The kind of call that `apply` and its relatives make.
@@ -27,6 +27,15 @@ where
 {
     #[inline(always)]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        if let (0, Some(words), Some(_)) =
+            (size_of::<I>(), codec::plain_words::<V>(), codec::plain_words::<I::Output>())
+            && request.words == words
+            && !request.head.is_bulk()
+        {
+            // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+            let property = unsafe { &mut *property.cast::<T>() };
+            return run_plain::<T, V, I>(property, batch, request.head.word());
+        }
         each_of_run(batch, request, |batch, invoke: I, arguments: V| {
             // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
             let property = unsafe { &mut *property.cast::<T>() };
@@ -92,6 +101,49 @@ fn each_of_run<V, I>(
         }
         batch.pass(request);
         if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
+            return;
+        }
+    }
+}
+
+/// The place of a run that is being served: the batch's, also when a closure panics.
+struct Place<'a, 'b> {
+    batch: &'a mut Batch<'b>,
+    at: usize,
+}
+
+impl Drop for Place<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.batch.at = self.at;
+    }
+}
+
+/// Serves a run of requests with this head, whose arguments and results are a word each, or none.
+/// Not part of its caller: only as an argument is the property known to be apart from the words of
+/// the slot, so that it need not be loaded and stored for each request.
+#[inline(never)]
+fn run_plain<T, V, I>(property: &mut T, batch: &mut Batch<'_>, head: u64)
+where
+    V: 'static,
+    I: Invoke<T, V>,
+    I::Output: 'static,
+{
+    let (words, end) = (codec::plain_words::<V>().unwrap_or_default(), batch.end);
+    let (slot, at) = (batch.slot.part(0, end), batch.at);
+    let mut place = Place { batch, at };
+    loop {
+        let at = place.at;
+        // SAFETY: a closure without bytes, see `rebuild`.
+        let invoke = unsafe { rebuild::<I>(&[]) };
+        let word = || slot.load(at + 1, Ordering::Relaxed);
+        let result = invoke.invoke(property, codec::from_plain(word).expect("a plain type"));
+        if let Some(Plain::Word(word)) = codec::to_plain(&result) {
+            slot.store(at, word, Ordering::Relaxed);
+        }
+        let next = at + 1 + words;
+        place.at = next;
+        if next + words >= end || slot.load(next, Ordering::Relaxed) != head {
             return;
         }
     }

@@ -21,7 +21,8 @@
 //! compared with the property's own tag before anything runs.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use crate::closure::batch::{Batch, Received};
@@ -161,6 +162,11 @@ pub(crate) struct Registry {
     tags: parking_lot::Mutex<HashMap<TypeId, Tag>>,
 }
 
+thread_local! {
+    /// The tags that this thread has asked for, so that it asks only once: they do not change.
+    static SEEN: RefCell<BTreeMap<TypeId, Tag>> = const { RefCell::new(BTreeMap::new()) };
+}
+
 /// The table of this program, read on first use.
 pub(crate) fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
@@ -237,9 +243,19 @@ impl Registry {
     /// The tag of a property type: from the table, or a new one for a type on which this program
     /// has no closure (it can be entrusted, and that is all).
     pub(crate) fn tag_of<T: 'static>(&self) -> Tag {
+        let id = TypeId::of::<T>();
+        let seen = SEEN.try_with(|seen| seen.borrow().get(&id).copied());
+        seen.ok().flatten().unwrap_or_else(|| self.look_up(id))
+    }
+
+    #[cold]
+    fn look_up(&self, id: TypeId) -> Tag {
         let mut tags = self.tags.lock();
         let fresh = tags.len() as Tag + 1;
-        *tags.entry(TypeId::of::<T>()).or_insert(fresh)
+        let tag = *tags.entry(id).or_insert(fresh);
+        drop(tags);
+        let _ = SEEN.try_with(|seen| seen.borrow_mut().insert(id, tag));
+        tag
     }
 }
 

@@ -1,39 +1,52 @@
 //! One poll of a node: hand over what is queued, serve what has arrived, take replies, and now and
 //! then look at the lanes.
 
+use primitive::limits::BUFFERS;
 use progress::{Notification, Owner, Violation};
 use transport_api::{HostId, LossReason, PeerEvent, Tag, ThreadId};
 
+use crate::client::outbox::Outbox;
 use crate::closure::context::Context;
 use crate::error::{DelegateError, Panic};
 use crate::node::state::{Incident, Node};
-use crate::wire::arrivals::Visit;
+use crate::wire::arrivals::{Arrivals, Visit};
 use crate::wire::bulk::{BULK_REPLY, BULK_REQUEST};
+use crate::wire::slot::Answer;
 
 impl Node {
-    /// One round of all that; true if anything happened.
+    /// One round of all that; true if anything happened. Where nothing is to be done it only looks:
+    /// what works is not part of it, so that a round that finds nothing saves no registers for it.
     pub(super) fn poll_once(&self) -> bool {
         self.turn.polled();
-        let sent = self.flush();
+        let mut moved = self.flush();
         // Where only lanes bring what others write, it is served or taken in the same round: to
         // look again, which is a system call, would come between a reply and what its fiber sends
         // next.
         let is_urgent = self.progress.is_urgent();
-        let moved = is_urgent && self.progress.poll();
+        if is_urgent {
+            moved |= self.progress.poll();
+        }
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
-        let served = self.context.is_free() && self.serve();
-        let reaped = self.reap();
+        if self.context.is_free() {
+            moved |= self.serve();
+        }
+        if !self.busy.borrow().is_empty() {
+            moved |= self.reap();
+        }
         self.run_deferred();
-        let moved = moved || (!is_urgent && self.progress.poll_if_due());
-        moved || sent || served || reaped
+        if !is_urgent {
+            moved |= self.progress.poll_if_due();
+        }
+        moved
     }
 
+    #[inline(always)]
     fn flush(&self) -> bool {
         let mut sent = false;
         for number in self.busy.borrow().iter() {
             let outbox = self.outbox(*number);
-            sent |= outbox.flush(self.lane_to(outbox));
+            sent |= outbox.can_flush() && outbox.flush(self.lane_to(outbox));
         }
         sent
     }
@@ -42,35 +55,58 @@ impl Node {
     fn serve(&self) -> bool {
         match &self.arrivals {
             None => self.inboxes.iter().flatten().fold(false, |any, inbox| inbox.serve(self) | any),
-            Some(arrivals) => arrivals.serve(|client| {
-                let Some(Some(inbox)) = self.inboxes.get(client) else { return Visit::default() };
-                let served = inbox.serve(self);
-                Visit { served, again: inbox.is_ready() || inbox.is_paused() }
-            }),
+            Some(arrivals) => self.serve_arrivals(arrivals),
         }
     }
 
+    #[inline(never)]
+    fn serve_arrivals(&self, arrivals: &Arrivals) -> bool {
+        arrivals.serve(|client| {
+            let Some(Some(inbox)) = self.inboxes.get(client) else { return Visit::default() };
+            let served = inbox.serve(self);
+            Visit { served, again: inbox.is_ready() || inbox.is_paused() }
+        })
+    }
+
+    #[inline(never)]
     fn reap(&self) -> bool {
         let mut reaped = false;
         let mut i = 0;
-        let _context = self.context.enter(Context::Callback);
         loop {
             // Completions may send, which may lengthen the list: borrow it for one look at a time.
             let Some(number) = self.busy.borrow().get(i).copied() else { break };
             let outbox = self.outbox(number);
-            if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
-                reaped = true;
-                if outbox.protocol_violated() {
-                    self.give_up(outbox.trustee());
-                }
-                outbox.refill(self.lane_to(outbox), fiber::unpark);
+            if let Some(answer) = outbox.answered() {
+                reaped |= self.reap_from(outbox, answer);
             }
-            if outbox.is_busy() {
+            if outbox.stays_listed() {
                 i += 1;
             } else {
                 outbox.listed.set(false);
                 self.busy.borrow_mut().swap_remove(i);
             }
+        }
+        reaped
+    }
+
+    /// Takes the replies of an answered batch, and those of the next one, if it is answered as well;
+    /// true if any request was completed.
+    #[inline(never)]
+    fn reap_from(&self, outbox: &Outbox, answer: Answer) -> bool {
+        let _context = self.context.enter(Context::Callback);
+        let mut reaped = false;
+        let mut next = Some(answer);
+        for _ in 0..BUFFERS {
+            let Some(answer) = next else { break };
+            if !outbox.reap(answer, &self.context, &mut |panic| self.report_panic(panic)) {
+                break;
+            }
+            reaped = true;
+            if outbox.protocol_violated() {
+                self.give_up(outbox.trustee());
+            }
+            outbox.refill(self.lane_to(outbox), fiber::unpark);
+            next = outbox.answered();
         }
         reaped
     }

@@ -223,18 +223,13 @@ impl Node {
     }
 
     /// Takes a property into trust on this thread.
-    pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
-        self.properties.insert(value, first)
+    pub(crate) fn insert<T: 'static>(&self, value: T) -> (u32, Tag) {
+        self.properties.insert(value)
     }
 
     /// Entrusts a value to another thread of this host, without waiting for it.
-    pub(crate) fn hand_off<T: Send + 'static>(
-        &self,
-        thread: u32,
-        value: T,
-        first: u64,
-    ) -> (u32, Tag) {
-        self.handoffs[thread as usize].hand_off(value, first)
+    pub(crate) fn hand_off<T: Send + 'static>(&self, thread: u32, value: T) -> (u32, Tag) {
+        self.handoffs[thread as usize].hand_off(value)
     }
 
     #[inline(always)]
@@ -242,6 +237,7 @@ impl Node {
         self.lane(outbox.trustee().host)
     }
 
+    #[inline(always)]
     pub(super) fn outbox(&self, number: u32) -> &Outbox {
         self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
     }
@@ -322,7 +318,8 @@ impl Node {
 
     /// The threads, by number, that have not answered all requests of this one.
     pub(crate) fn busy(&self) -> Vec<u32> {
-        self.busy.borrow().clone()
+        let busy = self.busy.borrow();
+        busy.iter().copied().filter(|number| self.outbox(*number).is_busy()).collect()
     }
 
     /// Whether requests to the thread with this number fail: its host is lost, or the rack has ended.

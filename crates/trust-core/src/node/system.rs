@@ -23,7 +23,7 @@ use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal, ca
 use crate::node::awaited::{Awaited, CallSite, ReplyTo};
 use crate::node::entered::on_node;
 use crate::node::state::Node;
-use crate::trustee::count::{Release, mint};
+use crate::trustee::count::{COUNTED, Release, mint};
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::Status;
 
@@ -43,7 +43,7 @@ pub(crate) fn install(node: &Node) {
         on_node(|node| node.release(home, property, vec![id], Vec::new()));
     });
     // The runtime has one trust that is never dropped: the node's own.
-    let (number, _) = node.insert(Runtime, 0);
+    let (number, _) = node.insert(Runtime);
     assert_eq!(number, RUNTIME, "the runtime is the first property of a node");
 }
 
@@ -177,6 +177,16 @@ impl Node {
         }
     }
 
+    /// Serves the drop of a counted trust of a property of this thread that has no children and no
+    /// users. Only a drop that may be the last must wait for what has been deferred: the property
+    /// dies by none but such a one.
+    #[inline(always)]
+    pub(crate) fn release_counted(&self, property: u32) {
+        if !self.properties().uncount_unless_last(property) {
+            self.run_in_order(move |node| node.toggle(property, &[COUNTED]));
+        }
+    }
+
     /// Toggles ids of a property of `home`, behind everything that this thread has queued for it.
     fn toggle_at(&self, home: u32, property: u32, ids: Vec<u64>) {
         if home == self.number() {
@@ -282,22 +292,22 @@ mod tests {
     #[test]
     fn no_peer_can_take_the_runtime_away() {
         let node = node();
-        node.release(0, RUNTIME, vec![0], vec![]);
+        node.release(0, RUNTIME, vec![COUNTED], vec![]);
         assert!(node.properties().type_name(RUNTIME).is_some(), "the runtime is still there");
-        let (other, _) = node.insert(5u8, 1);
-        node.release(0, other, vec![1], vec![]);
+        let (other, _) = node.insert(5u8);
+        node.release(0, other, vec![COUNTED], vec![]);
         assert!(node.properties().type_name(other).is_none(), "others die with their last trust");
     }
 
     #[test]
     fn a_drop_does_not_overtake_calls_that_were_deferred() {
         let node = Node::enter(node());
-        let (number, tag) = node.insert(5u8, 1);
+        let (number, tag) = node.insert(5u8);
         let found = std::rc::Rc::new(std::cell::Cell::new(false));
         let serving = node.context().enter(Context::Serving);
         let note = found.clone();
         node.defer(move |node| note.set(node.properties().find(number, tag).is_some()));
-        node.toggle_served(number, vec![1]);
+        node.toggle_served(number, vec![COUNTED]);
         drop(serving);
         node.run_deferred();
         assert!(found.get(), "the property was there for the call");
@@ -307,13 +317,13 @@ mod tests {
     #[test]
     fn threads_and_properties_that_do_not_exist_are_ignored() {
         let node = node();
-        let (number, _) = node.insert(5u8, 1);
+        let (number, _) = node.insert(5u8);
         for home in [1, 7, u32::MAX] {
-            node.toggle_at(home, number, vec![1]);
+            node.toggle_at(home, number, vec![COUNTED]);
         }
-        node.toggle_at(0, u32::MAX, vec![1]);
+        node.toggle_at(0, u32::MAX, vec![COUNTED]);
         assert!(node.properties().type_name(number).is_some(), "its own trust was not toggled");
-        node.toggle_at(0, number, vec![1]);
+        node.toggle_at(0, number, vec![COUNTED]);
         assert!(node.properties().type_name(number).is_none(), "and now it was");
         assert!(node.take_incidents().is_empty());
     }

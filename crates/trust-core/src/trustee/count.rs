@@ -17,6 +17,12 @@
 //! So cloning sends nothing at all. A trust that is cloned very often renames itself now and then:
 //! it sends the drop of its old self, with its new self among the children ([`RENAME_AFTER`]).
 //!
+//! # Trusts made by the trustee's own thread
+//!
+//! There the set is at hand, so what is made there needs no id and is no other trust's child. Such
+//! trusts, the first one included, share the id [`COUNTED`], and the set holds their number: it is
+//! raised before the trust exists, and the trust's drop, wherever that happens, lowers it.
+//!
 //! # Requests that are still queued
 //!
 //! A thread that sends a request through a trust without waiting for the reply becomes a *user* of
@@ -40,20 +46,22 @@
 //! The set is empty exactly when all drops have arrived and every user has answered.
 //!
 //! - While a trust lives, the set is not empty. Walk from the trust to the one it was cloned from,
-//!   and so on to the first; among these, take the first whose drop has not been served. Either it
-//!   is the very first trust, which has been in the set since the property was made, or its
-//!   parent's drop has put it there; and nothing but its own drop would take it out.
+//!   and so on to one that is counted; among these, take the first whose drop has not been served.
+//!   Either it is the counted one, which has been in the set since it was made, or its parent's drop
+//!   has put it there; and nothing but its own drop would take it out.
 //! - While a request of a user is unserved, the set is not empty. If the drop of the trust that it
 //!   was sent through has not been served either, the trust counts as living. If it has, the user's
 //!   id is in the set: the drop has toggled it, and the user's own toggle is behind the request. If
 //!   that user is the thread that dropped the trust, the drop is behind the request.
-//! - Conversely, once everything has arrived, every id but the first has been toggled twice: a
-//!   trust's by its parent's drop and its own, a user's by the drop and the user.
+//! - Conversely, once everything has arrived, every id has been toggled twice: a trust's by its
+//!   parent's drop and its own, a user's by the drop and the user. The number of counted trusts has
+//!   been lowered as often as it was raised.
 //!
 //! A trust never leaves its process (what travels is a clone), so its users are threads of the host
 //! that drops it, and none of them is lost without it. The end of the rack drops all properties and
 //! needs no count.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use primitive::sync::{AtomicU64, Ordering};
@@ -61,9 +69,20 @@ use primitive::sync::{AtomicU64, Ordering};
 /// Clones of one trust after which it renames itself, so that its memory stays bounded.
 pub(crate) const RENAME_AFTER: usize = 64;
 
+/// The id of all trusts that the trustee's own thread has made: the set has their number.
+pub(crate) const COUNTED: u64 = 0;
+
 /// The host's number in the upper bits of ids minted here.
 static HOST_BITS: AtomicU64 = AtomicU64::new(0);
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// The first number that no thread has taken; never zero, which would be [`COUNTED`].
+static NEXT: AtomicU64 = AtomicU64::new(1);
+/// Numbers that a thread takes at a time, so that threads seldom meet where they mint ids.
+const TAKEN: u64 = 1 << 12;
+
+thread_local! {
+    /// The numbers that this thread has taken and not used, as the first and the one behind the last.
+    static NUMBERS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
 
 /// Makes the ids of this process different from those of other hosts.
 pub(crate) fn set_host(host: u32) {
@@ -72,7 +91,13 @@ pub(crate) fn set_host(host: u32) {
 
 /// An id that no other trust and no other use of a trust has.
 pub(crate) fn mint() -> u64 {
-    HOST_BITS.load(Ordering::Relaxed) | NEXT_ID.fetch_add(1, Ordering::Relaxed)
+    let (mut next, mut end) = NUMBERS.get();
+    if next == end {
+        next = NEXT.fetch_add(TAKEN, Ordering::Relaxed);
+        end = next + TAKEN;
+    }
+    NUMBERS.set((next + 1, end));
+    HOST_BITS.load(Ordering::Relaxed) | next
 }
 
 /// The messages that the drop of a trust sends.
@@ -100,24 +125,48 @@ impl Release {
     }
 }
 
-/// The ids that have been toggled an odd number of times.
-#[derive(Debug, Default)]
-pub(crate) struct IdSet(BTreeSet<u64>);
+/// The trusts of a property that are alive, and the uses of it that are unanswered: how many are
+/// counted, and the ids that have been toggled an odd number of times.
+#[derive(Debug)]
+pub(crate) struct Alive {
+    counted: u64,
+    ids: BTreeSet<u64>,
+}
 
-impl IdSet {
-    /// The set of a new property, whose only trust is `first`.
-    pub(crate) fn new(first: u64) -> Self {
-        IdSet(BTreeSet::from([first]))
+impl Alive {
+    /// Those of a new property, whose only trust is counted.
+    pub(crate) fn new() -> Self {
+        Alive { counted: 1, ids: BTreeSet::new() }
     }
 
-    /// The symmetric difference with `ids`; true when nothing is left.
+    /// One more counted trust is made.
+    #[inline(always)]
+    pub(crate) fn count(&mut self) {
+        self.counted += 1;
+    }
+
+    /// Drops a counted trust, unless nothing would be left; returns whether it did.
+    #[inline(always)]
+    pub(crate) fn uncount_unless_last(&mut self) -> bool {
+        let is_one_of_several = self.counted > 1 || (self.counted == 1 && !self.ids.is_empty());
+        if is_one_of_several {
+            self.counted -= 1;
+        }
+        is_one_of_several
+    }
+
+    /// The symmetric difference with `ids`, and one counted trust less for each that is
+    /// [`COUNTED`]; true when nothing is left.
     pub(crate) fn toggle(&mut self, ids: impl IntoIterator<Item = u64>) -> bool {
         for id in ids {
-            if !self.0.remove(&id) {
-                self.0.insert(id);
+            if id == COUNTED {
+                // Only a peer that breaks the protocol drops more than there are.
+                self.counted = self.counted.saturating_sub(1);
+            } else if !self.ids.remove(&id) {
+                self.ids.insert(id);
             }
         }
-        self.0.is_empty()
+        self.counted == 0 && self.ids.is_empty()
     }
 }
 
@@ -149,7 +198,7 @@ mod tests {
     /// thread, as if it were shared or moved there; a thread's requests are served in order, those
     /// of different threads in any order.
     struct Model {
-        set: IdSet,
+        set: Alive,
         died: u32,
         alive: Vec<Trust>,
         queues: [VecDeque<Queued>; THREADS],
@@ -159,14 +208,14 @@ mod tests {
 
     impl Model {
         fn new() -> Self {
-            let first = Trust { id: 1, children: vec![], users: vec![] };
+            let first = Trust { id: COUNTED, children: vec![], users: vec![] };
             Model {
-                set: IdSet::new(first.id),
+                set: Alive::new(),
                 died: 0,
                 alive: vec![first],
                 queues: Default::default(),
                 asked: vec![],
-                next: 2,
+                next: 1,
             }
         }
         fn mint(&mut self) -> u64 {
@@ -199,6 +248,10 @@ mod tests {
             }
         }
         fn clone_one(&mut self, which: usize, thread: usize) {
+            if thread == HOME {
+                self.set.count();
+                return self.alive.push(Trust { id: COUNTED, children: vec![], users: vec![] });
+            }
             let (child, new) = (self.mint(), self.mint());
             let parent = &mut self.alive[which];
             parent.children.push(child);
@@ -218,6 +271,10 @@ mod tests {
         }
         fn drop_one(&mut self, which: usize, thread: usize) {
             let Trust { id, children: mut ids, users } = self.alive.remove(which);
+            let is_bare = id == COUNTED && ids.is_empty() && users.is_empty();
+            if thread == HOME && is_bare && self.set.uncount_unless_last() {
+                return;
+            }
             ids.push(id);
             let release = Release::new(ids, &users, thread as u32, || self.mint());
             self.asked.extend(release.users);
@@ -263,8 +320,8 @@ mod tests {
 
     #[test]
     fn a_drop_that_overtakes_a_users_requests_does_not_kill() {
-        let mut set = IdSet::new(1);
-        let Release { ids, users } = Release::new(vec![1], &[5, 6], 6, || 2);
+        let mut set = Alive::new();
+        let Release { ids, users } = Release::new(vec![COUNTED], &[5, 6], 6, || 2);
         assert_eq!(users, [(5, 2)], "6 drops the trust behind what it has queued");
         assert!(!set.toggle(ids), "5 may have something queued");
         assert!(set.toggle([2]));
@@ -272,8 +329,30 @@ mod tests {
 
     #[test]
     fn a_drop_that_overtakes_a_clone_does_not_kill() {
-        let mut set = IdSet::new(1);
-        assert!(!set.toggle([1, 2]), "1 was cloned into 2, moved, and dropped first");
+        let mut set = Alive::new();
+        assert!(!set.toggle([COUNTED, 2]), "the first was cloned into 2, moved, and dropped first");
         assert!(set.toggle([2]));
+    }
+
+    #[test]
+    fn counted_trusts_and_ids_keep_it_alive_together() {
+        let mut set = Alive::new();
+        set.count();
+        assert!(set.uncount_unless_last(), "two are counted");
+        assert!(!set.uncount_unless_last(), "one is, and nothing else is left");
+        assert!(!set.toggle([7]));
+        assert!(set.uncount_unless_last(), "7 is alive");
+        assert!(set.toggle([7]));
+        assert!(set.toggle([COUNTED]), "more drops than trusts change nothing");
+    }
+
+    #[test]
+    fn ids_of_several_threads_differ() {
+        let mint_some = || (0..2 * TAKEN + 1).map(|_| mint()).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(mint_some)).collect();
+        let ids: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let unlike: BTreeSet<_> = ids.iter().copied().collect();
+        assert_eq!(unlike.len(), ids.len());
+        assert!(!unlike.contains(&COUNTED));
     }
 }

@@ -5,13 +5,15 @@
 //! tag of its type); what is only needed to count trusts and to drop stands beside it.
 //!
 //! The table belongs to the trustee's thread. Other threads of the process entrust values through a
-//! [`Handoff`], which also allocates the numbers:
+//! [`Handoff`], which also allocates the numbers (the trustee takes several at a time, and uses its
+//! own again, so that what its own thread entrusts needs no lock):
 //! 1. The other thread puts the value there under a new number and makes the first trust. It does
 //!    not wait for the trustee, so a value can be entrusted in any context.
 //! 2. The trustee moves what is there into its table when a request names a number that the table
 //!    lacks. That is soon enough: no request names the number before the value is there.
 
 use std::cell::{RefCell, UnsafeCell};
+use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use parking_lot::Mutex;
 use primitive::{CachePadded, drop_payload};
 
 use crate::closure::registry::{Tag, registry};
-use crate::trustee::count::IdSet;
+use crate::trustee::count::Alive;
 
 /// The address of a property, and the tag of its type.
 #[derive(Clone, Copy)]
@@ -32,7 +34,7 @@ struct TypedAddress {
 const NOWHERE: TypedAddress = TypedAddress { value: std::ptr::null_mut(), tag: 0 };
 
 struct Owned {
-    trusts: IdSet,
+    trusts: Alive,
     free: unsafe fn(*mut u8),
     type_name: &'static str,
 }
@@ -49,15 +51,12 @@ struct Pending {
 unsafe impl Send for Pending {}
 
 impl Pending {
-    fn new<T: 'static>(value: T, first: u64) -> Self {
+    fn new<T: 'static>(value: T) -> Self {
         // The trustee writes the value all the time; on a cache line with something of another
         // thread, both would wait for each other.
         let value = Box::into_raw(Box::new(CachePadded::new(value))).cast();
-        let owned = Owned {
-            trusts: IdSet::new(first),
-            free: free::<T>,
-            type_name: std::any::type_name::<T>(),
-        };
+        let owned =
+            Owned { trusts: Alive::new(), free: free::<T>, type_name: std::any::type_name::<T>() };
         Pending { place: TypedAddress { value, tag: registry().tag_of::<T>() }, owned: Some(owned) }
     }
 }
@@ -89,6 +88,11 @@ struct Entries {
     pending: Vec<(u32, Pending)>,
 }
 
+/// Numbers that a trustee takes at a time for what is entrusted by its own thread.
+const TAKEN: usize = 16;
+/// Free numbers that it keeps, at most: the rest may be used by others.
+const KEPT: usize = 256;
+
 impl Entries {
     fn number(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
@@ -100,9 +104,10 @@ impl Entries {
 }
 
 impl Handoff {
-    /// Entrusts a value from another thread, with one trust `first`; returns its number and tag.
-    pub(crate) fn hand_off<T: Send + 'static>(&self, value: T, first: u64) -> (u32, Tag) {
-        let pending = Pending::new(value, first);
+    /// Entrusts a value from another thread, with one trust, which is counted; returns its number
+    /// and tag.
+    pub(crate) fn hand_off<T: Send + 'static>(&self, value: T) -> (u32, Tag) {
+        let pending = Pending::new(value);
         let tag = pending.place.tag;
         let mut entries = self.0.lock();
         let number = entries.number();
@@ -138,6 +143,8 @@ unsafe fn free<T>(value: *mut u8) {
 pub(crate) struct Properties {
     places: UnsafeCell<Vec<TypedAddress>>,
     owned: RefCell<Vec<Option<Owned>>>,
+    /// Free numbers that only this thread gives to properties, so that it needs no lock for them.
+    numbers: RefCell<Vec<u32>>,
     handoff: Arc<Handoff>,
 }
 
@@ -147,13 +154,35 @@ impl Properties {
         Properties { handoff, ..Properties::default() }
     }
 
-    /// Takes `value` into trust, with one trust `first`; returns its number and tag.
-    pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
-        let pending = Pending::new(value, first);
+    /// Takes `value` into trust, with one trust, which is counted; returns its number and tag.
+    pub(crate) fn insert<T: 'static>(&self, value: T) -> (u32, Tag) {
+        let pending = Pending::new(value);
         let tag = pending.place.tag;
-        let number = self.handoff.0.lock().number();
+        let free = self.numbers.borrow_mut().pop();
+        let number = free.unwrap_or_else(|| self.take_numbers());
         self.adopt(number, pending);
         (number, tag)
+    }
+
+    /// Takes some free numbers, and returns the lowest of them.
+    #[cold]
+    #[inline(never)]
+    fn take_numbers(&self) -> u32 {
+        let mut entries = self.handoff.0.lock();
+        let mut numbers: Vec<_> = (0..TAKEN).map(|_| entries.number()).collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        let lowest = numbers.pop().expect("some were taken");
+        *self.numbers.borrow_mut() = numbers;
+        lowest
+    }
+
+    /// Makes a number free again.
+    fn free_number(&self, number: u32) {
+        let mut numbers = self.numbers.borrow_mut();
+        numbers.push(number);
+        if numbers.len() > KEPT {
+            self.handoff.0.lock().free.extend(numbers.drain(KEPT / 2..));
+        }
     }
 
     fn adopt(&self, number: u32, mut pending: Pending) {
@@ -221,12 +250,35 @@ impl Properties {
         if dead { self.take(&mut owned, number) } else { None }
     }
 
+    /// Counts one more trust of property `number`; false if there is no such property.
+    #[inline(always)]
+    pub(crate) fn count(&self, number: u32) -> bool {
+        match self.owned.borrow_mut().get_mut(number as usize) {
+            Some(Some(property)) => {
+                property.trusts.count();
+                return true;
+            }
+            _ => cold_path(),
+        }
+        self.adopt_pending() && self.count(number)
+    }
+
+    /// Drops a counted trust of property `number`, unless that would be its last; returns whether
+    /// it did.
+    #[inline(always)]
+    pub(crate) fn uncount_unless_last(&self, number: u32) -> bool {
+        match self.owned.borrow_mut().get_mut(number as usize) {
+            Some(Some(property)) => property.trusts.uncount_unless_last(),
+            _ => false,
+        }
+    }
+
     fn take(&self, owned: &mut [Option<Owned>], number: u32) -> Option<Dead> {
         let free = owned[number as usize].take()?.free;
         // SAFETY: as in `adopt`.
         let places = unsafe { &mut *self.places.get() };
         let place = std::mem::replace(&mut places[number as usize], NOWHERE);
-        self.handoff.0.lock().free.push(number);
+        self.free_number(number);
         Some(Dead { value: place.value, free })
     }
 
@@ -249,18 +301,19 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
+    use crate::trustee::count::COUNTED;
 
     #[test]
     fn a_property_is_found_by_number_and_type_until_its_last_trust() {
         let properties = Properties::default();
         let value = Rc::new(5);
-        let (number, tag) = properties.insert(value.clone(), 1);
+        let (number, tag) = properties.insert(value.clone());
         let place = properties.find(number, tag).expect("just inserted");
         // SAFETY: found with the tag of its type, and nothing else refers to it.
         assert_eq!(**unsafe { &*place.cast::<Rc<i32>>() }, 5);
         assert!(properties.find(number, tag + 1).is_none(), "another type");
         assert!(properties.find(number + 1, tag).is_none(), "another number");
-        assert!(properties.toggle(number, &[1, 2]).is_none(), "2 is alive");
+        assert!(properties.toggle(number, &[COUNTED, 2]).is_none(), "2 is alive");
         drop(properties.toggle(number, &[2]).expect("now it dies"));
         assert_eq!(Rc::strong_count(&value), 1);
         assert!(properties.find(number, tag).is_none());
@@ -270,33 +323,50 @@ mod tests {
     #[test]
     fn a_value_entrusted_by_another_thread_is_found_counted_and_dropped() {
         let properties = Properties::new(Arc::default());
-        let (first, _) = properties.insert(0u8, 1);
-        let give = |value: &Arc<i32>, id| {
+        let (first, _) = properties.insert(0u8);
+        let give = |value: &Arc<i32>| {
             let (handoff, value) = (properties.handoff.clone(), value.clone());
-            std::thread::spawn(move || handoff.hand_off(value, id)).join().unwrap()
+            std::thread::spawn(move || handoff.hand_off(value)).join().unwrap()
         };
         let value = Arc::new(5);
-        let (used, tag) = give(&value, 2);
-        let (unused, _) = give(&value, 3);
-        assert_eq!([first, used, unused], [0, 1, 2]);
+        let (used, tag) = give(&value);
+        let (unused, _) = give(&value);
+        let next = TAKEN as u32;
+        assert_eq!([first, used, unused], [0, next, next + 1]);
         let place = properties.find(used, tag).expect("it was handed off before");
         // SAFETY: found with the tag of its type, and nothing else refers to it.
         assert_eq!(**unsafe { &*place.cast::<Arc<i32>>() }, 5);
-        let (late, _) = give(&value, 4);
-        drop(properties.toggle(late, &[4]).expect("its only trust is dropped"));
-        drop(properties.toggle(used, &[2]).expect("its only trust is dropped"));
+        let (late, _) = give(&value);
+        assert!(properties.count(late), "a trust is cloned before the value is in the table");
+        assert!(properties.uncount_unless_last(late), "and dropped");
+        drop(properties.toggle(late, &[COUNTED]).expect("its only trust is dropped"));
+        drop(properties.toggle(used, &[COUNTED]).expect("its only trust is dropped"));
         assert_eq!(Arc::strong_count(&value), 2);
-        assert_eq!(properties.insert(0u8, 5).0, used, "numbers are used again");
-        let (_left, _) = give(&value, 6);
+        assert_eq!(properties.insert(0u8).0, used, "numbers are used again");
+        let (_left, _) = give(&value);
         assert_eq!(properties.alive().len(), 4);
         drop(properties.clear());
-        give(&value, 7);
+        give(&value);
         drop(properties);
         assert_eq!(
             Arc::strong_count(&value),
             1,
             "a value that never reached the table is dropped, too"
         );
+    }
+
+    #[test]
+    fn numbers_that_are_free_go_back_to_other_threads() {
+        let properties = Properties::default();
+        let count = 3 * KEPT;
+        let numbers: Vec<_> = (0..count).map(|_| properties.insert(0u8).0).collect();
+        let unlike: std::collections::BTreeSet<_> = numbers.iter().collect();
+        assert_eq!(unlike.len(), count);
+        numbers.iter().for_each(|number| drop(properties.toggle(*number, &[COUNTED])));
+        assert!(properties.numbers.borrow().len() <= KEPT);
+        let handed_off: Vec<_> =
+            (0..count - KEPT).map(|_| properties.handoff.hand_off(0u8).0).collect();
+        assert!(handed_off.iter().all(|number| (*number as usize) < count + TAKEN));
     }
 
     #[test]
@@ -309,8 +379,8 @@ mod tests {
         }
         let payload = Arc::new(());
         let handoff = Handoff::default();
-        for id in 0..2 {
-            handoff.hand_off(Bad(payload.clone()), id);
+        for _ in 0..2 {
+            handoff.hand_off(Bad(payload.clone()));
         }
         drop(handoff);
         assert_eq!(Arc::strong_count(&payload), 1, "values and payloads are dropped");

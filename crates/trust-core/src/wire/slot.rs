@@ -155,6 +155,12 @@ impl ClientSlot {
         open
     }
 
+    /// Ends a batch that is open and has no requests.
+    pub(crate) fn close(&self) {
+        debug_assert!(!self.is_waiting());
+        self.writer.set_limit(0);
+    }
+
     /// Keeps batches from being opened, or ends that.
     pub(crate) fn block(&self, blocked: bool) {
         self.blocked.set(blocked);
