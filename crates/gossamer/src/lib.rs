@@ -160,6 +160,10 @@
 //! [`apply_ref_with_then`](Trust::apply_ref_with_then), [`try_apply_ref_then`](Trust::try_apply_ref_then)
 //! and [`try_apply_ref_with_then`](Trust::try_apply_ref_with_then).
 //!
+//! A latch has forms for closures that only read, several of which hold it at a time:
+//! [`launch_shared`](Trust::launch_shared), [`launch_shared_with`](Trust::launch_shared_with) and their
+//! `try_` forms. They pay where the closures wait.
+//!
 //! What holds for all of them, wherever the closure runs, on the caller's own thread too:
 //!
 //! - A call that waits panics at the caller's line if it fails; its `try_` form returns a
@@ -331,8 +335,8 @@ pub use trust_core::DelegateFuture;
 pub use trust_core::NoRef;
 pub use trust_core::{
     AsView, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
-    LocalTrustee, PanicReport, Portable, PropertyId, Reply, Trust, Trustee, delegate, flush,
-    local_trustee,
+    LatchReadGuard, LocalTrustee, PanicReport, Portable, PropertyId, Reply, Trust, Trustee,
+    delegate, flush, local_trustee,
 };
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, delegated};

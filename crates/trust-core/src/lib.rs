@@ -52,7 +52,7 @@ pub use crate::{
     api::deferred::Deferred,
     api::delegate::{IsOwned, Listed, SentByReference, delegated},
     api::flush::{flush, requests_made},
-    api::latch::{Latch, LatchGuard},
+    api::latch::{Latch, LatchGuard, LatchReadGuard},
     api::may_wait::{check_may_wait, in_delegated_context, write_running},
     api::plain_call::served,
     api::reply::Reply,

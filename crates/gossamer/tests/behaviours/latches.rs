@@ -1,6 +1,6 @@
-//! `launch`: closures that may wait, one at a time.
+//! `launch`: closures that may wait, one at a time; `launch_shared`: several that read.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -347,4 +347,97 @@ pub(crate) fn launched_closures_wait_for_each_other_under_a_latch() {
         let (latch, never) = (Latch::new(0), Condvar::new());
         never.wait(&mut latch.lock());
     }));
+}
+
+/// A value that its readers count themselves in.
+#[derive(Default)]
+struct Counted {
+    readers: Cell<u32>,
+    most: Cell<u32>,
+    writes: u32,
+}
+
+impl Counted {
+    fn read(&self) {
+        self.readers.update(|readers| readers + 1);
+        self.most.set(self.most.get().max(self.readers.get()));
+        let writes = self.writes;
+        gossamer::sleep(Duration::from_millis(2));
+        assert_eq!(self.writes, writes, "no writer while there are readers");
+        self.readers.update(|readers| readers - 1);
+    }
+
+    fn write(&mut self) {
+        for _ in 0..3 {
+            assert_eq!(self.readers.get(), 0, "no reader while there is a writer");
+            gossamer::yield_now();
+        }
+        self.writes += 1;
+    }
+}
+
+pub(crate) fn readers_share_a_latch() {
+    for trustee in gossamer::threads() {
+        let latch = trustee.entrust_with(|()| Latch::new(Counted::default()), ());
+        let fibers = (0..24).map(|i| {
+            let latch = latch.clone();
+            gossamer::spawn(move || match i % 6 {
+                5 => latch.launch(|value| value.write()),
+                4 => assert!(latch.try_launch_shared(|_| -> () { panic!("fell") }).is_err()),
+                _ => latch.launch_shared_with(|value, twice: bool| (value.read(), twice).0, true),
+            })
+        });
+        let fibers: Vec<_> = fibers.collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        let (most, writes) = latch.launch(|value| (value.most.get(), value.writes));
+        assert!(most > 1 && writes == 4, "{most} at a time, {writes} writes");
+        // On the thread itself, without a launch; a reader that panics lets go.
+        trustee.visit_with(
+            |latch: Trust<Latch<Counted>>| {
+                latch.apply_then(
+                    |latch| {
+                        let reader = latch.read();
+                        assert!(reader.writes == 4 && latch.try_lock().is_none());
+                        drop(reader);
+                        assert!(latch.try_lock().is_some());
+                    },
+                    drop,
+                );
+            },
+            latch.clone(),
+        );
+    }
+}
+
+pub(crate) fn readers_do_not_keep_a_writer_out() {
+    for trustee in gossamer::threads() {
+        let latch = trustee.entrust_with(|()| Latch::new(Counted::default()), ());
+        // Readers that overlap for as long as nothing has been written.
+        let readers = (0..4).map(|i| {
+            let latch = latch.clone();
+            gossamer::spawn(move || {
+                gossamer::sleep(Duration::from_micros(500 * i));
+                while latch.launch_shared(|value| (value.read(), value.writes).1) == 0 {}
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        gossamer::sleep(Duration::from_millis(5));
+        latch.launch(|value| value.write());
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    }
+}
+
+pub(crate) fn reads_inside_reads_are_refused() {
+    for trustee in gossamer::threads() {
+        let latch = trustee.entrust_with(|()| Latch::new(Counted::default()), ());
+        let inside = |_: &Counted, latch: Trust<Latch<Counted>>| {
+            let read = latch.try_launch_shared(|value| value.writes).map_err(|e| e.to_string());
+            (read, latch.try_launch(|value| value.write()).map_err(|e| e.to_string()))
+        };
+        let (read, write) = latch.launch_shared_with(inside, latch.clone());
+        for message in [read.unwrap_err(), write.unwrap_err()] {
+            assert!(message.contains("that waits for this one"), "{message}");
+        }
+        assert_eq!(latch.launch_shared(|value| value.writes), 0);
+    }
 }

@@ -42,6 +42,9 @@ macro_rules! behaviours {
             fibers: calls_on_the_own_thread_let_requests_be_served;
             latches: a_launched_closure_may_wait;
             latches: launches_exclude_each_other;
+            latches: readers_share_a_latch;
+            latches: readers_do_not_keep_a_writer_out;
+            latches: reads_inside_reads_are_refused;
             latches: a_latch_is_given_in_order;
             latches: launches_without_a_waiter;
             latches: a_panic_in_a_launch_opens_the_latch;

@@ -1,5 +1,5 @@
-//! [`Latch`]: mutual exclusion between the fibers of one thread, so that a fiber may wait while it
-//! works on a property (thesis 2.4.3).
+//! [`Latch`]: exclusion between the fibers of one thread, so that a fiber may wait while it works on
+//! a property (thesis 2.4.3): one fiber that changes it, or several that read it.
 
 use std::any::type_name;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -11,14 +11,14 @@ use std::rc::Rc;
 
 use fiber::FiberId;
 
+use crate::api::latch_report::{AwaitsLatch, HeldByCaller, NamedHolder};
 use crate::api::may_wait::check_may_wait;
-use crate::api::trustee::Trustee;
-use crate::node::awaited::ReplyTo;
-use crate::node::chain::{Relation, launched_by, relation};
-use crate::node::{CallSite, Node, NodeId, on_node};
+use crate::node::CallSite;
+use crate::node::chain::{launched_by, relation};
 
-/// A value that one fiber at a time may use, for the fibers of one thread. Like a `Mutex`, without
-/// atomics. A property must be wrapped in one for [`launch`](crate::Trust::launch).
+/// A value that one fiber at a time may use, or several may read, for the fibers of one thread. Like an
+/// `RwLock`, without atomics. A property must be wrapped in one for [`launch`](crate::Trust::launch)
+/// and [`launch_shared`](crate::Trust::launch_shared).
 ///
 /// A latch is held by the fiber that has locked it, or that runs a closure launched on it. To lock
 /// it once more in the same fiber, or in a launched closure that this fiber waits for, is a mistake
@@ -33,8 +33,13 @@ use crate::node::{CallSite, Node, NodeId, on_node};
 pub struct Latch<T>(Rc<Inner<T>>);
 
 struct Inner<T> {
+    /// Who holds it alone; `None` if it is open or shared.
     holder: Cell<Option<Holder>>,
-    waiting: RefCell<VecDeque<Holder>>,
+    /// Who shares it. Empty while it has a holder.
+    readers: RefCell<Vec<Holder>>,
+    /// In the order in which they get it. Empty while the latch is open; the first one of a latch that
+    /// is shared wants it alone.
+    waiting: RefCell<VecDeque<(Holder, Access)>>,
     /// The number of its property, once a closure was launched on it: for messages.
     property: Cell<Option<u32>>,
     value: UnsafeCell<T>,
@@ -49,6 +54,13 @@ struct Holder {
     place: Option<CallSite>,
 }
 
+/// How a fiber holds a latch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Alone,
+    Shared,
+}
+
 impl Holder {
     fn current(place: Option<CallSite>) -> Holder {
         Holder { fiber: fiber::current(), place }
@@ -56,35 +68,89 @@ impl Holder {
 }
 
 impl<T> Inner<T> {
-    /// Gives the latch to the fiber that has waited longest, or opens it.
-    fn pass_on(&self) {
-        // The latch stays closed to other fibers until that fiber runs.
-        let next = self.waiting.borrow_mut().pop_front();
-        self.holder.set(next);
-        if let Some(fiber) = next.and_then(|next| next.fiber) {
-            fiber::unpark(fiber);
+    /// Whether a fiber may have the latch now. A reader waits behind a writer that waits, so that
+    /// readers cannot keep writers out.
+    fn is_free_for(&self, access: Access) -> bool {
+        self.holder.get().is_none()
+            && match access {
+                Access::Alone => self.readers.borrow().is_empty(),
+                Access::Shared => self.waiting.borrow().is_empty(),
+            }
+    }
+
+    /// Gives the latch to `me` if it may have it now.
+    fn take(&self, me: Holder, access: Access) -> bool {
+        let is_free = self.is_free_for(access);
+        match access {
+            _ if !is_free => {}
+            Access::Alone => self.holder.set(Some(me)),
+            Access::Shared => self.readers.borrow_mut().push(me),
         }
+        is_free
+    }
+
+    /// Takes the latch from `me`, who has it, and gives it to those whose turn it is.
+    fn give_up(&self, me: Holder, access: Access) {
+        match access {
+            Access::Alone => self.holder.set(None),
+            Access::Shared => {
+                let mut readers = self.readers.borrow_mut();
+                let at = readers.iter().position(|reader| reader.fiber == me.fiber);
+                at.map(|at| readers.swap_remove(at));
+            }
+        }
+        self.pass_on();
+    }
+
+    /// Gives the latch to the fiber that has waited longest, if it may have it, with those behind it
+    /// that may share it. To them it is closed at once, before they run.
+    fn pass_on(&self) {
+        loop {
+            let mut waiting = self.waiting.borrow_mut();
+            let Some(&(next, access)) = waiting.front() else { return };
+            let may_have = self.holder.get().is_none()
+                && (access == Access::Shared || self.readers.borrow().is_empty());
+            if !may_have {
+                return;
+            }
+            waiting.pop_front();
+            drop(waiting);
+            match access {
+                Access::Alone => self.holder.set(Some(next)),
+                Access::Shared => self.readers.borrow_mut().push(next),
+            }
+            if let Some(fiber) = next.fiber {
+                fiber::unpark(fiber);
+            }
+        }
+    }
+
+    /// Who holds it now.
+    fn holders(&self) -> Vec<Holder> {
+        self.holder.get().into_iter().chain(self.readers.borrow().iter().copied()).collect()
     }
 
     /// What `me`, the current fiber, waits for.
     fn awaited_by(&self, me: Holder) -> AwaitsLatch {
         let launched = me.fiber.filter(|_| me.place.is_none());
-        let holder = self.holder.get();
-        let held_by = holder.and_then(|holder| holder.fiber);
+        let named = |holder: Holder| NamedHolder {
+            name: holder.fiber.and_then(fiber::name_of),
+            locked_at: holder.place,
+            held_for: holder.fiber.and_then(launched_by),
+        };
         AwaitsLatch {
             value: type_name::<T>(),
             property: self.property.get(),
             launched_by: launched.and_then(launched_by),
-            holder: held_by.and_then(fiber::name_of),
-            locked_at: holder.and_then(|holder| holder.place),
-            held_for: held_by.and_then(launched_by),
+            is_shared: self.holder.get().is_none(),
+            holders: self.holders().into_iter().map(named).collect(),
         }
     }
 
     /// Waits until the latch is given to `me`, the current fiber.
-    fn wait(&self, me: Holder) {
-        self.waiting.borrow_mut().push_back(me);
-        let queued = Queued { latch: self, fiber: me.fiber };
+    fn wait(&self, me: Holder, access: Access) {
+        self.waiting.borrow_mut().push_back((me, access));
+        let queued = Queued { latch: self, me, access };
         let mut wait = me.place.map_or_else(fiber::Wait::new, fiber::Wait::at);
         while queued.is_waiting() {
             wait.explain(|| self.awaited_by(me));
@@ -102,21 +168,24 @@ impl<T> Inner<T> {
 /// A fiber in the queue of a latch. Dropped when the fiber is unwound there.
 struct Queued<'a, T> {
     latch: &'a Inner<T>,
-    fiber: Option<FiberId>,
+    me: Holder,
+    access: Access,
 }
 
 impl<T> Queued<'_, T> {
     fn is_waiting(&self) -> bool {
-        self.latch.waiting.borrow().iter().any(|other| other.fiber == self.fiber)
+        self.latch.waiting.borrow().iter().any(|(other, _)| other.fiber == self.me.fiber)
     }
 }
 
 impl<T> Drop for Queued<'_, T> {
     fn drop(&mut self) {
         if self.is_waiting() {
-            self.latch.waiting.borrow_mut().retain(|other| other.fiber != self.fiber);
-        } else {
+            self.latch.waiting.borrow_mut().retain(|(other, _)| other.fiber != self.me.fiber);
+            // Those behind it may be readers, for whom the latch is free without it.
             self.latch.pass_on();
+        } else {
+            self.latch.give_up(self.me, self.access);
         }
     }
 }
@@ -126,6 +195,7 @@ impl<T> Latch<T> {
     pub fn new(value: T) -> Self {
         Latch(Rc::new(Inner {
             holder: Cell::new(None),
+            readers: RefCell::default(),
             waiting: RefCell::default(),
             property: Cell::new(None),
             value: UnsafeCell::new(value),
@@ -156,6 +226,22 @@ impl<T> Latch<T> {
         }
     }
 
+    /// Waits until no fiber holds the latch alone, nor waits for that, and shares it while the guard
+    /// lives: other readers have it at the same time. Pays only where readers wait while they hold it.
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock), also where another guard of the calling fiber, or of one that waits for
+    /// it, shares the latch: a writer that comes between the two would wait for the first, and the
+    /// second for the writer.
+    #[track_caller]
+    pub fn read(&self) -> LatchReadGuard<'_, T> {
+        let place = Location::caller();
+        match self.acquire_shared(Some(place), None) {
+            Ok(guard) => guard,
+            Err(held) => panic!("`Latch::read` at {place} may never return: {}", held.reason()),
+        }
+    }
+
     /// As [`lock`](Self::lock), at `place`, or for a closure launched on the latch, which is that
     /// property; an error if that would wait for itself.
     pub(super) fn acquire(
@@ -163,109 +249,65 @@ impl<T> Latch<T> {
         place: Option<CallSite>,
         property: Option<u32>,
     ) -> Result<LatchGuard<'_, T>, HeldByCaller> {
+        let me = self.hold("`Latch::lock`", place, property, Access::Alone)?;
+        Ok(LatchGuard { latch: self, me, holds: true })
+    }
+
+    /// As [`acquire`](Self::acquire), for [`read`](Self::read).
+    pub(super) fn acquire_shared(
+        &self,
+        place: Option<CallSite>,
+        property: Option<u32>,
+    ) -> Result<LatchReadGuard<'_, T>, HeldByCaller> {
+        let me = self.hold("`Latch::read`", place, property, Access::Shared)?;
+        Ok(LatchReadGuard { latch: self, me })
+    }
+
+    fn hold(
+        &self,
+        what: &str,
+        place: Option<CallSite>,
+        property: Option<u32>,
+        access: Access,
+    ) -> Result<Holder, HeldByCaller> {
         let me = Holder::current(place);
         if property.is_some() {
             self.0.property.set(property);
         }
-        match self.0.holder.get() {
-            None => self.0.holder.set(Some(me)),
-            Some(holder) => {
-                if let Some(place) = place {
-                    check_may_wait("`Latch::lock`", place);
-                }
-                let fiber = me.fiber.expect("a latch that is held is waited for by a fiber");
-                if let Some(holding) = holder.fiber
-                    && let Some(relation) = relation(holding, fiber)
-                {
-                    return Err(HeldByCaller { relation, locked: holder.place });
-                }
-                self.0.wait(me);
-            }
+        let is_free = self.0.is_free_for(access);
+        if !is_free && let Some(place) = place {
+            check_may_wait(what, place);
         }
-        Ok(LatchGuard::new(self))
+        // Readers also where they need not wait: whether a writer comes between is a matter of chance.
+        if let Some(held) = self.held_by_caller(me) {
+            return Err(held);
+        }
+        if !self.0.take(me, access) {
+            assert!(me.fiber.is_some(), "a latch that is held is waited for by a fiber");
+            self.0.wait(me, access);
+        }
+        Ok(me)
+    }
+
+    /// Whether a wait for the latch would wait for `me`, the current fiber.
+    fn held_by_caller(&self, me: Holder) -> Option<HeldByCaller> {
+        let fiber = me.fiber?;
+        if self.0.holder.get().is_none() && self.0.readers.borrow().is_empty() {
+            return None;
+        }
+        let holders = self.0.holders();
+        let fibers = holders.iter().filter_map(|holder| holder.fiber);
+        let (holding, relation) = relation(fibers, fiber)?;
+        let holder = holders.iter().find(|holder| holder.fiber == Some(holding))?;
+        Some(HeldByCaller { relation, locked: holder.place })
     }
 
     /// Holds the latch if it is open.
     #[track_caller]
     pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
-        if self.0.holder.get().is_some() {
-            return None;
-        }
-        self.0.holder.set(Some(Holder::current(Some(Location::caller()))));
-        Some(LatchGuard::new(self))
+        let me = Holder::current(Some(Location::caller()));
+        self.0.take(me, Access::Alone).then(|| LatchGuard { latch: self, me, holds: true })
     }
-}
-
-/// The wait of a fiber for a latch, as reports show it.
-struct AwaitsLatch {
-    value: &'static str,
-    property: Option<u32>,
-    /// The call that has launched the waiting fiber.
-    launched_by: Option<ReplyTo>,
-    /// The name of the fiber that holds it, and how that got it.
-    holder: Option<String>,
-    locked_at: Option<CallSite>,
-    held_for: Option<ReplyTo>,
-}
-
-impl fmt::Display for AwaitsLatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.property {
-            Some(property) => {
-                write!(f, "the latch of property {property} of this thread (`{}`)", self.value)?
-            }
-            None => write!(f, "a latch (`{}`)", self.value)?,
-        }
-        if let Some(call) = self.launched_by {
-            write!(f, ", to run the closure launched at {}", place_of(call))?;
-        }
-        match &self.holder {
-            Some(name) => write!(f, "; {name} holds it")?,
-            None => f.write_str("; code outside fibers holds it")?,
-        }
-        match (self.locked_at, self.held_for) {
-            (Some(place), _) => write!(f, ", locked at {place}"),
-            (None, Some(call)) => write!(f, ", for the closure launched at {}", place_of(call)),
-            (None, None) => Ok(()),
-        }
-    }
-}
-
-/// A latch is held by the fiber that wants it, or by one that waits for that fiber.
-pub(super) struct HeldByCaller {
-    relation: Relation,
-    /// Where the holder has locked it, if it was not launched on it.
-    locked: Option<CallSite>,
-}
-
-impl HeldByCaller {
-    /// Says where the holder got the latch. Asks the thread that launched it, and waits for that.
-    pub(super) fn reason(&self) -> String {
-        let launched = |call: ReplyTo| format!("launched at {}", place_of(call));
-        let got = |call: Option<ReplyTo>| match (self.locked, call) {
-            (Some(place), _) => format!("locked at {place}"),
-            (None, Some(call)) => launched(call),
-            (None, None) => "launched".to_owned(),
-        };
-        match self.relation {
-            Relation::Itself(call) => {
-                format!("its own fiber holds the latch ({}): drop that guard first", got(call))
-            }
-            Relation::Caller(call) => format!(
-                "the latch is held by a fiber ({}) that waits for this one: let that closure end \
-                 first, or use another latch",
-                got(Some(call))
-            ),
-        }
-    }
-}
-
-/// Where a launch was made; asks the thread that made it, and waits for the answer.
-pub(super) fn place_of(call: ReplyTo) -> String {
-    let ask = |node: &Node, token| node.place_of(token).map(ToString::to_string);
-    on_node(|node| NodeId::new(node.id.rack(), call.thread()))
-        .and_then(|id| Trustee::with_id(id).try_visit_node(ask, call.token()).ok().flatten())
-        .unwrap_or_else(|| "an unknown place".to_owned())
 }
 
 impl<T: fmt::Debug> fmt::Debug for Latch<T> {
@@ -281,16 +323,13 @@ impl<T: fmt::Debug> fmt::Debug for Latch<T> {
 #[must_use = "the latch is open again when the guard is dropped"]
 pub struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
+    me: Holder,
     /// False only while its fiber waits at a [`Condvar`](crate::Condvar), and after it was unwound
     /// there.
     holds: bool,
 }
 
-impl<'a, T> LatchGuard<'a, T> {
-    fn new(latch: &'a Latch<T>) -> Self {
-        LatchGuard { latch, holds: true }
-    }
-
+impl<T> LatchGuard<'_, T> {
     /// Opens the latch, runs `wait`, and holds the latch again, in the current fiber. Where `wait`
     /// unwinds, the guard goes on without it.
     ///
@@ -299,15 +338,13 @@ impl<'a, T> LatchGuard<'a, T> {
     pub(super) fn open_while(&mut self, wait: impl FnOnce()) {
         // Without it, this would open the latch of another fiber's guard.
         self.check();
-        // The holder may be another fiber, or none, that has locked the latch and handed on the guard.
-        let me = Holder::current(self.latch.0.holder.get().and_then(|holder| holder.place));
         self.holds = false;
-        self.latch.0.pass_on();
+        self.latch.0.give_up(self.me, Access::Alone);
         wait();
-        if self.latch.0.holder.get().is_none() {
-            self.latch.0.holder.set(Some(me));
-        } else {
-            self.latch.0.wait(me);
+        // The fiber that has locked the latch may be another one, and have handed on the guard.
+        self.me = Holder::current(self.me.place);
+        if !self.latch.0.take(self.me, Access::Alone) {
+            self.latch.0.wait(self.me, Access::Alone);
         }
         self.holds = true;
     }
@@ -329,8 +366,7 @@ impl<T> Deref for LatchGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         self.check();
-        // SAFETY: the latch is held by this guard, of which there is one at a time, and latches
-        // do not leave their thread.
+        // SAFETY: the latch is held by this guard alone, and latches do not leave their thread.
         unsafe { &*self.latch.0.value.get() }
     }
 }
@@ -346,7 +382,36 @@ impl<T> DerefMut for LatchGuard<'_, T> {
 impl<T> Drop for LatchGuard<'_, T> {
     fn drop(&mut self) {
         if self.holds {
-            self.latch.0.pass_on();
+            self.latch.0.give_up(self.me, Access::Alone);
         }
+    }
+}
+
+/// Shares a latch while it lives, with other readers.
+#[must_use = "the latch is open again when the guard is dropped"]
+pub struct LatchReadGuard<'a, T> {
+    latch: &'a Latch<T>,
+    me: Holder,
+}
+
+impl<T: fmt::Debug> fmt::Debug for LatchReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T> Deref for LatchReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: while the latch is shared, by this guard too, no `LatchGuard` exists, so all
+        // references to the value are shared ones. Latches do not leave their thread, so that `T`
+        // need not be `Sync`.
+        unsafe { &*self.latch.0.value.get() }
+    }
+}
+
+impl<T> Drop for LatchReadGuard<'_, T> {
+    fn drop(&mut self) {
+        self.latch.0.give_up(self.me, Access::Shared);
     }
 }

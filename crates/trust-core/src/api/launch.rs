@@ -9,7 +9,8 @@ use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::callback::{Callback, Either, Tell, Then};
-use crate::api::latch::{Latch, place_of};
+use crate::api::latch::Latch;
+use crate::api::latch_report::place_of;
 use crate::api::remote_fiber::{Begun, Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, WaitForRoom, boxed};

@@ -4,7 +4,8 @@
 use std::panic::Location;
 
 use crate::api::apply::or_raise;
-use crate::api::latch::{Latch, LatchGuard, place_of};
+use crate::api::latch::{Latch, LatchGuard};
+use crate::api::latch_report::place_of;
 use crate::api::remote_fiber::{Begun, begin};
 use crate::api::trust::Trust;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};

@@ -16,8 +16,10 @@ pub(crate) mod flush;
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
+mod latch_report;
 mod launch;
 mod launch_guard;
+mod launch_shared;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;
 pub(crate) mod remote_fiber;

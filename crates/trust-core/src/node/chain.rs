@@ -91,16 +91,27 @@ pub(crate) fn launched_by(fiber: FiberId) -> Option<ReplyTo> {
     on_node(|node| node.launched.0.borrow().get(&fiber).map(|call| call.reply_to)).flatten()
 }
 
-/// How `holder` depends on `wants`, both fibers of this thread; `None` if it does not.
-pub(crate) fn relation(holder: FiberId, wants: FiberId) -> Option<Relation> {
+/// How one of `holders` depends on `wants`, all of them fibers of this thread, and which; `None` if
+/// none does.
+pub(crate) fn relation(
+    mut holders: impl Iterator<Item = FiberId>,
+    wants: FiberId,
+) -> Option<(FiberId, Relation)> {
     on_node(|node| {
         let launched = node.launched.0.borrow();
-        let held_by = launched.get(&holder).map(|call| call.reply_to);
-        if holder == wants {
-            return Some(Relation::Itself(held_by));
-        }
-        let callers = &launched.get(&wants)?.callers.0;
-        held_by.filter(|call| callers.contains(call)).map(Relation::Caller)
+        let callers = launched.get(&wants).map(|call| &call.callers.0[..]).unwrap_or_default();
+        holders.find_map(|holder| {
+            if holder != wants && callers.is_empty() {
+                return None;
+            }
+            let held_by = launched.get(&holder).map(|call| call.reply_to);
+            let relation = if holder == wants {
+                Relation::Itself(held_by)
+            } else {
+                Relation::Caller(held_by.filter(|call| callers.contains(call))?)
+            };
+            Some((holder, relation))
+        })
     })
-    .unwrap_or((holder == wants).then_some(Relation::Itself(None)))
+    .flatten()
 }
