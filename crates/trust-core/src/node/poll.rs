@@ -1,7 +1,6 @@
 //! One poll of a node: hand over what is queued, serve what has arrived, take replies, and now and
 //! then look at the lanes.
 
-use primitive::limits::BUFFERS;
 use progress::{Notification, Owner, Violation};
 use transport_api::{HostId, LossReason, PeerEvent, Tag, ThreadId};
 
@@ -89,24 +88,17 @@ impl Node {
         reaped
     }
 
-    /// Takes the replies of an answered batch, and those of the next one, if it is answered as well;
-    /// true if any request was completed.
+    /// Takes the replies of an answered batch; true if any request was completed. Of the next one the
+    /// next poll: to look at its signal now takes the line from the trustee, which is writing there.
     #[inline(never)]
     fn reap_from(&self, outbox: &Outbox, answer: Answer) -> bool {
         let _context = self.context.enter(Context::Callback);
-        let mut reaped = false;
-        let mut next = Some(answer);
-        for _ in 0..BUFFERS {
-            let Some(answer) = next else { break };
-            if !outbox.reap(answer, &self.context, &mut |panic| self.report_panic(panic)) {
-                break;
-            }
-            reaped = true;
+        let reaped = outbox.reap(answer, &self.context, &mut |panic| self.report_panic(panic));
+        if reaped {
             if outbox.protocol_violated() {
                 self.give_up(outbox.trustee());
             }
             outbox.refill(self.lane_to(outbox), fiber::unpark);
-            next = outbox.answered();
         }
         reaped
     }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use primitive::limits::{BUFFERS, MESSAGE_BYTES};
+use primitive::limits::MESSAGE_BYTES;
 use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::{HostId, ThreadId};
@@ -114,27 +114,14 @@ impl Inbox {
         self.bulk.borrow_mut().push(payload, REQUEST_BYTES)
     }
 
-    /// Serves the batch that has arrived, if one has, and the next one, if it is there as well; true
-    /// if any request was served.
+    /// Serves the batch that has arrived, if one has; true if any request was served. The next one
+    /// waits for the next poll, whatever is there: fibers that were started run in between.
     #[inline(always)]
     pub(crate) fn serve(&self, server: &impl Server) -> bool {
         match self.slot.arrived() {
-            Some(arrival) if !self.gone.get() => self.serve_batches(server, arrival),
+            Some(arrival) if !self.gone.get() => self.serve_batch(server, arrival),
             _ => false,
         }
-    }
-
-    #[inline(never)]
-    fn serve_batches(&self, server: &impl Server, first: Arrival) -> bool {
-        let mut served = self.serve_batch(server, first);
-        for _ in 1..BUFFERS {
-            if self.paused.get().is_some() {
-                break;
-            }
-            let Some(next) = self.slot.arrived() else { break };
-            served |= self.serve_batch(server, next);
-        }
-        served
     }
 
     #[inline(never)]
