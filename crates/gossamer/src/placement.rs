@@ -19,7 +19,7 @@ use trust_core::{Delegable, DelegateError, Portable, Trust, Trustee, local_trust
 
 use crate::shared::Shared;
 use crate::topology::Topology;
-use crate::worker;
+use crate::worker::try_shared;
 
 #[track_caller]
 fn shared() -> Arc<Shared> {
@@ -27,16 +27,6 @@ fn shared() -> Arc<Shared> {
         Ok(shared) => shared,
         Err(error) => panic!("{error}"),
     }
-}
-
-/// What the threads of this process share.
-pub(crate) fn try_shared() -> Result<Arc<Shared>, DelegateError> {
-    worker::shared().ok_or_else(outside)
-}
-
-fn outside() -> DelegateError {
-    let reason = "this works on threads of a rack only: call it inside `Rack::run`";
-    DelegateError::NoRack(reason.into())
 }
 
 /// Entrusts `value` to a thread of this host; values are spread over the threads in turn (over the
@@ -67,7 +57,7 @@ pub fn try_entrust<T: Send + 'static>(value: T) -> Result<Trust<T>, DelegateErro
     let thread = ThreadId { host: shared.transport.local(), thread };
     match Trustee::from_thread(thread) {
         Some(trustee) => trustee.try_entrust_moved(value),
-        None => Err(outside()),
+        None => Err(*trust_core::outside()),
     }
 }
 

@@ -8,7 +8,7 @@ use fiber::{Config, Scheduler};
 use gossamer_segment::Attached;
 use transport_api::{HostId, Parker, PeerEvent};
 use trust_core::idle::{Idle, Step};
-use trust_core::{Incident, Node, Wiring, WiringError};
+use trust_core::{DelegateError, Incident, Node, Wiring, WiringError};
 
 use crate::StartError;
 use crate::error::Unobserved;
@@ -30,6 +30,11 @@ thread_local! {
 /// The rack that the current thread works for.
 pub(crate) fn shared() -> Option<Arc<Shared>> {
     SHARED.with_borrow(Clone::clone)
+}
+
+/// As [`shared`], for calls that need a rack.
+pub(crate) fn try_shared() -> Result<Arc<Shared>, DelegateError> {
+    shared().ok_or_else(|| *trust_core::outside())
 }
 
 /// A runtime thread that is set up but does not run yet.

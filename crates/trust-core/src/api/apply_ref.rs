@@ -24,7 +24,8 @@ use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::closure::invoke::{Delegable, InvokeRef, Plain, PlainRef, WithRef, check_captures};
 use crate::codec::{AsView, Portable};
-use crate::error::{CallResult, DelegateError, OUTSIDE, Panic, outside};
+use crate::error::{CallResult, DelegateError, Panic};
+use crate::node::racks::outside_of;
 use crate::node::{CallSite, Node, current, on_node};
 
 impl<T: 'static> Trust<T> {
@@ -245,7 +246,7 @@ impl<T: 'static> Trust<T> {
                 node.context().check_may_wait("`apply_ref`", place);
                 node.call_ref(self.target(), invoke, arguments, view, place)
             }
-            _ => Err(outside()),
+            _ => Err(outside_of(self.home)),
         }
     }
 
@@ -267,7 +268,7 @@ impl<T: 'static> Trust<T> {
             Some(node) if self.is_at(node) => {
                 self.cast_ref_inline(node, invoke, arguments, then, place);
             }
-            _ => raise(&OUTSIDE),
+            _ => raise(&outside_of(self.home)),
         }
     }
 

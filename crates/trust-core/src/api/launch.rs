@@ -17,9 +17,10 @@ use crate::client::outcome::Outcome;
 use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
+use crate::error::{CallResult, DelegateError, OUTSIDE};
 use crate::node::awaits::AwaitsReply;
 use crate::node::callers::{Call, Callers};
+use crate::node::racks::outside_of;
 use crate::node::{CallSite, Node, with_node};
 
 /// Starts the fiber of a launched closure.
@@ -218,8 +219,8 @@ impl<T: 'static> Trust<Latch<T>> {
         V: Portable,
     {
         with_node(|node| {
-            let node =
-                node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let node = node.filter(|node| node.id.rack() == self.home.rack());
+            let node = node.ok_or_else(|| outside_of(self.home))?;
             node.context().check_may_wait("`launch`", place);
             let callers = node.callers()?;
             let target = Some((self.home.number(), self.property));
@@ -243,8 +244,8 @@ impl<T: 'static> Trust<Latch<T>> {
         C: Callback<I::Output>,
     {
         with_node(|node| {
-            let node =
-                node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let node = node.filter(|node| node.id.rack() == self.home.rack());
+            let node = node.ok_or_else(|| outside_of(self.home))?;
             let callers = match then.waits_for_room() {
                 WaitForRoom::Within(_) => node.callers()?,
                 // Nothing waits for it.

@@ -82,7 +82,7 @@ impl Trustee {
     {
         with_node(|node| {
             let node = node.ok_or_else(outside)?;
-            let thread = self.thread_in(node).ok_or_else(outside)?;
+            let thread = self.thread_in(node).ok_or_else(|| self.outside())?;
             let (promise, handle) = Promise::new();
             let reply_to = node.await_reply(thread, place, boxed(Settle { promise, name }));
             let started = Started::<false>::new(reply_to, thread);
