@@ -34,6 +34,10 @@ fn shared() -> Arc<Shared> {
 /// delegated closures, and in initialisers that must not wait, such as those of
 /// [`std::thread_local!`].
 ///
+/// A value that is not `Send`, such as an [`Rc`](std::rc::Rc) or a [`Latch`](crate::Latch), is made where
+/// it stays: `entrust_with(Latch::new, value)`, or `local_trustee().entrust(Latch::new(value))` on this
+/// thread.
+///
 /// # Panics
 /// Outside a thread of a rack, and when the rack has ended.
 #[track_caller]
