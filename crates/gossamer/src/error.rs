@@ -81,18 +81,27 @@ pub enum RackError {
 
 /// A request that failed and whose result the program does not wait for, or a callback that panicked.
 #[derive(Clone, Debug, Error, Serialize, Deserialize)]
-#[error("first: the request {}", place_of(place.as_deref()))]
+#[error("first: {}", self.what())]
 pub struct Unobserved {
     /// How it failed.
     #[source]
     pub error: DelegateError,
-    /// The line that sent it; `None` for a callback, whose panic names its own line, and for requests of
-    /// the runtime.
+    /// The line of the call; `None` if it is not known, as for callbacks of `try_` calls, for the drop
+    /// of a property, and for requests of the runtime.
     pub place: Option<String>,
+    /// Whether it is the callback of the call that panicked.
+    pub is_callback: bool,
 }
 
-fn place_of(place: Option<&str>) -> String {
-    place.map_or("of a callback".to_owned(), |place| format!("delegated at {place}"))
+impl Unobserved {
+    fn what(&self) -> String {
+        match (&self.place, self.is_callback) {
+            (Some(place), true) => format!("a callback panicked, of the call at {place}"),
+            (None, true) => "a callback panicked".to_owned(),
+            (Some(place), false) => format!("the request delegated at {place}"),
+            (None, false) => "the drop of a property, or a request of the runtime".to_owned(),
+        }
+    }
 }
 
 fn requests(count: usize) -> String {

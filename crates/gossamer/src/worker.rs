@@ -212,8 +212,9 @@ impl Shared {
             match incident {
                 Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),
                 Incident::Peer(PeerEvent::Left(host)) => self.peer_left(host),
-                Incident::Unobserved { error, place } => {
-                    self.unobserved(Unobserved { error, place: place.map(ToString::to_string) });
+                Incident::Unobserved { error, place, is_callback } => {
+                    let place = place.map(ToString::to_string);
+                    self.unobserved(Unobserved { error, place, is_callback });
                 }
             }
         }

@@ -28,6 +28,18 @@ fn is_unobserved(ended: Result<(), RackError>, said: &str) {
     }
 }
 
+/// As `is_unobserved`; it is the callback of a call in this file that has panicked.
+#[track_caller]
+fn is_panic_of_callback(ended: Result<(), RackError>, said: &str) {
+    if let Err(RackError::Unobserved { first, .. }) = &ended {
+        let printed = first.to_string();
+        let expected =
+            "first: a callback panicked, of the call at crates/gossamer/tests/endings.rs:";
+        assert!(first.is_callback && printed.starts_with(expected), "{printed}");
+    }
+    is_unobserved(ended, said);
+}
+
 #[test]
 fn unobserved_failures_fail_the_rack() {
     within_deadline("unobserved_failures_fail_the_rack", || {
@@ -93,7 +105,7 @@ fn a_closure_that_gets_no_stack_is_an_error_of_its_caller() {
 fn panics_of_callbacks_fail_the_rack() {
     within_deadline("panics_of_callbacks_fail_the_rack", || {
         for kind in KINDS {
-            is_unobserved(
+            is_panic_of_callback(
                 run(kind, || {
                     let remote = another().entrust(0u8);
                     remote.apply_then(|_| (), |()| panic!("a callback fell over"));
@@ -102,7 +114,7 @@ fn panics_of_callbacks_fail_the_rack() {
                 }),
                 "a callback fell over",
             );
-            is_unobserved(
+            is_panic_of_callback(
                 run(kind, || {
                     let remote = another().entrust(0u8);
                     let other = remote.clone();
@@ -156,7 +168,7 @@ fn panics_of_callbacks_of_launches_fail_the_rack() {
     within_deadline("panics_of_callbacks_of_launches_fail_the_rack", || {
         for kind in KINDS {
             for remote in [false, true] {
-                is_unobserved(
+                is_panic_of_callback(
                     run(kind, move || {
                         let me = gossamer::local_trustee().trustee();
                         let at = if remote { another() } else { me };

@@ -20,6 +20,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
 use crate::api::apply::{Own, or_raise, panicked, raise};
+use crate::api::callback::NotesPanic;
 use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::closure::invoke::{Delegable, InvokeRef, Plain, PlainRef, WithRef, check_captures};
@@ -379,7 +380,9 @@ where
 
     #[inline(always)]
     fn done(self, found: Option<R::View<'_>>) {
+        let call = NotesPanic(self.place);
         (self.then)(found);
+        std::mem::forget(call);
     }
 
     fn failed(self, error: DelegateError) {
