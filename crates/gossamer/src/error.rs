@@ -67,6 +67,10 @@ pub enum RackError {
         #[source]
         first: Unobserved,
     },
+    /// A call failed, and `main` has returned that. [`Rack::run`](crate::Rack::run) does not return it:
+    /// `?` makes it of a [`DelegateError`].
+    #[error(transparent)]
+    Call(#[from] DelegateError),
     /// Properties were still alive when all work had ended
     /// ([`Rack::check_leaks`](crate::Rack::check_leaks)).
     #[error("{} properties were never dropped: {}", .0.len(), .0.join(", "))]
@@ -141,5 +145,14 @@ mod tests {
         let error = RackError::Start(StartError::Thread(io::Error::other("no memory")));
         assert_eq!(error.to_string(), "cannot start a runtime thread");
         assert_eq!(format!("{error:?}"), "cannot start a runtime thread: no memory");
+    }
+
+    #[test]
+    fn an_error_of_a_call_keeps_its_text_and_its_cause() {
+        let reason = LossReason::Connection("cut".into());
+        let error = RackError::from(DelegateError::PeerLost { host: HostId(3), reason });
+        assert_eq!(error.to_string(), "host 3 is gone");
+        let printed = format!("{error:?}");
+        assert!(printed.starts_with("host 3 is gone: ") && printed.ends_with("cut"), "{printed}");
     }
 }
