@@ -36,9 +36,13 @@ pub struct Trustee {
     id: NodeId,
 }
 
+/// With the thread as messages name it, on a thread of its rack.
 impl fmt::Debug for Trustee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trustee").field("number", &self.number()).finish()
+        match on_node(|node| self.thread_in(node)).flatten() {
+            Some(thread) => write!(f, "Trustee({thread})"),
+            None => write!(f, "Trustee(number {})", self.number()),
+        }
     }
 }
 
