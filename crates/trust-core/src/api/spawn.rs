@@ -29,7 +29,7 @@ where
 {
     type Output = Begun;
     fn invoke(self, _: &mut Runtime, (reply_to, arguments): (ReplyTo, A)) -> Begun {
-        begin(reply_to, move || Ok((self.0)(arguments)))
+        begin(reply_to, type_name::<F>(), move || Ok((self.0)(arguments)))
     }
     fn name() -> &'static str {
         type_name::<F>()
