@@ -56,10 +56,10 @@ pub enum JoinError {
     #[error("the fiber did not run to its end because its scheduler was dropped")]
     Cancelled,
     /// The fiber is one of another thread or host, and the request that starts it or brings its
-    /// result failed. The source says how; in a rack it is a `DelegateError`, and
+    /// result failed. It prints as the error of that request; in a rack that is a `DelegateError`, and
     /// `DelegateError::from` makes one of any join error.
-    #[error("the request for the fiber's result failed")]
-    Delegate(#[source] Box<dyn Error + Send + Sync>),
+    #[error(transparent)]
+    Delegate(Box<dyn Error + Send + Sync>),
     /// The fiber was handed over but could not be started.
     #[error("the fiber could not be started")]
     NotStarted(#[from] SpawnError),
@@ -123,5 +123,16 @@ mod tests {
         assert_eq!(format!("{:?}", JoinError::Cancelled), "Cancelled");
         let closed = JoinError::NotStarted(SpawnError::Closed);
         assert_eq!(format!("{closed:?}"), "NotStarted(Closed)");
+    }
+
+    #[test]
+    fn a_failed_request_prints_as_its_error() {
+        let source = io::Error::other("no memory");
+        let failed = SpawnError::Stack { stack_bytes: 4096, live: 1, source };
+        let text = failed.to_string();
+        let lost = JoinError::Delegate(Box::new(failed));
+        assert_eq!(lost.to_string(), text);
+        let cause = lost.source().expect("the cause of the request's error");
+        assert_eq!(cause.to_string(), "no memory");
     }
 }

@@ -151,8 +151,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         if let Some(stack) = stack.as_ref().filter(|stack| stack.guard().contains(&address)) {
             // SAFETY: the cell is not written meanwhile, as above.
             let name = unsafe { &*block.name.as_ptr() };
-            let who = Overflowed::Fiber(name.as_deref(), block.serial.get());
-            report(core, who, stack.usable_bytes());
+            let (number, code) = (block.serial.get(), block.code.get());
+            let who = Overflowed::Fiber { name: name.as_deref(), number, code };
+            report(core, who, stack.asked_bytes());
         }
     }
     // SAFETY: null, or the scheduler of this thread, as above.
@@ -167,8 +168,12 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 
 /// Whose stack it is.
 enum Overflowed<'a> {
-    /// A fiber's: its name, if it has one, and its number.
-    Fiber(Option<&'a str>, u64),
+    /// A fiber's: its name, if it was given one, its number, and the name of the code that it runs.
+    Fiber {
+        name: Option<&'a str>,
+        number: u64,
+        code: &'static str,
+    },
     Thread,
 }
 
@@ -187,14 +192,17 @@ fn write_report(
 ) -> fmt::Result {
     let (thread, kib) = (&core.thread_name, stack_bytes / 1024);
     let advice = match who {
-        Overflowed::Fiber(name, serial) => {
+        Overflowed::Fiber { name, number, code } => {
             match name {
                 Some(name) => write!(message, "\nfiber '{name}'")?,
-                None => write!(message, "\nfiber 'fiber {serial}'")?,
+                None => write!(message, "\nfiber {number}")?,
             }
-            write!(message, " on thread '{thread}'")?;
-            "give fibers larger ones with Rack::stack_bytes, or without a rack with \
-             Config::stack_bytes or Builder::stack_bytes"
+            write!(message, " (`{code}`) on thread '{thread}'")?;
+            // Racks set it.
+            match core.running {
+                Some(_) => "give fibers larger ones with Rack::stack_bytes",
+                None => "give fibers larger ones with Config::stack_bytes or Builder::stack_bytes",
+            }
         }
         Overflowed::Thread => {
             write!(message, "\nthread '{thread}'")?;

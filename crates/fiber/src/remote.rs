@@ -1,5 +1,6 @@
 //! [`Remote`]: starting fibers on another thread's scheduler.
 
+use std::any::type_name;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,11 +30,12 @@ impl Remote {
     /// Starts a fiber on that thread, as `builder` describes it.
     ///
     /// When the fiber cannot be started, [`JoinHandle::join`] says why.
-    pub fn spawn_with<F, T>(&self, builder: Builder, f: F) -> JoinHandle<T>
+    pub fn spawn_with<F, T>(&self, mut builder: Builder, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        builder.code.get_or_insert(type_name::<F>());
         let (promise, handle) = Promise::at(self.shared.scheduler);
         let job: Job = Box::new(move |start| match start {
             Ok(()) => promise.settle(run_to_end(f)),

@@ -15,6 +15,7 @@
 //! 4. A fiber that is being unwound starts no others: the count of its scopes stays zero.
 //! 5. A program that leaks the scheduler leaks the stack of the fiber with it.
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -229,7 +230,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // its last field and what `scope` waits for (rules 1 to 5 above), and `'scope` lasts until
         // then.
         let job: Job = unsafe { std::mem::transmute(job) };
-        remote.shared.send(Message::Spawn { builder: Builder::new(), job });
+        remote.shared.send(Message::Spawn { builder: Builder::new().code(type_name::<F>()), job });
         if beside {
             // Not before: the scheduler may have been closed, and have dropped the fiber unseen.
             children.beside.fetch_add(1, Ordering::Release);

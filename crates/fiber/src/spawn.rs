@@ -1,6 +1,7 @@
 //! Starting fibers on this thread. Those of other threads are started through a
 //! [`Remote`](crate::Remote); both are described by a [`Builder`].
 
+use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::drop_payload;
@@ -63,7 +64,8 @@ where
     current::with_core(|core| {
         let block = core.reserve(builder.stack_bytes)?;
         let (promise, packet) = LocalPromise::new();
-        let id = core.launch(block, builder.name, move || promise.settle(run_to_end(f)));
+        let code = builder.code.unwrap_or(type_name::<F>());
+        let id = core.launch(block, builder.name, code, move || promise.settle(run_to_end(f)));
         Ok(LocalJoinHandle::new(packet, id))
     })
     .unwrap_or(Err(SpawnError::NoScheduler))

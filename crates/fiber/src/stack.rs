@@ -108,6 +108,11 @@ impl Stack {
         self.top.get() - self.guard().end
     }
 
+    /// The size that was asked for, rounded up to whole pages: without the page for the colour.
+    pub(crate) fn asked_bytes(&self) -> usize {
+        self.mapped_bytes - self.guard_bytes - page_bytes()
+    }
+
     /// The lowest usable byte, for handing the memory to the kernel as a signal stack.
     pub(crate) fn usable_start(&self) -> *mut u8 {
         self.mapping.as_ptr().wrapping_add(self.guard_bytes)

@@ -465,9 +465,13 @@ fn an_overflow_names_the_fiber() {
         });
     }
     let (message, status) = run_child("an_overflow_names_the_fiber");
-    let expected = "fiber 'deep' on thread 'worker 7' has overflowed its stack of ";
+    let expected = "`) on thread 'worker 7' has overflowed its stack of 128 KiB; give fibers larger \
+                    ones with Config::stack_bytes or Builder::stack_bytes";
+    assert!(
+        message.contains("fiber 'deep' (`teardown::an_overflow_names_the_fiber::"),
+        "{message}"
+    );
     assert!(message.contains(expected), "{message}");
-    assert!(message.contains(" KiB; give fibers larger ones with Rack::stack_bytes"), "{message}");
     assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
@@ -508,7 +512,11 @@ fn an_overflow_in_an_unnamed_fiber_counts_it() {
         });
     }
     let (message, status) = run_child("an_overflow_in_an_unnamed_fiber_counts_it");
-    assert!(message.contains("fiber 'fiber 1' on thread 'worker' has overflowed"), "{message}");
+    assert!(message.contains("fiber 1 (`teardown::an_overflow_in_an_unnamed_"), "{message}");
+    assert!(
+        message.contains("`) on thread 'worker' has overflowed its stack of 32 KiB"),
+        "{message}"
+    );
     assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
@@ -524,7 +532,7 @@ fn an_overflow_of_the_threads_own_stack_is_still_the_standard_librarys() {
     }
     let (message, status) =
         run_child("an_overflow_of_the_threads_own_stack_is_still_the_standard_librarys");
-    assert!(!message.contains("fiber '"), "{message}");
+    assert!(!message.contains("give fibers larger ones"), "{message}");
     assert!(message.contains("has overflowed its stack"), "{message}");
     assert_eq!(status.signal(), Some(libc::SIGABRT));
 }

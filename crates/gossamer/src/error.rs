@@ -67,6 +67,10 @@ pub enum RackError {
         #[source]
         first: Unobserved,
     },
+    /// A call failed, and `main` has returned that. [`Rack::run`](crate::Rack::run) does not return it:
+    /// `?` makes it of a [`DelegateError`].
+    #[error(transparent)]
+    Call(#[from] DelegateError),
     /// Properties were still alive when all work had ended
     /// ([`Rack::check_leaks`](crate::Rack::check_leaks)).
     #[error("{} properties were never dropped: {}", .0.len(), .0.join(", "))]
@@ -81,18 +85,27 @@ pub enum RackError {
 
 /// A request that failed and whose result the program does not wait for, or a callback that panicked.
 #[derive(Clone, Debug, Error, Serialize, Deserialize)]
-#[error("first: the request {}", place_of(place.as_deref()))]
+#[error("first: {}", self.what())]
 pub struct Unobserved {
     /// How it failed.
     #[source]
     pub error: DelegateError,
-    /// The line that sent it; `None` for a callback, whose panic names its own line, and for requests of
-    /// the runtime.
+    /// The line of the call; `None` if it is not known, as for callbacks of `try_` calls, for the drop
+    /// of a property, and for requests of the runtime.
     pub place: Option<String>,
+    /// Whether it is the callback of the call that panicked.
+    pub is_callback: bool,
 }
 
-fn place_of(place: Option<&str>) -> String {
-    place.map_or("of a callback".to_owned(), |place| format!("delegated at {place}"))
+impl Unobserved {
+    fn what(&self) -> String {
+        match (&self.place, self.is_callback) {
+            (Some(place), true) => format!("a callback panicked, of the call at {place}"),
+            (None, true) => "a callback panicked".to_owned(),
+            (Some(place), false) => format!("the request delegated at {place}"),
+            (None, false) => "the drop of a property, or a request of the runtime".to_owned(),
+        }
+    }
 }
 
 fn requests(count: usize) -> String {
@@ -132,5 +145,14 @@ mod tests {
         let error = RackError::Start(StartError::Thread(io::Error::other("no memory")));
         assert_eq!(error.to_string(), "cannot start a runtime thread");
         assert_eq!(format!("{error:?}"), "cannot start a runtime thread: no memory");
+    }
+
+    #[test]
+    fn an_error_of_a_call_keeps_its_text_and_its_cause() {
+        let reason = LossReason::Connection("cut".into());
+        let error = RackError::from(DelegateError::PeerLost { host: HostId(3), reason });
+        assert_eq!(error.to_string(), "host 3 is gone");
+        let printed = format!("{error:?}");
+        assert!(printed.starts_with("host 3 is gone: ") && printed.ends_with("cut"), "{printed}");
     }
 }

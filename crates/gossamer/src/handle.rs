@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use fiber::{JoinHandle, Promise};
 
 use crate::shared::Shared;
-use crate::worker;
+use crate::worker::try_shared;
 
 /// Starts fibers of this host from threads outside the rack, and from tasks of an async runtime on
 /// them. A fiber of the rack makes it; then it may go to any thread of the process.
@@ -40,9 +40,9 @@ impl Handle {
     #[track_caller]
     #[must_use]
     pub fn current() -> Handle {
-        match worker::shared() {
-            Some(shared) => Handle(Arc::downgrade(&shared)),
-            None => panic!("this works on threads of a rack only: call it inside `Rack::run`"),
+        match try_shared() {
+            Ok(shared) => Handle(Arc::downgrade(&shared)),
+            Err(error) => panic!("{error}"),
         }
     }
 

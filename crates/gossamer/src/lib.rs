@@ -334,7 +334,7 @@ pub use trust_core::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 pub use trust_core::{
-    AsView, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
+    AsView, Chain, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
     LatchReadGuard, LocalTrustee, PanicReport, Portable, PropertyId, Reply, Trust, Trustee,
     delegate, flush, local_trustee,
 };

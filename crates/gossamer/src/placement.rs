@@ -19,7 +19,7 @@ use trust_core::{Delegable, DelegateError, Portable, Trust, Trustee, local_trust
 
 use crate::shared::Shared;
 use crate::topology::Topology;
-use crate::worker;
+use crate::worker::try_shared;
 
 #[track_caller]
 fn shared() -> Arc<Shared> {
@@ -29,20 +29,14 @@ fn shared() -> Arc<Shared> {
     }
 }
 
-/// What the threads of this process share.
-pub(crate) fn try_shared() -> Result<Arc<Shared>, DelegateError> {
-    worker::shared().ok_or_else(outside)
-}
-
-fn outside() -> DelegateError {
-    let reason = "this works on threads of a rack only: call it inside `Rack::run`";
-    DelegateError::NoRack(reason.into())
-}
-
 /// Entrusts `value` to a thread of this host; values are spread over the threads in turn (over the
 /// dedicated trustees, if the rack has them). It does not wait for that thread, so it also works in
 /// delegated closures, and in initialisers that must not wait, such as those of
 /// [`std::thread_local!`].
+///
+/// A value that is not `Send`, such as an [`Rc`](std::rc::Rc) or a [`Latch`](crate::Latch), is made where
+/// it stays: `entrust_with(Latch::new, value)`, or `local_trustee().entrust(Latch::new(value))` on this
+/// thread.
 ///
 /// # Panics
 /// Outside a thread of a rack, and when the rack has ended.
@@ -67,7 +61,7 @@ pub fn try_entrust<T: Send + 'static>(value: T) -> Result<Trust<T>, DelegateErro
     let thread = ThreadId { host: shared.transport.local(), thread };
     match Trustee::from_thread(thread) {
         Some(trustee) => trustee.try_entrust_moved(value),
-        None => Err(outside()),
+        None => Err(*trust_core::outside()),
     }
 }
 

@@ -6,12 +6,13 @@
 //! `run` runs in every process, and the closure given to it runs once, on host 0 (thesis 3.2.2,
 //! `gsm_main`).
 
+use std::any::type_name;
 use std::io::Write;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{panic, thread};
 
-use fiber::{JoinError, JoinHandle};
+use fiber::{Builder, JoinError, JoinHandle};
 use parking_lot::{Mutex, RwLock};
 use transport_api::{ThreadId, Transport};
 use trust_core::{Registered, Wiring};
@@ -22,7 +23,7 @@ use crate::packages::Packages;
 use crate::processors::Processors;
 #[cfg(feature = "tcp")]
 use crate::reporter::Reporter;
-use crate::shared::Shared;
+use crate::shared::{Shared, thread_name};
 use crate::stalls::{self, StallReporter};
 use crate::start::{self, Joined};
 use crate::topology::Topology;
@@ -215,7 +216,8 @@ impl Rack {
                     drop(start_barrier.read());
                     worker.map(|worker| worker.run())
                 };
-                let thread = thread::Builder::new().name(format!("gossamer-{}.{number}", host.0));
+                let thread =
+                    thread::Builder::new().name(thread_name(ThreadId { host, thread: number }));
                 let thread = match self.worker_stack_bytes {
                     Some(bytes) => thread.stack_size(bytes),
                     None => thread,
@@ -239,7 +241,8 @@ impl Rack {
             let main = main.filter(|_| !shared.is_stopping()).map(|main| {
                 let (outcome, check_leaks) = (outcome.clone(), self.check_leaks);
                 let inside = shared.clone();
-                shared.remote(0).spawn(move || {
+                let fiber = Builder::new().code(type_name::<M>());
+                shared.remote(0).spawn_with(fiber, move || {
                     *outcome.lock() = Some(panic::catch_unwind(panic::AssertUnwindSafe(main)));
                     end::end_rack(&inside, check_leaks && matches!(*outcome.lock(), Some(Ok(_))));
                 })

@@ -2,7 +2,7 @@
 
 use gossamer_segment::Segments;
 
-use crate::worker;
+use crate::worker::try_shared;
 
 /// This process's handle to the segments of the rack, which exports and opens them with options. A
 /// fiber calls this, and may pass the result to any other thread of the process and to tasks of an
@@ -31,10 +31,8 @@ use crate::worker;
 #[must_use]
 #[track_caller]
 pub fn segments() -> Segments {
-    match worker::shared() {
-        Some(shared) => shared.segments.clone(),
-        None => panic!(
-            "this works on threads of a rack only: call it inside `Rack::run`, and pass the result on"
-        ),
+    match try_shared() {
+        Ok(shared) => shared.segments.clone(),
+        Err(error) => panic!("{error}; or call `segments` in a fiber, and pass its result on"),
     }
 }

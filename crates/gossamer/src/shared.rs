@@ -63,6 +63,11 @@ pub(crate) struct Shared {
     ends: AtomicBool,
 }
 
+/// The name of a runtime thread, for the system and debuggers.
+pub(crate) fn thread_name(thread: ThreadId) -> String {
+    format!("gossamer-{}.{}", thread.host.0, thread.thread)
+}
+
 impl Shared {
     pub(crate) fn new(
         transport: Arc<dyn Transport>,

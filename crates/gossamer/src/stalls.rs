@@ -16,7 +16,7 @@ use fiber::{FiberId, JoinHandle, JoinTimeout, WaitingFiber};
 use transport_api::ThreadId;
 
 use crate::RackError;
-use crate::shared::Shared;
+use crate::shared::{Shared, thread_name};
 
 /// The environment variable that turns reports on.
 const VARIABLE: &str = "GOSSAMER_STALL";
@@ -234,11 +234,15 @@ impl Questions {
         }
         for (thread, (_, since)) in &self.unanswered {
             let seconds = now.saturating_duration_since(*since).as_secs_f64();
-            let thread = thread_of(*thread);
+            let (id, process) = (thread_of(*thread), std::process::id());
+            let name = thread_name(id);
+            // What it runs, only the thread itself knows: nothing is noted when a fiber goes on.
             let _ = write!(
                 text,
-                "\n  {thread} has been busy or blocked for {seconds:.1} s: a fiber or a delegated \
-                 closure there does not let others run"
+                "\n  {id} has been busy or blocked for {seconds:.1} s: a fiber or a delegated \
+                 closure there does not let others run; the stack of thread '{name}' of process \
+                 {process} shows which (`gdb -p {process} -batch -ex 'thread apply all bt'`); see \
+                 \"Blocking\" and \"Where a fiber must not wait\" in Gossamer's README"
             );
         }
         text.push('\n');

@@ -8,7 +8,7 @@ use fiber::{Config, Scheduler};
 use gossamer_segment::Attached;
 use transport_api::{HostId, Parker, PeerEvent};
 use trust_core::idle::{Idle, Step};
-use trust_core::{Incident, Node, Wiring, WiringError};
+use trust_core::{DelegateError, Incident, Node, Wiring, WiringError};
 
 use crate::StartError;
 use crate::error::Unobserved;
@@ -30,6 +30,11 @@ thread_local! {
 /// The rack that the current thread works for.
 pub(crate) fn shared() -> Option<Arc<Shared>> {
     SHARED.with_borrow(Clone::clone)
+}
+
+/// As [`shared`], for calls that need a rack.
+pub(crate) fn try_shared() -> Result<Arc<Shared>, DelegateError> {
+    shared().ok_or_else(|| *trust_core::outside())
 }
 
 /// A runtime thread that is set up but does not run yet.
@@ -207,8 +212,9 @@ impl Shared {
             match incident {
                 Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),
                 Incident::Peer(PeerEvent::Left(host)) => self.peer_left(host),
-                Incident::Unobserved { error, place } => {
-                    self.unobserved(Unobserved { error, place: place.map(ToString::to_string) });
+                Incident::Unobserved { error, place, is_callback } => {
+                    let place = place.map(ToString::to_string);
+                    self.unobserved(Unobserved { error, place, is_callback });
                 }
             }
         }

@@ -28,6 +28,18 @@ fn is_unobserved(ended: Result<(), RackError>, said: &str) {
     }
 }
 
+/// As `is_unobserved`; it is the callback of a call in this file that has panicked.
+#[track_caller]
+fn is_panic_of_callback(ended: Result<(), RackError>, said: &str) {
+    if let Err(RackError::Unobserved { first, .. }) = &ended {
+        let printed = first.to_string();
+        let expected =
+            "first: a callback panicked, of the call at crates/gossamer/tests/endings.rs:";
+        assert!(first.is_callback && printed.starts_with(expected), "{printed}");
+    }
+    is_unobserved(ended, said);
+}
+
 #[test]
 fn unobserved_failures_fail_the_rack() {
     within_deadline("unobserved_failures_fail_the_rack", || {
@@ -93,7 +105,7 @@ fn a_closure_that_gets_no_stack_is_an_error_of_its_caller() {
 fn panics_of_callbacks_fail_the_rack() {
     within_deadline("panics_of_callbacks_fail_the_rack", || {
         for kind in KINDS {
-            is_unobserved(
+            is_panic_of_callback(
                 run(kind, || {
                     let remote = another().entrust(0u8);
                     remote.apply_then(|_| (), |()| panic!("a callback fell over"));
@@ -102,7 +114,7 @@ fn panics_of_callbacks_fail_the_rack() {
                 }),
                 "a callback fell over",
             );
-            is_unobserved(
+            is_panic_of_callback(
                 run(kind, || {
                     let remote = another().entrust(0u8);
                     let other = remote.clone();
@@ -156,7 +168,7 @@ fn panics_of_callbacks_of_launches_fail_the_rack() {
     within_deadline("panics_of_callbacks_of_launches_fail_the_rack", || {
         for kind in KINDS {
             for remote in [false, true] {
-                is_unobserved(
+                is_panic_of_callback(
                     run(kind, move || {
                         let me = gossamer::local_trustee().trustee();
                         let at = if remote { another() } else { me };
@@ -379,14 +391,18 @@ fn a_trust_that_outlives_its_rack_is_of_no_other() {
     within_deadline("a_trust_that_outlives_its_rack_is_of_no_other", || {
         let kept: Trust<u32> =
             Rack::new().threads(2).run(|| gossamer::local_trustee().entrust(1u32)).unwrap();
+        let its_rack_has_ended = "the rack of this trust has ended, and its property with it";
         let said = panic_in(|| kept.apply(|value| *value));
-        assert!(said.contains("a trust can only be used by a fiber of its rack"), "{said}");
+        assert!(said.contains(its_rack_has_ended), "{said}");
         let kept = Arc::new(Mutex::new(Some(kept)));
         run(Kind::Threads, move || {
             let own = gossamer::local_trustee().entrust(2u32);
             let kept = kept.lock().unwrap().take().expect("kept");
             let error = kept.try_apply(|value| *value).unwrap_err();
             assert!(matches!(error, DelegateError::NoRack(_)), "{error}");
+            assert!(error.to_string().starts_with(its_rack_has_ended), "{error}");
+            let said = panic_in(|| kept.apply_then(|_| (), drop));
+            assert!(said.contains(its_rack_has_ended), "{said}");
             drop(kept.clone());
             drop(kept);
             assert_eq!(own.apply(|value| *value), 2);
@@ -395,15 +411,35 @@ fn a_trust_that_outlives_its_rack_is_of_no_other() {
     });
 }
 
-#[test]
-fn use_outside_a_rack_is_refused() {
-    for said in [
+/// What calls say that need a thread of a rack, and `kept` of one that runs, on this thread.
+fn refusals(kept: Option<&Trust<u32>>) -> Vec<String> {
+    let mut said = vec![
         panic_in(|| gossamer::entrust(1)),
         panic_in(|| gossamer::spawn(|| ())),
         panic_in(|| gossamer::threads().count()),
         panic_in(gossamer::local_trustee),
-    ] {
-        assert!(said.contains("rack"), "{said}");
+        panic_in(gossamer::Handle::current),
+        panic_in(gossamer::segments),
+        gossamer::try_entrust(1).unwrap_err().to_string(),
+    ];
+    said.extend(kept.map(|kept| panic_in(|| kept.apply(|value| *value))));
+    said.extend(kept.map(|kept| panic_in(|| kept.apply_then(|_| (), drop))));
+    said
+}
+
+#[test]
+fn use_outside_a_rack_is_refused() {
+    let before = refusals(None);
+    // A thread that is started inside a rack is still no thread of it.
+    let inside = run(Kind::Threads, || {
+        let kept = gossamer::entrust(1);
+        std::thread::spawn(move || refusals(Some(&kept))).join().unwrap()
+    });
+    for said in before.into_iter().chain(inside.unwrap()) {
+        let advice =
+            ["never runs on one", "`gossamer::spawn`", "`Handle::current()`", "`apply_async`"];
+        let expected = said.starts_with("this is not a thread of a rack");
+        assert!(expected && advice.iter().all(|part| said.contains(part)), "{said}");
     }
 }
 

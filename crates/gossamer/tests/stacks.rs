@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
 
 use common::within_deadline;
-use gossamer::{Rack, RackError, entrust};
+use gossamer::{Latch, Rack, RackError, entrust};
 
 /// Much more than the standard library's 2 MiB.
 const DEEP: usize = 24 << 20;
@@ -60,6 +60,11 @@ fn overflow(way: &str) {
                 other.apply(|_| ());
             }
             "fiber" => drop(without_end(0)),
+            "spawned" => drop(gossamer::spawn_with(without_end, 0).join()),
+            "launched" => {
+                let latch = gossamer::entrust_with(Latch::new, 0u64);
+                latch.launch(|n| *n = without_end(*n));
+            }
             other => panic!("{other}"),
         }
     });
@@ -73,7 +78,7 @@ fn an_overflow_in_a_delegated_closure_is_reported_with_its_origin() {
     }
     let here = "an_overflow_in_a_delegated_closure_is_reported_with_its_origin";
     // Who overflowed, and in what.
-    let expected: [(&str, &[&str]); 5] = [
+    let expected: [(&str, &[&str]); 7] = [
         (
             "remote",
             &[
@@ -93,7 +98,7 @@ fn an_overflow_in_a_delegated_closure_is_reported_with_its_origin() {
         (
             "own",
             &[
-                "fiber '",
+                "fiber 1 (`stacks::overflow::{{closure}}`) on thread 'gossamer-0.",
                 "in the closure delegated at crates/gossamer/tests/stacks.rs:",
                 "Rack::stack_bytes",
             ],
@@ -106,8 +111,19 @@ fn an_overflow_in_a_delegated_closure_is_reported_with_its_origin() {
                 "Rack::worker_stack_bytes",
             ],
         ),
-        // 128 KiB, and up to a page with the colour of the stack.
-        ("fiber", &["fiber '", "has overflowed its stack of 1", " KiB; ", "Rack::stack_bytes"]),
+        (
+            "fiber",
+            &[
+                "fiber 1 (`stacks::overflow::{{closure}}`) on",
+                "has overflowed its stack of 128 KiB; ",
+                "Rack::stack_bytes",
+            ],
+        ),
+        ("spawned", &["fiber ", " (`stacks::without_end`) on thread 'gossamer-0."]),
+        (
+            "launched",
+            &["fiber ", " (`stacks::overflow::", "}`) on thread 'gossamer-0.", "Rack::stack_bytes"],
+        ),
     ];
     for (way, expected) in expected {
         let ended = std::process::Command::new(std::env::current_exe().expect("this program"))
@@ -119,6 +135,7 @@ fn an_overflow_in_a_delegated_closure_is_reported_with_its_origin() {
         let line = said.lines().find(|line| line.contains("has overflowed its stack"));
         let line = line.unwrap_or_else(|| panic!("{way}: {said}"));
         assert!(expected.iter().all(|part| line.contains(part)), "{way}: {line}");
+        assert!(!line.contains("Config::") && !line.contains("Builder::"), "{way}: {line}");
         assert_eq!(ended.status.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{way}");
     }
 }

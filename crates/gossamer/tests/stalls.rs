@@ -110,7 +110,7 @@ fn a_deadlock_of_two_latches_is_reported() {
             let number = account.split("property: ").nth(1).unwrap();
             number.split(|c: char| !c.is_ascii_digit()).next().unwrap().to_owned()
         };
-        let accounts: Vec<_> = accounts.split("Trust").skip(1).map(property).collect();
+        let accounts: Vec<_> = accounts.split("Trust {").skip(1).map(property).collect();
         program.says(&["gossamer: no progress for 300 ms on host 0:"]);
         let place = |line: u32| format!("stalls.rs:{line}:");
         for (thread, account) in [(0, &accounts[0]), (1, &accounts[1])] {
@@ -147,7 +147,12 @@ fn computes() {
 fn a_thread_that_is_kept_busy_is_reported() {
     within_deadline("a busy thread", || {
         let mut program = Program::start("computes", "400ms");
-        program.says(&["thread 1 of host 0 has been busy or blocked for "]);
+        let process = format!("thread 'gossamer-0.1' of process {} shows", program.child.id());
+        program.says(&[
+            "thread 1 of host 0 has been busy or blocked for ",
+            &process,
+            "\"Where a fiber must not wait\"",
+        ]);
     });
 }
 

@@ -206,13 +206,15 @@ impl From<JoinError> for DelegateError {
 }
 
 pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(Cow::Borrowed(
-    "a trust can only be used by a fiber of its rack (inside the closure given to `Rack::run`, or \
-     in what it spawns); from other threads use `apply_async`, with the feature `tokio`",
+    "this is not a thread of a rack (a `std::thread` or an async task never runs on one, even if it is \
+     started inside `Rack::run`): call this in the closure given to `Rack::run` or in a fiber of \
+     `gossamer::spawn`; other threads take a `Handle::current()` along and call its `spawn`, or use \
+     `apply_async` (feature `tokio`)",
 ));
-/// [`OUTSIDE`], for a call.
+/// The error of what needs a rack, on a thread that belongs to no rack.
 #[cold]
 #[inline(never)]
-pub(crate) fn outside() -> Box<DelegateError> {
+pub fn outside() -> Box<DelegateError> {
     Box::new(OUTSIDE)
 }
 
@@ -223,6 +225,10 @@ pub(crate) const NOT_SENT: DelegateError = DelegateError::NoRack(Cow::Borrowed(
 ));
 pub(crate) const RACK_ENDED: DelegateError =
     DelegateError::NoRack(Cow::Borrowed("the rack has ended"));
+pub(crate) const ITS_RACK_ENDED: DelegateError = DelegateError::NoRack(Cow::Borrowed(
+    "the rack of this trust has ended, and its property with it: a trust cannot be used after its \
+     `Rack::run`, nor in a later rack",
+));
 
 /// How a call has ended. Its failure is boxed, so that a small result stays in registers.
 pub(crate) type CallResult<U> = Result<U, Box<DelegateError>>;

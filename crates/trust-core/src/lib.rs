@@ -65,7 +65,7 @@ pub use crate::{
     closure::registry::is_one_image,
     codec::trusts::trust_bytes,
     codec::{AsView, Portable},
-    error::{Chain, CodecError, CodecStep, DelegateError, PanicReport},
+    error::{Chain, CodecError, CodecStep, DelegateError, PanicReport, outside},
     node::idle,
     node::racks::{Job, Post, Registered, run_job},
     node::wiring::{Wiring, WiringError},

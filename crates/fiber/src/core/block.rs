@@ -113,6 +113,8 @@ pub(crate) struct Block {
     /// Counts the fibers of the thread, for the default name.
     pub(crate) serial: Cell<u64>,
     pub(crate) name: Cell<Option<Cow<'static, str>>>,
+    /// The name of the code that it runs, for messages.
+    pub(crate) code: Cell<&'static str>,
     pub(crate) locals: RefCell<Locals>,
     /// The fibers of each scope of the fiber, the innermost scope last: they borrow from its stack.
     pub(crate) scopes: RefCell<Vec<Arc<Children>>>,
@@ -158,6 +160,7 @@ impl Block {
             futile_waits: Cell::new(0),
             serial: Cell::new(0),
             name: Cell::new(None),
+            code: Cell::new("?"),
             locals: RefCell::new(Locals::new()),
             scopes: RefCell::default(),
         }

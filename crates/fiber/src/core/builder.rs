@@ -8,6 +8,7 @@ use std::borrow::Cow;
 pub struct Builder {
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) stack_bytes: Option<usize>,
+    pub(crate) code: Option<&'static str>,
 }
 
 impl Builder {
@@ -19,6 +20,13 @@ impl Builder {
     /// Names the fiber, for messages.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Names the code that the fiber runs, for the message about an overflow of its stack. If this is
+    /// not called, it is the type name of the fiber's closure.
+    pub fn code(mut self, code: &'static str) -> Builder {
+        self.code = Some(code);
         self
     }
 

@@ -18,6 +18,7 @@ impl Core {
         &self,
         block: &Block,
         name: Option<Cow<'static, str>>,
+        code: &'static str,
         body: F,
     ) -> FiberId
     where
@@ -27,6 +28,7 @@ impl Core {
         self.started.set(serial);
         block.serial.set(serial);
         block.name.set(name);
+        block.code.set(code);
         block.locals.borrow_mut().reopen();
         let Some(stack) = block.stack.take() else {
             unreachable!("a reserved block has a stack");

@@ -54,7 +54,8 @@ impl Core {
                 Message::Unpark(wake) => self.unpark(wake.take()),
                 Message::Spawn { builder, job } => match self.reserve(builder.stack_bytes) {
                     Ok(block) => {
-                        self.launch(block, builder.name, move || job(Ok(())));
+                        let code = builder.code.unwrap_or("?");
+                        self.launch(block, builder.name, code, move || job(Ok(())));
                     }
                     Err(error) => job(Err(error)),
                 },

@@ -10,7 +10,8 @@ use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::closure::registry::Tag;
 use crate::codec::Portable;
-use crate::error::{CallResult, Chain, DelegateError, OUTSIDE, Panic, PanicReport, outside};
+use crate::error::{CallResult, Chain, DelegateError, Panic, PanicReport};
+use crate::node::racks::outside_of;
 use crate::node::request::Target;
 use crate::node::{CallSite, Node, current, on_node};
 
@@ -223,7 +224,7 @@ impl<T: 'static> Trust<T> {
                 node.context().check_may_wait("`apply`", place);
                 node.call(self.target(), invoke, arguments, place)
             }
-            _ => Err(outside()),
+            _ => Err(outside_of(self.home)),
         }
     }
 
@@ -251,7 +252,7 @@ impl<T: 'static> Trust<T> {
             Some(node) if self.is_at(node) => {
                 self.cast_inline(node, invoke, arguments, then, place);
             }
-            _ => raise(&OUTSIDE),
+            _ => raise(&outside_of(self.home)),
         }
     }
 

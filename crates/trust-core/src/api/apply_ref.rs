@@ -20,11 +20,13 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
 use crate::api::apply::{Own, or_raise, panicked, raise};
+use crate::api::callback::NotesPanic;
 use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::closure::invoke::{Delegable, InvokeRef, Plain, PlainRef, WithRef, check_captures};
 use crate::codec::{AsView, Portable};
-use crate::error::{CallResult, DelegateError, OUTSIDE, Panic, outside};
+use crate::error::{CallResult, DelegateError, Panic};
+use crate::node::racks::outside_of;
 use crate::node::{CallSite, Node, current, on_node};
 
 impl<T: 'static> Trust<T> {
@@ -245,7 +247,7 @@ impl<T: 'static> Trust<T> {
                 node.context().check_may_wait("`apply_ref`", place);
                 node.call_ref(self.target(), invoke, arguments, view, place)
             }
-            _ => Err(outside()),
+            _ => Err(outside_of(self.home)),
         }
     }
 
@@ -267,7 +269,7 @@ impl<T: 'static> Trust<T> {
             Some(node) if self.is_at(node) => {
                 self.cast_ref_inline(node, invoke, arguments, then, place);
             }
-            _ => raise(&OUTSIDE),
+            _ => raise(&outside_of(self.home)),
         }
     }
 
@@ -378,7 +380,9 @@ where
 
     #[inline(always)]
     fn done(self, found: Option<R::View<'_>>) {
+        let call = NotesPanic(self.place);
         (self.then)(found);
+        std::mem::forget(call);
     }
 
     fn failed(self, error: DelegateError) {

@@ -49,12 +49,24 @@ impl<C, U> Then<C, U> {
     }
 }
 
+/// Notes the place of a call if its callback panics: it is dropped only then.
+pub(crate) struct NotesPanic(pub(crate) CallSite);
+
+impl Drop for NotesPanic {
+    #[cold]
+    fn drop(&mut self) {
+        on_node(|node| node.context().note_panic(self.0));
+    }
+}
+
 impl<U: 'static, C: FnOnce(U) + 'static> Callback<U> for Then<C, U> {
     const HEARS_FAILURES: bool = false;
 
     #[inline(always)]
     fn done(self, value: U) {
+        let call = NotesPanic(self.place);
         (self.then)(value);
+        std::mem::forget(call);
     }
 
     fn failed(self, error: DelegateError) {

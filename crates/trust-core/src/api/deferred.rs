@@ -26,9 +26,10 @@ use crate::client::outcome::Outcome;
 use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
-use crate::error::{DelegateError, OUTSIDE, RACK_ENDED, outside};
+use crate::error::{DelegateError, OUTSIDE, RACK_ENDED};
 use crate::node::awaited::ReplyTo;
 use crate::node::awaits::AwaitsReply;
+use crate::node::racks::outside_of;
 use crate::node::{on_node, with_node};
 
 /// A fiber that waits for a value of type `U`, at any thread of the rack. Dropping it fails the wait
@@ -128,8 +129,8 @@ impl<T: 'static> Trust<T> {
         let place = Location::caller();
         let answer = Answer(closure, PhantomData);
         let result = with_node(|node| {
-            let node =
-                node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let node = node.filter(|node| node.id.rack() == self.home.rack());
+            let node = node.ok_or_else(|| outside_of(self.home))?;
             node.context().check_may_wait("a wait", place);
             if node.is_closed() {
                 return Err(Box::new(RACK_ENDED));

@@ -20,6 +20,10 @@ use crate::node::chain::{launched_by, relation};
 /// `RwLock`, without atomics. A property must be wrapped in one for [`launch`](crate::Trust::launch)
 /// and [`launch_shared`](crate::Trust::launch_shared).
 ///
+/// It is not [`Send`], so it is made on its thread:
+/// [`local_trustee().entrust(Latch::new(v))`](crate::LocalTrustee::entrust) for this thread,
+/// [`trustee.entrust_with(Latch::new, v)`](crate::Trustee::entrust_with) for another one.
+///
 /// A latch is held by the fiber that has locked it, or that runs a closure launched on it. To lock
 /// it once more in the same fiber, or in a launched closure that this fiber waits for, is a mistake
 /// that would never end; it is found and refused ([`lock`](Self::lock),

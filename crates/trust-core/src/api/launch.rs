@@ -18,9 +18,10 @@ use crate::client::outcome::Outcome;
 use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
+use crate::error::{CallResult, DelegateError, OUTSIDE};
 use crate::node::awaits::AwaitsReply;
 use crate::node::callers::{Call, Callers};
+use crate::node::racks::outside_of;
 use crate::node::{CallSite, Node, with_node};
 
 /// Starts the fiber of a launched closure.
@@ -38,7 +39,7 @@ where
     fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
         let latch = latch.share();
         let Call { reply_to, property, .. } = call;
-        begin(reply_to, move || {
+        begin(reply_to, I::name(), move || {
             let running = call.run();
             let mut value = latch.acquire(None, Some(property)).map_err(|held| {
                 format!("launched at {}, but {}", place_of(reply_to), held.reason())
@@ -219,8 +220,8 @@ impl<T: 'static> Trust<Latch<T>> {
         V: Portable,
     {
         with_node(|node| {
-            let node =
-                node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let node = node.filter(|node| node.id.rack() == self.home.rack());
+            let node = node.ok_or_else(|| outside_of(self.home))?;
             node.context().check_may_wait("`launch`", place);
             let callers = node.callers()?;
             let target = Some((self.home.number(), self.property));
@@ -244,8 +245,8 @@ impl<T: 'static> Trust<Latch<T>> {
         C: Callback<I::Output>,
     {
         with_node(|node| {
-            let node =
-                node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
+            let node = node.filter(|node| node.id.rack() == self.home.rack());
+            let node = node.ok_or_else(|| outside_of(self.home))?;
             let callers = match then.waits_for_room() {
                 WaitForRoom::Within(_) => node.callers()?,
                 // Nothing waits for it.

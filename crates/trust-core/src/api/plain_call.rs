@@ -17,6 +17,7 @@ use crate::closure::registry::{closure_id, registry};
 use crate::codec;
 use crate::error::outside;
 use crate::node::awaits::AwaitsReply;
+use crate::node::racks::outside_of;
 use crate::node::{Node, current, on_node};
 use crate::trustee::count::COUNTED;
 use crate::wire::words::WORD;
@@ -52,7 +53,7 @@ impl<T: 'static> Trust<T> {
                 self.send_plain::<C, _>(node, parts::<T, C>(word, head, tails), completion);
                 Some(waiter.wait(place, AwaitsReply::of).map_err(|error| *error))
             }
-            _ => Some(Err(*outside())),
+            _ => Some(Err(*outside_of(self.home))),
         }
     }
 

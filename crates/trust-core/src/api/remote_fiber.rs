@@ -20,12 +20,13 @@ use crate::node::on_node;
 pub(crate) type Begun = Result<(), String>;
 
 /// Starts a fiber on this thread that runs `body` and sends its result or error to
-/// `reply_to`.
+/// `reply_to`; `code` is the name of the closure that it runs.
 pub(crate) fn begin<U: Serialize + 'static>(
     reply_to: ReplyTo,
+    code: &'static str,
     body: impl FnOnce() -> Result<U, String> + 'static,
 ) -> Begun {
-    let fiber = Builder::new().spawn_local(move || {
+    let fiber = Builder::new().code(code).spawn_local(move || {
         let result = catch_unwind(AssertUnwindSafe(body));
         let result = result.map_err(PanicReport::taken);
         on_node(|node| node.reply_later(reply_to, result));

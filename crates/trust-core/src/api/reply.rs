@@ -21,7 +21,8 @@ use crate::api::latch::Latch;
 use crate::client::completion::{Limit, WaitForRoom};
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, RACK_ENDED, outside};
+use crate::error::{CallResult, DelegateError, RACK_ENDED};
+use crate::node::racks::outside_of;
 use crate::node::{CallSite, current};
 
 /// How far a call has come.
@@ -313,7 +314,7 @@ impl<T: 'static> Trust<T> {
                 node.context().check_may_wait(timed.what, timed.place);
                 Ok(())
             }
-            _ => Err(outside()),
+            _ => Err(outside_of(self.home)),
         }
     }
 }

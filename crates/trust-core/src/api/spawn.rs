@@ -29,7 +29,7 @@ where
 {
     type Output = Begun;
     fn invoke(self, _: &mut Runtime, (reply_to, arguments): (ReplyTo, A)) -> Begun {
-        begin(reply_to, move || Ok((self.0)(arguments)))
+        begin(reply_to, type_name::<F>(), move || Ok((self.0)(arguments)))
     }
     fn name() -> &'static str {
         type_name::<F>()
@@ -82,7 +82,7 @@ impl Trustee {
     {
         with_node(|node| {
             let node = node.ok_or_else(outside)?;
-            let thread = self.thread_in(node).ok_or_else(outside)?;
+            let thread = self.thread_in(node).ok_or_else(|| self.outside())?;
             let (promise, handle) = Promise::new();
             let reply_to = node.await_reply(thread, place, boxed(Settle { promise, name }));
             let started = Started::<false>::new(reply_to, thread);

@@ -11,7 +11,7 @@ use transport_api::ThreadId;
 use crate::api::trustee::Trustee;
 use crate::closure::registry::{Tag, registry};
 use crate::codec::trusts::{self, Record};
-use crate::node::{Node, NodeId, current, racks, with_node};
+use crate::node::{Node, NodeId, current, on_node, racks, with_node};
 use crate::trustee::count::{COUNTED, RENAME_AFTER, mint};
 
 /// A counted reference to a property: a value of type `T` that one thread of the rack, its
@@ -22,7 +22,8 @@ use crate::trustee::count::{COUNTED, RENAME_AFTER, mint};
 /// trustee, when its last trust is.
 ///
 /// Cloning sends nothing, wherever it happens; dropping sends one small request (`count.rs` says
-/// how they are counted).
+/// how they are counted). So a loop, or a function that it calls, borrows the trust, `&trust`, instead
+/// of cloning it each time; every fiber gets a clone of its own.
 ///
 /// A trust travels inside arguments, results and spawned closures, and only there: any serializer
 /// or deserializer but the rack's own gets an error.
@@ -43,10 +44,22 @@ pub struct Trust<T: 'static> {
 ///
 /// It keeps nothing alive: when the property is gone, another one may get its id. Properties of two
 /// racks in one process may have the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PropertyId {
     thread: u32,
     property: u32,
+}
+
+/// As messages name it, on a thread of a rack: "property 1 of thread 0 of host 0".
+impl fmt::Debug for PropertyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match on_node(|node| node.thread_numbered(self.thread)).flatten() {
+            Some(thread) => write!(f, "PropertyId(property {} of {thread})", self.property),
+            None => {
+                write!(f, "PropertyId(property {} of thread number {})", self.property, self.thread)
+            }
+        }
+    }
 }
 
 // A trust is plain data, but moving one by its bytes would move the heap pointer of its ledger.
@@ -209,7 +222,7 @@ impl<T: 'static> fmt::Debug for Trust<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trust")
             .field("type", &std::any::type_name::<T>())
-            .field("thread", &self.home.number())
+            .field("trustee", &self.trustee())
             .field("property", &self.property)
             .finish_non_exhaustive()
     }

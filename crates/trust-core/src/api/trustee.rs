@@ -17,7 +17,8 @@ use crate::client::completion_list::kind_of;
 use crate::closure::context::{CallbackName, Context};
 use crate::closure::invoke::Invoke;
 use crate::codec::Portable;
-use crate::error::{CallResult, outside};
+use crate::error::{CallResult, DelegateError, outside};
+use crate::node::racks::outside_of;
 use crate::node::request::Target;
 use crate::node::system::{RUNTIME, Runtime};
 use crate::node::{CallSite, Node, NodeId, on_node, with_node};
@@ -35,9 +36,13 @@ pub struct Trustee {
     id: NodeId,
 }
 
+/// With the thread as messages name it, on a thread of its rack.
 impl fmt::Debug for Trustee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trustee").field("number", &self.number()).finish()
+        match on_node(|node| self.thread_in(node)).flatten() {
+            Some(thread) => write!(f, "Trustee({thread})"),
+            None => write!(f, "Trustee(number {})", self.number()),
+        }
     }
 }
 
@@ -151,13 +156,18 @@ impl Trustee {
     }
 
     pub(super) fn thread_or_outside(&self) -> CallResult<ThreadId> {
-        on_node(|node| self.thread_in(node)).flatten().ok_or_else(outside)
+        on_node(|node| self.thread_in(node)).flatten().ok_or_else(|| self.outside())
     }
 
     /// Which thread of `node`'s rack it is; `None` if it is one of another rack.
     pub(super) fn thread_in(&self, node: &Node) -> Option<ThreadId> {
         let is_there = self.rack() == node.id.rack();
         node.thread_numbered(self.number()).filter(|_| is_there)
+    }
+
+    /// The error of a call from a thread that is not one of its rack.
+    pub(super) fn outside(&self) -> Box<DelegateError> {
+        outside_of(self.id)
     }
 
     pub(super) fn runtime(&self) -> Target<Runtime> {
@@ -179,7 +189,8 @@ impl Trustee {
         V: Portable,
     {
         with_node(|node| {
-            let node = node.filter(|node| self.rack() == node.id.rack()).ok_or_else(outside)?;
+            let node = node.filter(|node| self.rack() == node.id.rack());
+            let node = node.ok_or_else(|| self.outside())?;
             if self.id == node.id {
                 if node.context().is_free() {
                     node.count_inline_call();
@@ -229,7 +240,8 @@ impl Trustee {
         C: Callback<I::Output>,
     {
         with_node(|node| {
-            let node = node.filter(|node| self.rack() == node.id.rack()).ok_or_else(outside)?;
+            let node = node.filter(|node| self.rack() == node.id.rack());
+            let node = node.ok_or_else(|| self.outside())?;
             if self.id != node.id {
                 node.request(self.runtime(), invoke, &arguments, Tell(then, PhantomData));
                 return Ok(());

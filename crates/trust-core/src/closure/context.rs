@@ -41,6 +41,8 @@ pub(crate) struct ContextCell {
     request: Cell<RequestHead>,
     /// The name of the callback that runs.
     callback: Cell<&'static CallbackName>,
+    /// The callback that panicked last, and where the call was made that it belongs to.
+    panicked: Cell<Option<(&'static CallbackName, &'static Location<'static>)>>,
 }
 
 impl ContextCell {
@@ -49,6 +51,7 @@ impl ContextCell {
             context: Cell::new(Context::Free),
             request: Cell::new(RequestHead::from_word(0)),
             callback: Cell::new(&(unnamed as CallbackName)),
+            panicked: Cell::new(None),
         }
     }
 
@@ -94,6 +97,27 @@ impl ContextCell {
     #[inline(always)]
     pub(crate) fn set_callback(&self, name: &'static CallbackName) {
         self.callback.set(name);
+    }
+
+    /// Notes where the call was made whose callback is panicking.
+    #[cold]
+    pub(crate) fn note_panic(&self, call: &'static Location<'static>) {
+        self.panicked.set(Some((self.callback.get(), call)));
+    }
+
+    /// Whether the panic just caught is one of a callback, and where the call of that was made, if
+    /// known.
+    pub(crate) fn take_panicked(&self) -> (bool, Option<&'static Location<'static>>) {
+        // An older note is of another callback, whose panic went to its caller.
+        let noted = self.panicked.take();
+        let noted = noted.filter(|(callback, _)| std::ptr::eq(*callback, self.callback.get()));
+        let call = noted.map(|(_, call)| call);
+        match self.context.get() {
+            Context::Callback => (true, call),
+            // Deferred work, whose context has ended.
+            Context::Free => (call.is_some(), call),
+            _ => (false, None),
+        }
     }
 
     /// Where the running code comes from, for messages.

@@ -71,9 +71,10 @@ pub(crate) const fn check_captures<F>() {
     #[cfg(not(feature = "nightly"))]
     assert!(
         size_of::<F>() == 0,
-        "a delegated closure captures variables, and only its name crosses the rack: pass the \
-         values as arguments, with `apply_with(|t, args| .., args)`, `delegate!(trust, [args] |t| ..)` \
-         or `spawn_on_with(trustee, |args| .., args)`"
+        "a delegated closure captures variables or is a function pointer, and only its name crosses \
+         the rack: name the function itself; pass the values as arguments, with \
+         `apply_with(|t, args| .., args)`, `delegate!(trust, [args] |t| ..)` or \
+         `spawn_on_with(trustee, |args| .., args)`"
     );
     #[cfg(feature = "nightly")]
     assert!(

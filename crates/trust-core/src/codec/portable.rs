@@ -35,7 +35,8 @@ use serde::de::DeserializeOwned;
     message = "`{Self}` cannot cross the rack as an argument or a result",
     label = "not owned data that serde can encode and decode",
     note = "derive `serde::Serialize` and `serde::Deserialize` for types of your own; send owned \
-            data (`String`, not `&str`) and trusts instead of references"
+            data (`String`, not `&str`) and trusts instead of references, and what an `Rc` or \
+            `Arc` holds; of a latch, `launch` instead of `apply`"
 )]
 pub trait Portable: Serialize + DeserializeOwned + 'static {}
 #[diagnostic::do_not_recommend]

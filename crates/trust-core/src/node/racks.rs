@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::error::{DelegateError, ITS_RACK_ENDED, outside};
 use crate::node::entered::on_node;
-use crate::node::state::Node;
+use crate::node::state::{Node, NodeId};
 
 /// Work for any thread of a rack.
 pub type Job = Box<dyn FnOnce(&Node) + Send>;
@@ -52,6 +53,16 @@ pub(crate) fn post(rack: u32, job: impl FnOnce(&Node) + Send + 'static) {
     if let Some(post) = post {
         post(Box::new(job));
     }
+}
+
+/// The error of a call at `home` from a thread that is not one of its rack: says whether that rack has
+/// ended.
+#[cold]
+#[inline(never)]
+pub(crate) fn outside_of(home: NodeId) -> Box<DelegateError> {
+    let rack = home.rack();
+    let has_ended = rack != NodeId::NONE.rack() && !RACKS.lock().0.contains_key(&rack);
+    if has_ended { Box::new(ITS_RACK_ENDED) } else { outside() }
 }
 
 /// Runs jobs that were posted, on a thread of the rack.

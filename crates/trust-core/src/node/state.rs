@@ -30,8 +30,11 @@ pub enum Incident {
     Unobserved {
         /// How.
         error: DelegateError,
-        /// Where the request was sent; `None` for a callback, and for the runtime's own requests.
+        /// Where the call was made; `None` if that is not known, for destructors, and for the
+        /// runtime's own requests.
         place: Option<&'static Location<'static>>,
+        /// Whether it is a callback of the call that panicked.
+        is_callback: bool,
     },
 }
 
@@ -258,15 +261,18 @@ impl Node {
         }
     }
 
-    /// Reports a panic of a fire-and-forget request to the worker.
+    /// Reports a panic of a callback or of a destructor to the worker.
     pub(crate) fn report_panic(&self, panic: Panic) {
+        let (is_callback, place) = self.context.take_panicked();
         let report = crate::error::PanicReport::taken(panic);
-        self.report(DelegateError::Panicked { trustee: self.me, report }, None);
+        let error = DelegateError::Panicked { trustee: self.me, report };
+        self.incidents.borrow_mut().push(Incident::Unobserved { error, place, is_callback });
     }
 
     /// Reports the failure of a fire-and-forget request, sent at `place`, to the worker.
     pub(crate) fn report(&self, error: DelegateError, place: Option<CallSite>) {
-        self.incidents.borrow_mut().push(Incident::Unobserved { error, place });
+        let incident = Incident::Unobserved { error, place, is_callback: false };
+        self.incidents.borrow_mut().push(incident);
     }
 
     /// Whether there are incidents.
