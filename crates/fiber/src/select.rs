@@ -25,6 +25,8 @@ use crate::drive::drive_until;
 /// | `() = after(duration)`, `() = Timer::at(instant)` | time: a [`Timer`](crate::Timer) |
 /// | `due = &mut interval` | the next tick of an [`Interval`](crate::Interval) |
 /// | `reply = &mut reply` | the reply of a delegated call (`apply_later` of `gossamer`) |
+/// | `value = receiver.next()` | a value of a channel (`Receiver` of `gossamer`) |
+/// | `notified = notify.notified()` | a notification (`sync::Notify` of `gossamer`) |
 /// | `got = notifications.next()` | a notification of a segment |
 ///
 /// - **Order.** If several are there, the one that is written first wins, each time: write the one that
@@ -176,6 +178,12 @@ pub struct NoBranch;
 
 /// A list of branches.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a branch of `select!` does not wait for a future",
+    label = "one of these expressions is neither a `Future` nor an `IntoFuture`",
+    note = "a branch is `PATTERN = FUTURE => HANDLER`, where FUTURE is for example `&mut join_handle`, \
+            `&mut reply`, `receiver.next()`, `notify.notified()`, `&mut interval` or `after(duration)`"
+)]
 pub trait Branches {
     type Output;
 
@@ -198,6 +206,8 @@ impl Branches for () {
     }
 }
 
+// So that the compiler speaks of the branch, not of the trait that its future lacks.
+#[diagnostic::do_not_recommend]
 impl<F: Future, B: Branches> Branches for (&mut Option<Pin<&mut F>>, B) {
     type Output = Selected<F::Output, B::Output>;
 

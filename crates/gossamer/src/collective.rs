@@ -19,9 +19,9 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     ///
     /// # gossamer::Rack::new().threads(2).run(|| {
     /// let words = Sharded::<String, HashMap<String, u32>>::new(HashMap::new);
-    /// for word in ["to", "be", "or", "not", "to", "be"].map(str::to_owned) {
-    ///     let shard = &words.shards()[words.index_of(&word)];
-    ///     shard.apply_with_then(|counts, word| *counts.entry(word).or_default() += 1, word, drop);
+    /// for word in ["to", "be", "or", "not", "to", "be"] {
+    ///     let count = |counts: &mut HashMap<String, u32>, word| *counts.entry(word).or_default() += 1;
+    ///     words.shard(word).apply_with_then(count, word.to_owned(), drop);
     /// }
     /// let distinct: usize = words.gather(|counts| counts.len()).into_iter().sum();
     /// assert_eq!(distinct, 4);

@@ -234,8 +234,10 @@
 //! | a call, up to a timeout | [`apply_timeout`](Trust::apply_timeout), [`apply_with_timeout`](Trust::apply_with_timeout), [`launch_timeout`](Trust::launch_timeout), [`launch_with_timeout`](Trust::launch_with_timeout): [`DelegateError::TimedOut`], and the call may still run |
 //! | a call, later | [`apply_later`](Trust::apply_later), [`apply_with_later`](Trust::apply_with_later), [`launch_later`](Trust::launch_later), [`launch_with_later`](Trust::launch_with_later): a [`Reply`] |
 //! | a fiber, up to a timeout | [`JoinHandle::join_timeout`], which gives the handle back |
+//! | a value of a channel, up to a timeout | [`Receiver::recv_timeout`] |
+//! | a notification, up to a timeout | [`Notify::wait_timeout`](sync::Notify::wait_timeout) |
 //! | time | [`sleep`](fn@sleep), [`sleep_until`], [`interval`] |
-//! | the first of several | [`select!`] over fibers, [`after`], intervals, replies, [`Notifications::next`] |
+//! | the first of several | [`select!`] over fibers, [`after`], intervals, replies, [`Receiver::next`], [`Notify::notified`](sync::Notify::notified), [`Notifications::next`] |
 //!
 //! ```
 //! use gossamer::{Rack, after, select};
@@ -357,7 +359,8 @@ pub use self::records::{ReadMode, RecordsError, ShardedRecords};
 pub use self::segments::segments;
 pub use self::sharded::Sharded;
 pub use self::sync::{
-    Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, channel, channel_on,
+    Receiver, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, TrySendError, channel,
+    channel_on,
 };
 pub use self::team::{Team, TeamError};
 pub use self::topology::{Machine, Topology};

@@ -164,6 +164,7 @@ where
 /// # Panics
 /// If `f` does, or a fiber of the scope whose handle is not joined; in delegated context; outside a
 /// fiber of a rack.
+#[doc(alias = "thread_scope")]
 #[track_caller]
 pub fn scope<'env, F, R>(f: F) -> R
 where

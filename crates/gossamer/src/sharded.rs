@@ -1,5 +1,6 @@
 //! [`Sharded`]: one property on every trustee of the rack, found by key.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
@@ -20,9 +21,10 @@ use crate::placement;
 ///
 /// Rack::new().threads(2).run(|| {
 ///     let ages = Sharded::<String, HashMap<String, u32>>::new(HashMap::new);
-///     let name = "Ada".to_owned();
-///     ages.shard(&name).apply_with(|map, (name, age)| map.insert(name, age), (name.clone(), 36));
-///     assert_eq!(ages.shard(&name).apply_with(|map, name| map.get(&name).copied(), name.clone()), Some(36));
+///     let shard = ages.shard("Ada"); // found by `&str`, as in a `HashMap<String, _>`
+///     shard.apply_with(|map, (name, age)| map.insert(name, age), ("Ada".to_owned(), 36));
+///     let age = shard.apply_with(|map, name| map.get(&name).copied(), "Ada".to_owned());
+///     assert_eq!(age, Some(36));
 /// })?;
 /// # Ok::<(), gossamer::RackError>(())
 /// ```
@@ -106,16 +108,25 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         Self { shards, _key: PhantomData }
     }
 
-    /// The shard that `key` belongs to.
+    /// The shard that `key` belongs to. As with the keys of a `HashMap`, it may be any borrowed form of
+    /// `K`, such as `&str` for `String`: [`Borrow`] promises that both have the same hash.
     #[inline]
-    pub fn shard(&self, key: &K) -> &Trust<T> {
+    pub fn shard<Q>(&self, key: &Q) -> &Trust<T>
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
         &self.shards[self.index_of(key)]
     }
 
-    /// Which of the [shards](Self::shards) `key` belongs to: its index, the same on every host. For
-    /// programs that sort their work by shard before they send it.
+    /// Which of the [shards](Self::shards) `key`, or a borrowed form of it, belongs to: its index, the
+    /// same on every host. For programs that sort their work by shard before they send it.
     #[inline]
-    pub fn index_of(&self, key: &K) -> usize {
+    pub fn index_of<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
         let hash = HASHER.hash_one(key);
         // Multiply and shift instead of a remainder: the upper half of hash * shards.
         ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize

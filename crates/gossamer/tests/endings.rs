@@ -474,11 +474,21 @@ fn a_gibibyte_there_and_back_and_not_a_byte_more() {
 type Wait = (&'static str, fn(Barrier));
 
 /// What a closure may not do.
-const WAITS: [Wait; 7] = [
+const WAITS: [Wait; 13] = [
     ("`sleep`", |_| gossamer::sleep(Duration::from_millis(1))),
     ("`yield_now`", |_| gossamer::yield_now()),
     ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_secs(60))).join().unwrap()),
     ("`Barrier::wait`", |barrier| assert!(barrier.wait())),
+    ("`Sender::send`", |_| drop(gossamer::channel::<u8>(1).0.send(1))),
+    ("`Sender::try_send`", |_| drop(gossamer::channel::<u8>(1).0.try_send(1))),
+    ("`Receiver::recv`", |_| drop(gossamer::channel::<u8>(1).1.recv())),
+    ("`Receiver::recv_timeout`", |_| {
+        drop(gossamer::channel::<u8>(1).1.recv_timeout(Duration::from_millis(1)));
+    }),
+    ("`Notify::wait`", |_| gossamer::sync::Notify::new().wait()),
+    ("`Notify::wait_timeout`", |_| {
+        drop(gossamer::sync::Notify::new().wait_timeout(Duration::from_millis(1)));
+    }),
     ("`entrust_with`", |_| drop(another().entrust_with(|()| (), ()))),
     ("`visit_node`", |_| another().visit_node(|_, ()| (), ())),
     ("`try_visit_node`", |_| drop(another().try_visit_node(|_, ()| (), ()))),
@@ -506,6 +516,12 @@ fn waiting_inside_a_closure_is_refused_and_names_both_places() {
                         let refused = format!("{name} at ");
                         assert!(said.contains(&refused), "{said}");
                         assert!(said.contains("would wait inside the"), "{said}");
+                        // Only a delegated call has a form that does not wait.
+                        let then =
+                            if *name == "`entrust_with`" { "use `entrust_with_then`" } else { "" };
+                        assert!(said.contains(then), "{said}");
+                        assert_eq!(said.contains("_then`"), !then.is_empty(), "{said}");
+                        assert!(said.contains("make the property a `Latch`"), "{said}");
                         assert!(said.matches("endings.rs").count() >= 2, "{said}");
                     }
                 }

@@ -49,7 +49,7 @@ pub use crate::wire::{arrivals, link, slot};
 #[cfg(not(loom))]
 pub use crate::{
     api::condvar::Condvar,
-    api::deferred::Deferred,
+    api::deferred::{Deferred, DeferredId},
     api::delegate::{IsOwned, Listed, SentByReference, delegated},
     api::flush::{flush, requests_made},
     api::latch::{Latch, LatchGuard, LatchReadGuard},

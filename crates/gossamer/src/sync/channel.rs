@@ -5,10 +5,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::Location;
 
+use fiber::oneshot;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use transport_api::{HostId, ThreadId};
-use trust_core::{Chain, DelegateError, Node, Portable, Trust, Trustee, local_trustee};
+use trust_core::{
+    Chain, DelegateError, Node, Portable, Trust, Trustee, check_may_wait, local_trustee,
+};
 
 use crate::placement;
 use crate::sync::error::{RecvError, SendError, TryRecvError, TrySendError};
@@ -56,6 +60,7 @@ use crate::sync::queue::{Put, ReceiverEnd, SenderEnd, Taken, ends};
 ///
 /// # Panics
 /// Outside a thread of a rack.
+#[doc(alias = "mpsc", alias = "sync_channel")]
 #[track_caller]
 #[must_use]
 pub fn channel<T: Portable>(capacity: usize) -> (Sender<T>, Receiver<T>) {
@@ -98,7 +103,7 @@ pub fn channel_on<T: Portable>(
 fn entrust_ends<T: Portable>(capacity: u64, host: HostId) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = ends(capacity, host);
     let here = local_trustee();
-    let receiver = Receiver { end: here.entrust(receiver), buffer: VecDeque::new() };
+    let receiver = Receiver::at(here.entrust(receiver), VecDeque::new());
     (Sender { end: here.entrust(sender) }, receiver)
 }
 
@@ -117,10 +122,11 @@ impl<T: Portable> Sender<T> {
     /// [`SendError::Closed`] with the value, if the receiver was dropped; [`SendError::Failed`].
     ///
     /// # Panics
-    /// In delegated context. [`try_send`](Self::try_send) does not work there either: use
-    /// [`Trust::apply_then`], and send from a fiber.
+    /// In delegated context. [`try_send`](Self::try_send) does not work there either: make the property
+    /// a [`Latch`](crate::Latch), and delegate the closure with [`launch`](Trust::launch).
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        check_may_wait("`Sender::send`", Location::caller());
         let put = self.end.try_apply_with(|end, value| end.put_one(value), value);
         self.finish(put).map_err(|error| only(error, self.end.trustee().thread()))
     }
@@ -136,6 +142,7 @@ impl<T: Portable> Sender<T> {
     /// As [`send`](Self::send).
     #[track_caller]
     pub fn send_all(&self, values: impl IntoIterator<Item = T>) -> Result<(), SendError<Vec<T>>> {
+        check_may_wait("`Sender::send_all`", Location::caller());
         let mut values = values.into_iter();
         let mut next = values.next();
         while let Some(first) = next.take() {
@@ -184,6 +191,7 @@ impl<T: Portable> Sender<T> {
     /// As [`send`](Self::send): this waits for the reply of the channel's thread.
     #[track_caller]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        check_may_wait("`Sender::try_send`", Location::caller());
         match self.end.try_apply_with(|end, value| end.try_put(value), value) {
             Ok(Ok(())) => Ok(()),
             Ok(Err((true, value))) => Err(TrySendError::Closed(value)),
@@ -232,12 +240,18 @@ impl<T: Portable> fmt::Debug for Sender<T> {
 /// On another thread than the channel's it brings many values at a time, which travel with it when it
 /// is sent on.
 pub struct Receiver<T: Portable> {
-    end: Trust<ReceiverEnd<T>>,
+    pub(super) end: Trust<ReceiverEnd<T>>,
     /// Values that have been brought here.
-    buffer: VecDeque<T>,
+    pub(super) buffer: VecDeque<T>,
+    /// The wait for something to take that a future has begun, for the next one to go on with.
+    pub(super) waits: Option<oneshot::Receiver<Result<(), RecvError>>>,
 }
 
 impl<T: Portable> Receiver<T> {
+    fn at(end: Trust<ReceiverEnd<T>>, buffer: VecDeque<T>) -> Self {
+        Receiver { end, buffer, waits: None }
+    }
+
     /// The next value; waits until there is one.
     ///
     /// # Errors
@@ -247,6 +261,7 @@ impl<T: Portable> Receiver<T> {
     /// In delegated context.
     #[track_caller]
     pub fn recv(&mut self) -> Result<T, RecvError> {
+        check_may_wait("`Receiver::recv`", Location::caller());
         loop {
             match self.try_recv() {
                 Ok(value) => return Ok(value),
@@ -271,6 +286,7 @@ impl<T: Portable> Receiver<T> {
         if let Some(value) = self.buffer.pop_front() {
             return Ok(value);
         }
+        check_may_wait("`Receiver::try_recv`", Location::caller());
         let many = !self.end.is_local();
         let taken = self.end.try_apply_with(|end, many| end.take(many), many);
         match taken.map_err(RecvError::Failed)? {
@@ -329,7 +345,7 @@ impl<'de, T: Portable> Deserialize<'de> for Receiver<T> {
         // learns of that when it receives.
         let moved = |end: &mut ReceiverEnd<T>, host| end.moved_to(host);
         end.try_apply_with_then(moved, placement::local_host(), drop);
-        Ok(Receiver { end, buffer })
+        Ok(Receiver::at(end, buffer))
     }
 }
 

@@ -72,6 +72,17 @@ pub enum TryRecvError {
     Failed(#[from] RecvError),
 }
 
+/// Why [`Receiver::recv_timeout`](crate::sync::Receiver::recv_timeout) received no value.
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
+pub enum RecvTimeoutError {
+    /// None came within the timeout.
+    #[error("no value came within the timeout")]
+    Timeout,
+    /// There will be none, or one may be missing.
+    #[error(transparent)]
+    Failed(#[from] RecvError),
+}
+
 /// Without the value, as std's.
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

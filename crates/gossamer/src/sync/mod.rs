@@ -45,9 +45,11 @@
 mod channel;
 mod error;
 mod measure;
+mod next;
 mod notify;
 mod queue;
 
 pub use self::channel::{Iter, Receiver, Sender, channel, channel_on};
-pub use self::error::{RecvError, SendError, TryRecvError, TrySendError};
-pub use self::notify::Notify;
+pub use self::error::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
+pub use self::next::Next;
+pub use self::notify::{Notified, Notify};

@@ -2,11 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
+use std::panic::Location;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use transport_api::HostId;
-use trust_core::{Chain, Deferred, DelegateError, Trust, Trustee, local_trustee};
+use trust_core::{
+    Chain, Deferred, DeferredId, DelegateError, Trust, Trustee, check_may_wait, local_trustee,
+};
 
 use crate::losses::{self, Losses};
 
@@ -15,7 +22,8 @@ use crate::losses::{self, Losses};
 struct State {
     /// Whether the next wait returns at once.
     permit: Cell<bool>,
-    waiting: RefCell<VecDeque<Deferred<()>>>,
+    /// The reply says whether it is the permit, which somebody must use, or from `notify_all`.
+    waiting: RefCell<VecDeque<Deferred<bool>>>,
 }
 
 impl State {
@@ -24,32 +32,44 @@ impl State {
         // waiter would take the notification with it.
         while let Some(waiting) = self.next() {
             if !waiting.is_lost() {
-                return waiting.reply(());
+                return waiting.reply(true);
             }
         }
         self.permit.set(true);
     }
 
-    fn next(&self) -> Option<Deferred<()>> {
+    fn next(&self) -> Option<Deferred<bool>> {
         self.waiting.borrow_mut().pop_front()
     }
 
     fn notify_all(&self) {
-        self.waiting.take().into_iter().for_each(|waiting| waiting.reply(()));
+        self.waiting.take().into_iter().for_each(|waiting| waiting.reply(false));
     }
 
-    fn wait(&self, waiting: Deferred<()>) {
+    fn wait(&self, waiting: Deferred<bool>) {
         if self.permit.take() {
-            return waiting.reply(());
+            return waiting.reply(true);
         }
         self.waiting.borrow_mut().push_back(waiting);
+    }
+
+    /// Ends a wait without a notification, unless it has got one.
+    fn forget(&self, id: DeferredId) {
+        let found = {
+            let mut waiting = self.waiting.borrow_mut();
+            let at = waiting.iter().position(|waiting| waiting.id() == Some(id));
+            at.and_then(|at| waiting.remove(at))
+        };
+        // Behind the change, since the drop of a waiter sends.
+        drop(found);
     }
 }
 
 impl Losses for State {
     /// Drops the waiters of the host: without a notification they would stay for good.
     fn host_lost(&self, host: HostId) {
-        let is_there = |waiting: &Deferred<()>| waiting.thread().is_some_and(|at| at.host == host);
+        let is_there =
+            |waiting: &Deferred<bool>| waiting.thread().is_some_and(|at| at.host == host);
         let (lost, waiting) = self.waiting.take().into_iter().partition(is_there);
         self.waiting.replace(waiting);
         // Behind the change, since the drop of a waiter sends.
@@ -130,6 +150,7 @@ impl Notify {
     /// In delegated context, outside a fiber of the rack, and if the host of the `Notify` is lost.
     #[track_caller]
     pub fn wait(&self) {
+        check_may_wait("`Notify::wait`", Location::caller());
         if let Err(error) = self.try_wait() {
             panic!("cannot wait for a notification: {}", Chain(&error));
         }
@@ -144,12 +165,181 @@ impl Notify {
     /// In delegated context.
     #[track_caller]
     pub fn try_wait(&self) -> Result<(), DelegateError> {
-        self.0.apply_deferred(|state, (), waiting| state.wait(waiting), ())
+        check_may_wait("`Notify::try_wait`", Location::caller());
+        self.0.apply_deferred(|state, (), waiting| state.wait(waiting), ()).map(|_: bool| ())
+    }
+
+    /// As [`try_wait`](Self::try_wait), for up to `timeout`. A notification that comes too late is not
+    /// used up.
+    ///
+    /// ```
+    /// use gossamer::DelegateError;
+    /// use gossamer::sync::Notify;
+    /// use std::time::Duration;
+    ///
+    /// # gossamer::Rack::new().threads(2).run(|| {
+    /// let notify = Notify::new();
+    /// let late = notify.wait_timeout(Duration::from_millis(1));
+    /// assert!(matches!(late, Err(DelegateError::TimedOut { .. })));
+    /// notify.notify_one();
+    /// notify.wait_timeout(Duration::from_secs(60)).unwrap();
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`DelegateError::TimedOut`] if there is no notification by then; otherwise as
+    /// [`try_wait`](Self::try_wait).
+    ///
+    /// # Panics
+    /// In delegated context, and outside a fiber.
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), DelegateError> {
+        let (deadline, place) = (fiber::deadline_after(timeout), Location::caller());
+        fiber::drive_until("`Notify::wait_timeout`", pin!(self.notified()), deadline, place)
+            .unwrap_or_else(|| {
+                let trustee = self.trustee().thread();
+                Err(DelegateError::TimedOut { trustee, timeout })
+            })
+    }
+
+    /// A notification as a future, for [`select!`](crate::select) and [`block_on`](crate::block_on). It
+    /// begins to wait when it is polled first, and uses the notification up when it is ready. If it is
+    /// dropped before, a permit that it has got goes to the next fiber.
+    ///
+    /// ```
+    /// use gossamer::sync::Notify;
+    /// use gossamer::{after, select, spawn_on_with};
+    /// use std::time::Duration;
+    ///
+    /// # gossamer::Rack::new().threads(2).run(|| {
+    /// let stop = Notify::new();
+    /// let work = |stop: Notify| {
+    ///     let mut rounds = 0;
+    ///     loop {
+    ///         select! {
+    ///             stopped = stop.notified() => break stopped.map(|()| rounds),
+    ///             () = after(Duration::from_millis(1)) => rounds += 1,
+    ///         }
+    ///     }
+    /// };
+    /// let worker = spawn_on_with(gossamer::threads().last().unwrap(), work, stop.clone());
+    /// gossamer::sleep(Duration::from_millis(5));
+    /// stop.notify_one();
+    /// assert!(worker.join().unwrap().is_ok());
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// The future's: as [`try_wait`](Self::try_wait).
+    pub fn notified(&self) -> Notified<'_> {
+        Notified { notify: self, wait: None }
     }
 
     /// The thread that has its state.
     pub fn trustee(&self) -> Trustee {
         self.0.trustee()
+    }
+}
+
+/// How far the wait of a [`Notified`] has come.
+enum Stage {
+    /// At the `Notify`; the waker of the fiber that waits.
+    Waits(Option<Waker>),
+    Ended(Result<bool, DelegateError>),
+    /// The future was dropped before: a permit goes back to the `Notify`.
+    Dropped(Notify),
+    /// The end was taken.
+    Over,
+}
+
+/// A wait that a [`Notified`] has begun.
+struct Begun {
+    stage: Rc<Cell<Stage>>,
+    /// `None` if there is no `Notify` that can be asked any more.
+    id: Option<DeferredId>,
+}
+
+impl Begun {
+    fn at(notify: &Notify) -> Begun {
+        let stage = Rc::new(Cell::new(Stage::Waits(None)));
+        let ended = stage.clone();
+        let wait = |state: &mut Rc<State>, (), waiting| state.wait(waiting);
+        let id = notify.0.apply_deferred_then(wait, (), move |outcome| {
+            match ended.replace(Stage::Over) {
+                Stage::Waits(waker) => {
+                    ended.set(Stage::Ended(outcome));
+                    waker.into_iter().for_each(Waker::wake);
+                }
+                Stage::Dropped(notify) if matches!(outcome, Ok(true)) => notify.pass_on(),
+                Stage::Dropped(_) => {}
+                Stage::Ended(_) | Stage::Over => unreachable!("a wait ends once"),
+            }
+        });
+        Begun { stage, id }
+    }
+}
+
+/// The next notification: [`Notify::notified`]. It stays on its thread.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Notified<'a> {
+    notify: &'a Notify,
+    /// `None` before the first poll.
+    wait: Option<Begun>,
+}
+
+impl Future for Notified<'_> {
+    type Output = Result<(), DelegateError>;
+
+    /// # Panics
+    /// After it was ready.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { notify, wait } = self.get_mut();
+        let stage = &wait.get_or_insert_with(|| Begun::at(notify)).stage;
+        match stage.replace(Stage::Over) {
+            Stage::Ended(outcome) => Poll::Ready(outcome.map(|_| ())),
+            Stage::Waits(before) => {
+                stage.set(Stage::Waits(Some(context.waker().clone())));
+                drop(before);
+                Poll::Pending
+            }
+            Stage::Dropped(_) | Stage::Over => panic!("a notification was polled after its end"),
+        }
+    }
+}
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        let Some(Begun { stage, id }) = self.wait.take() else { return };
+        match stage.replace(Stage::Over) {
+            Stage::Waits(_) => {
+                // First, since the wait may end at once.
+                stage.set(Stage::Dropped(self.notify.clone()));
+                let forget = |state: &mut Rc<State>, id, done: Deferred<()>| {
+                    state.forget(id);
+                    done.reply(());
+                };
+                id.map(|id| self.notify.0.apply_deferred_then(forget, id, drop));
+            }
+            Stage::Ended(Ok(true)) => self.notify.pass_on(),
+            Stage::Ended(_) | Stage::Dropped(_) | Stage::Over => {}
+        }
+    }
+}
+
+impl fmt::Debug for Notified<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notified").field("of", self.notify).finish_non_exhaustive()
+    }
+}
+
+impl Notify {
+    /// As `notify_one`, from destructors: it neither waits for room nor fails.
+    fn pass_on(&self) {
+        let notify = |state: &mut Rc<State>, (), done: Deferred<()>| {
+            state.notify_one();
+            done.reply(());
+        };
+        self.0.apply_deferred_then(notify, (), drop);
     }
 }
 

@@ -253,7 +253,11 @@ impl<T: Portable> ReceiverEnd<T> {
         if !queue.values.is_empty() || !queue.lost.is_empty() || !is_open {
             return receiver.reply(());
         }
-        queue.waiting = Some(receiver);
+        // One that a future began, on another thread perhaps, and whose request came late: it may be the
+        // one that is waited for, and looks again.
+        if let Some(other) = queue.waiting.replace(receiver) {
+            other.reply(());
+        }
     }
 
     /// The receiver has come to a host. A channel that was closed meanwhile, because the host that it

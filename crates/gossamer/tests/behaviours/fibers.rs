@@ -129,6 +129,17 @@ pub(crate) fn shards_are_found_by_key_from_everywhere() {
         };
         assert!(gossamer::spawn_on_with(trustee, look, ages.clone()).join().unwrap());
     }
+    let named = Sharded::<String, HashMap<String, u64>>::new(HashMap::new);
+    for key in 0..50u64 {
+        let name = key.to_string();
+        assert_eq!(named.index_of(&name), named.index_of(name.as_str()));
+        named.shard(&name).apply_with(|map, (name, key)| map.insert(name, key), (name, key));
+    }
+    for key in 0..50u64 {
+        let name: &str = &key.to_string();
+        let found = named.shard(name).apply_with(|map, name| map.remove(&name), name.to_owned());
+        assert_eq!(found, Some(key));
+    }
     let sized = Sharded::<str, Vec<u8>>::new_with(|len| vec![1; len], 3usize);
     assert_eq!(sized.shard("any").apply(|v| v.len()), 3);
 }

@@ -45,6 +45,7 @@ impl RemoteSegment {
     ///
     /// # Errors
     /// As [`compare_swap`](Self::compare_swap).
+    #[doc(alias = "AtomicU64")]
     #[track_caller]
     pub fn fetch_add(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
         if self.is_silent()

@@ -28,6 +28,7 @@ impl<T: 'static> Trust<T> {
     /// If the closure panics, with its message; if the trustee's host is gone; outside a fiber of
     /// the rack; and in delegated context, where waiting is not allowed (thesis 2.3.4).
     /// [`try_apply`](Self::try_apply) returns the first two as errors.
+    #[doc(alias = "lock", alias = "fetch_add")]
     #[inline(always)]
     #[track_caller]
     pub fn apply<F, U>(&self, closure: F) -> U
@@ -352,7 +353,7 @@ impl<T: 'static> Own<T> {
 
     /// As [`run`](Self::run); a panic of the closure is an error.
     #[inline]
-    fn run_caught<I, V>(
+    pub(crate) fn run_caught<I, V>(
         self,
         node: &Node,
         invoke: I,

@@ -17,6 +17,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 
+use serde::{Deserialize, Serialize};
 use transport_api::ThreadId;
 
 use crate::api::remote_fiber::{Begun, Started};
@@ -30,7 +31,7 @@ use crate::error::{DelegateError, OUTSIDE, RACK_ENDED};
 use crate::node::awaited::ReplyTo;
 use crate::node::awaits::AwaitsReply;
 use crate::node::racks::outside_of;
-use crate::node::{on_node, with_node};
+use crate::node::{CallSite, Node, on_node, with_node};
 
 /// A fiber that waits for a value of type `U`, at any thread of the rack. Dropping it fails the wait
 /// with [`DelegateError::Refused`].
@@ -52,7 +53,17 @@ impl<U: Portable> Deferred<U> {
     }
 }
 
+/// Names a wait, at the fiber that waits and in the [`Deferred`] that ends it.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeferredId(ReplyTo);
+
 impl<U> Deferred<U> {
+    /// Names the wait; `None` once the reply is on its way.
+    pub fn id(&self) -> Option<DeferredId> {
+        self.to.map(DeferredId)
+    }
+
     /// The thread of the waiting fiber.
     pub fn thread(&self) -> Option<ThreadId> {
         let to = self.to?;
@@ -142,20 +153,79 @@ impl<T: 'static> Trust<T> {
                     return boxed(wake)(Outcome::Failed(&OUTSIDE));
                 };
                 let reply_to = node.await_idly(trustee, place, boxed(wake));
-                let arguments = (reply_to, arguments);
-                if self.is_used_by(node) {
-                    let started = Started::<false>::new(reply_to, trustee);
-                    node.request(self.target(), answer, &arguments, started);
-                } else {
-                    let started = Started::<true>::new(reply_to, trustee);
-                    started.end(
-                        self.own().run(node, answer, arguments, place).map_err(|error| *error),
-                    );
-                    node.run_deferred();
-                }
+                let started = Started::<false>::new(reply_to, trustee);
+                self.begin_deferred(node, answer, (reply_to, arguments), started, place);
             };
             wait(send, place, what)
         });
         result.map_err(|error| *error)
+    }
+
+    /// For layers above: as [`apply_deferred`](Self::apply_deferred), but without waiting. `done` gets
+    /// the outcome, once, on this thread: at once with an error outside the rack and after its end, and
+    /// otherwise when the [`Deferred`] has been used or dropped, or its host was lost. Allowed
+    /// everywhere, and neither waits for room nor gives way, so destructors may call it.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn apply_deferred_then<F, V, U>(
+        &self,
+        closure: F,
+        arguments: V,
+        done: impl FnOnce(Result<U, DelegateError>) + 'static,
+    ) -> Option<DeferredId>
+    where
+        F: FnOnce(&mut T, V, Deferred<U>) + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        with_node(|node| {
+            let node = node.filter(|node| node.id.rack() == self.home.rack());
+            let trustee = node.and_then(|node| node.thread_numbered(self.home.number()));
+            let (Some(node), Some(trustee)) = (node, trustee) else {
+                done(Err(OUTSIDE));
+                return None;
+            };
+            if node.is_closed() {
+                done(Err(RACK_ENDED));
+                return None;
+            }
+            let done = move |outcome: Outcome<'_>| done(outcome.caught::<U, _>(Outcome::result));
+            let reply_to = node.await_idly(trustee, place, Box::new(done));
+            let started = Started::<true>::new(reply_to, trustee);
+            let answer = Answer(closure, PhantomData);
+            self.begin_deferred(node, answer, (reply_to, arguments), started, place);
+            Some(DeferredId(reply_to))
+        })
+    }
+
+    /// Has the closure begin a wait, here or there.
+    fn begin_deferred<F, V, U, const HEARS_PANICS: bool>(
+        &self,
+        node: &Node,
+        answer: Answer<F, U>,
+        arguments: (ReplyTo, V),
+        started: Started<HEARS_PANICS>,
+        place: CallSite,
+    ) where
+        F: FnOnce(&mut T, V, Deferred<U>) + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        if self.is_used_by(node) {
+            node.request(self.target(), answer, &arguments, started);
+        } else if node.context().is_free() {
+            let begun = self.own().run(node, answer, arguments, place);
+            started.end(begun.map_err(|error| *error));
+            node.run_deferred();
+        } else {
+            // Behind the closure that runs now, which may hold the property.
+            let property = self.own();
+            node.defer(move |node| {
+                let begun = property.run_caught(node, answer, arguments, place);
+                started.end(begun.map_err(|error| *error));
+            });
+        }
     }
 }

@@ -57,6 +57,12 @@ macro_rules! delegate {
              with `try_` in front, or `_then` or `_async` behind it"
         ))
     };
+    (@without_names) => {
+        ::core::compile_error!(
+            "name the values to send: `delegate!(trust, [a, b] |t| ..)`; a closure that needs no values \
+             is called without this macro: `trust.apply(|t| ..)`"
+        )
+    };
     (@property $($rest:tt)*) => { $crate::delegate!(@call property [fn(_, _) -> _] $($rest)*) };
     (@latch $($rest:tt)*) => { $crate::delegate!(@call latch [fn(_, _) -> _] $($rest)*) };
     (@trustee $($rest:tt)*) => { $crate::delegate!(@call trustee [fn(_) -> _] $($rest)*) };
@@ -91,6 +97,9 @@ macro_rules! delegate {
     ($to:expr => $method:ident, [$($list:tt)*] || $body:expr $(, $then:expr)? $(,)?) => {
         $crate::delegate!(@row $method ($to) [$($list)*] () ($body) ($($then)?))
     };
+    ($to:expr $(=> $method:ident)?, | $($rest:tt)*) => { $crate::delegate!(@without_names) };
+    ($to:expr $(=> $method:ident)?, || $($rest:tt)*) => { $crate::delegate!(@without_names) };
+    ($to:expr $(=> $method:ident)?, move $($rest:tt)*) => { $crate::delegate!(@without_names) };
 }
 
 /// For [`delegate!`]: functions that return a closure unchanged and let the compiler infer the types of

@@ -34,6 +34,7 @@ use crate::node::chain::{launched_by, relation};
 ///
 /// Fibers do not give way between locking and unlocking a latch that is free: a loop over
 /// `try_lock` keeps its thread to itself, unless it calls `yield_now`.
+#[doc(alias = "Mutex")]
 pub struct Latch<T>(Rc<Inner<T>>);
 
 struct Inner<T> {

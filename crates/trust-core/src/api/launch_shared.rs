@@ -64,7 +64,7 @@ where
     fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
         let latch = latch.share();
         let Call { reply_to, property, .. } = call;
-        begin(reply_to, move || {
+        begin(reply_to, I::name(), move || {
             let running = call.run();
             let value = latch.acquire_shared(None, Some(property)).map_err(|held| {
                 format!("launched at {}, but {}", place_of(reply_to), held.reason())

@@ -255,6 +255,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// In delegated context.
+    #[doc(alias = "try_lock_for")]
     #[track_caller]
     pub fn apply_timeout<F, U>(&self, closure: F, timeout: Duration) -> Result<U, DelegateError>
     where

@@ -27,6 +27,7 @@ use crate::trustee::count::{COUNTED, RENAME_AFTER, mint};
 ///
 /// A trust travels inside arguments, results and spawned closures, and only there: any serializer
 /// or deserializer but the rack's own gets an error.
+#[doc(alias = "Mutex", alias = "RwLock", alias = "AtomicU64")]
 pub struct Trust<T: 'static> {
     /// The trustee's.
     pub(crate) home: NodeId,

@@ -139,13 +139,41 @@ impl ContextCell {
     #[cold]
     #[inline(never)]
     fn refuse_to_wait(&self, what: &str, inner: &'static Location<'static>) -> ! {
+        let (kind, place_to_wait) = match self.context.get() {
+            Context::Callback => ("a callback", "start a fiber there with `spawn`, which may wait"),
+            Context::Dropping => ("a drop", "start a fiber there with `spawn`, which may wait"),
+            Context::Free | Context::Serving | Context::Inline(_) => (
+                "a delegated closure",
+                "make the property a `Latch` and delegate the closure with `launch`: then it may wait",
+            ),
+        };
+        let instead = form_that_does_not_wait(what)
+            .map_or_else(String::new, |then| format!("use `{then}` there, or "));
         panic!(
-            "{what} at {inner} would wait inside {}; a delegated closure must not wait: use \
-             `apply_then` there, or make the property a `Latch` and delegate the closure with \
-             `launch`",
+            "{what} at {inner} would wait inside {}; {kind} must not wait: {instead}{place_to_wait}",
             self.origin()
         );
     }
+}
+
+/// The `_then` form of the call `what`, in back quotes, if it has one: waits for other things than a
+/// delegated call (`sleep`, `join`, a channel) have none.
+fn form_that_does_not_wait(what: &str) -> Option<String> {
+    let call = what.strip_prefix('`')?.strip_suffix('`')?;
+    let call = call.strip_suffix("_timeout").unwrap_or(call);
+    const CALLS: [&str; 9] = [
+        "apply",
+        "apply_with",
+        "apply_ref",
+        "launch",
+        "launch_with",
+        "visit",
+        "visit_with",
+        "entrust",
+        "entrust_with",
+    ];
+    let plain = call.strip_prefix("try_").unwrap_or(call);
+    CALLS.contains(&plain).then(|| format!("{call}_then"))
 }
 
 /// Ends a context when it is dropped.
@@ -199,6 +227,23 @@ impl fmt::Display for Origin {
             Context::Inline(place) => write!(f, "the closure delegated at {place}"),
             Context::Callback => write!(f, "the callback {}", self.2()),
             Context::Dropping => f.write_str("the drop of a property"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::form_that_does_not_wait;
+
+    #[test]
+    fn only_delegated_calls_have_a_form_that_does_not_wait() {
+        let form = |what| form_that_does_not_wait(what).unwrap_or_default();
+        assert_eq!(form("`apply`"), "apply_then");
+        assert_eq!(form("`apply_with_timeout`"), "apply_with_then");
+        assert_eq!(form("`try_visit_with`"), "try_visit_with_then");
+        for other in ["`Sender::send`", "`sleep`", "`join`", "`select!`", "`visit_node`", "a wait"]
+        {
+            assert_eq!(form(other), "", "{other}");
         }
     }
 }

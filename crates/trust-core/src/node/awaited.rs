@@ -33,7 +33,7 @@ pub(crate) struct AwaitedCalls {
 }
 
 /// Where a later reply goes: a thread, and its token for the call.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub(crate) struct ReplyTo {
     pub(super) thread: u32,
     pub(super) token: u64,
