@@ -238,7 +238,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["collective", "records"],
         ],
     ),
-    ("crates/gossamer/src/sync", &[&["error", "measure", "notify"], &["queue"], &["channel"]]),
+    (
+        "crates/gossamer/src/sync",
+        &[&["error", "measure", "notify"], &["queue"], &["channel"], &["next"]],
+    ),
     ("crates/gossamer/src/team", &[&["error", "inbox"]]),
     (
         "crates/jam-abi/src",
