@@ -22,7 +22,7 @@ const GATES: &[(&str, &str)] = &[
     ),
     ("loom models", "xtask loom"),
     ("hot path, instruction by instruction", "xtask hotpath"),
-    (FIRST_ALONE, "xtask fuzz --seconds 40"),
+    (FIRST_ALONE, "xtask fuzz --seconds 25"),
     ("README's main command", "xtask demo"),
     ("killed processes", "xtask chaos --rounds 10"),
     ("rack of namespaces: kills, a stop, an unplugged cable", "xtask netns test"),
