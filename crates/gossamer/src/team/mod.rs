@@ -5,7 +5,7 @@
 //! when a member has the parts of all others, its thread has served everything that their threads had
 //! sent it before. That is what [`Team::barrier`] promises, and what [`Team::quiesce`] counts on.
 //!
-//! A member may be one round ahead of another, but not two: the next round needs a part of everybody.
+//! A member may be one round ahead of another, but not two: the next round needs a part of each member.
 //! What has arrived is kept by round in the [`Inbox`] of each member (`inbox.rs`).
 
 mod error;

@@ -76,7 +76,7 @@ pub(crate) fn a_barrier_is_a_fence_for_requests_without_a_waiter() {
                 team.barrier();
                 expected += (20_000 + 99) * team.len() as u64;
                 let found = counts.shards()[team.index()].apply(|count| *count);
-                // Nobody sends the next round's before all have seen this one's.
+                // No member sends its part of the next round before all have seen this one's.
                 assert_eq!(found, expected, "round {round}");
                 team.barrier();
             }
