@@ -2,16 +2,19 @@
 //! thread to panic, to grow without end, or to run two closures on one property at a time.
 #![cfg(not(loom))]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gossamer_trust_core::{EnteredNode, Incident, Node, Trust, Wiring, WiringError, local_trustee};
+use gossamer_trust_core::{
+    EnteredNode, Incident, Node, Trust, Trustee, Wiring, WiringError, local_trustee,
+};
 use primitive::limits::{BATCH_REQUESTS, BUFFERS, CACHE_LINE};
 use primitive::sync::Ordering;
-use transport_api::{HostId, Namespace, PeerEvent, RegionKey, Rights, Tag, Transport};
+use transport_api::{HostId, Namespace, PeerEvent, RegionKey, Rights, Tag, ThreadId, Transport};
 use transport_shm::ShmTransport;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,6 +100,39 @@ fn a_peer_that_sends_payloads_without_requests_is_lost() {
         }
     }
     panic!("{} payloads were kept", 2 * most);
+}
+
+#[test]
+fn requests_that_were_not_handed_over_end_with_their_trustee_and_leave_the_node_whole() {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let wirings = wired(&rack);
+    let node = Node::enter(wirings[1].node(0).expect("a node"));
+    let trustee = Trustee::from_thread(ThreadId { host: HostId(0), thread: 0 }).expect("it exists");
+    let failed = Rc::new(Cell::new(0));
+    let send = || {
+        let failed = failed.clone();
+        trustee.try_visit_then(
+            || (),
+            move |result| failed.set(failed.get() + u32::from(result.is_err())),
+        );
+    };
+    // One is handed over; the other waits for the next poll.
+    send();
+    node.poll();
+    send();
+    let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
+    let deadline = Instant::now() + TIMEOUT;
+    while failed.get() == 0 {
+        assert!(Instant::now() < deadline, "the trustee is still there");
+        let tag = Tag::new(Namespace::DELEGATION, 0);
+        lane.bulk(0, tag, vec![0; 100_000]).expect("the victim is there");
+        node.poll_lanes();
+    }
+    assert_eq!(failed.get(), 2);
+    // The node looks for a while yet at what it had sent.
+    for _ in 0..100 {
+        node.poll();
+    }
 }
 
 /// Waits when it is dropped, where that is allowed.

@@ -256,6 +256,10 @@ impl Outbox {
             self.lingers.set(LINGERS);
             return true;
         }
+        // Its trustee is gone: a batch that was not handed over stays as it is, and blocked.
+        if self.is_closed.get() {
+            return false;
+        }
         self.lingers.set(self.lingers.get().saturating_sub(1));
         if self.lingers.get() == 0 {
             self.slot.close();
