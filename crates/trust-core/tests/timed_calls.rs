@@ -1,4 +1,4 @@
-//! Calls with a timeout wait for room within their time, and leave nothing behind where there is none.
+//! Calls with a timeout wait for room within their time, and leave nothing behind if they find none.
 #![cfg(not(loom))]
 
 use std::cell::Cell;

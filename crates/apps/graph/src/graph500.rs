@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use gossamer::Team;
+use gossamer::{Chain, Team};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ pub struct Results {
 pub fn run(settings: Settings) -> Result<Results, String> {
     let member = |team: &Team, settings| member(team, settings);
     let results = Team::try_run(member, settings);
-    let mut results = results.map_err(|error| crate::with_causes(&error))?;
+    let mut results = results.map_err(|error| Chain(&error).to_string())?;
     results.swap_remove(0)
 }
 

@@ -29,19 +29,3 @@ pub mod read;
 pub mod sssp;
 pub mod statistics;
 pub mod validate;
-
-use std::error::Error;
-use std::iter;
-
-/// An error and its causes in one line. Causes that a message repeats are left out.
-#[must_use]
-pub fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    for cause in iter::successors(error.source(), |&cause| cause.source()) {
-        let cause = cause.to_string();
-        if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}

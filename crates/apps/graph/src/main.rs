@@ -9,11 +9,10 @@
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use gossamer::Rack;
+use gossamer::{Chain, Rack};
 use gossamer_graph::graph500::{self, Settings};
 use gossamer_graph::questions::{self, Question};
 use gossamer_graph::read::{self, Format};
-use gossamer_graph::with_causes;
 
 #[derive(Parser)]
 #[command(version, about = "Graph500, and questions about graphs in files, on a rack")]
@@ -85,7 +84,8 @@ impl GraphFile {
     /// Surveys the file, and asks.
     fn ask(&self, question: Question, weighted: bool) -> Result<String, String> {
         let format = self.format.unwrap_or_else(|| Format::of(&self.file));
-        let mut input = read::survey(&self.file, format).map_err(|error| with_causes(&error))?;
+        let mut input =
+            read::survey(&self.file, format).map_err(|error| Chain(&error).to_string())?;
         input.undirected |= self.undirected;
         input.weighted &= weighted;
         questions::ask(input, question)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use gossamer::Team;
+use gossamer::{Chain, Team};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{Graph, Shape};
@@ -40,7 +40,7 @@ pub fn ask(input: Input, question: Question) -> Result<String, String> {
     let member =
         |team: &Team, (input, question): (Input, Question)| answer(team, &input, &question);
     let answers = Team::try_run(member, (input, question));
-    answers.map_err(|error| crate::with_causes(&error))?.swap_remove(0)
+    answers.map_err(|error| Chain(&error).to_string())?.swap_remove(0)
 }
 
 /// What each member does. All return the same.
@@ -87,7 +87,7 @@ fn load(team: &Team, input: &Input, shape: Shape) -> Result<Graph, String> {
         Graph::build(team, layout, shape, input.edges, edges.into_iter().flatten())
     };
     let error = unopened.or(failed);
-    let mine = error.map_or(Ok(()), |error| Err(crate::with_causes(&error)));
+    let mine = error.map_or(Ok(()), |error| Err(Chain(&error).to_string()));
     team.all_reduce(mine, Result::and).map(|()| graph)
 }
 

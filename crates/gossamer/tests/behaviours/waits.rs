@@ -108,14 +108,14 @@ type Counter = Trust<Latch<u32>>;
 
 pub(crate) fn a_timed_launch_that_waits_for_itself_is_refused_at_once() {
     // Long enough for a refusal; a launch that waits for itself lets it pass.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     for trustee in gossamer::threads() {
         let latch = trustee.entrust_with(Latch::new, 0u32);
         let refused = latch.launch_with(
             |_, own: Counter| {
                 [
-                    own.launch_timeout(|n| *n, PATIENCE),
-                    own.launch_with_timeout(|n, more| *n + more, 1, PATIENCE),
+                    own.launch_timeout(|n| *n, TIMEOUT),
+                    own.launch_with_timeout(|n, more| *n + more, 1, TIMEOUT),
                 ]
             },
             latch.clone(),

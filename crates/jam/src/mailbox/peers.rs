@@ -15,7 +15,7 @@ use crate::mailbox::store::name_of;
 const MAX_PEERS: usize = 2048;
 
 /// Polls without a frame before reports that are messages: they cost more than a frame.
-const PATIENCE: u32 = 32;
+const IDLE_POLLS: u32 = 32;
 
 /// Frames between two reports to senders whose frames come without pause.
 const REPORT_EVERY: u32 = 1024;
@@ -165,13 +165,13 @@ impl Peers {
     #[inline]
     pub(super) fn note_idle(&mut self) -> bool {
         self.idle = self.idle.saturating_add(1);
-        self.owes_reports() && (!self.are_messages || self.idle >= PATIENCE)
+        self.owes_reports() && (!self.are_messages || self.idle >= IDLE_POLLS)
     }
 
     /// Nothing comes for a while: reports are due at the next poll.
     #[inline]
     pub(super) fn skip_idle(&mut self) {
-        self.idle = PATIENCE;
+        self.idle = IDLE_POLLS;
     }
 
     /// Whether reports are due as soon as nothing comes for a moment.

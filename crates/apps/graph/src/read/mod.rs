@@ -149,7 +149,7 @@ impl Input {
     /// The vertex with this number in the file.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the file has no vertex with this number.
     pub fn vertex(&self, number: u64) -> Result<u64, String> {
         let first = self.format.first();
         match number.checked_sub(first) {
