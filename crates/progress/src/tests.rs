@@ -1,6 +1,7 @@
 //! The engine over fake lanes that the test drives, in one thread.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Ordering::{Greater, Less};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -9,9 +10,8 @@ use fiber::{Config, LocalJoinHandle, Scheduler, spawn_local};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, HostId, Lane, LossReason, NOTICE_SLOTS_BYTES, Namespace, Notice, NoticeInbox,
-    NoticeOutbox, NoticeReceiver, OpError, PeerEvent, RegionError, RegionKey, RemoteRegion, Tag,
-    ThreadId, Watch,
+    Event, HostId, Lane, LossReason, NOTICE_SLOTS_BYTES, Namespace, Notice, NoticeEnd, NoticeInbox,
+    NoticeOutbox, OpError, PeerEvent, RegionError, RegionKey, RemoteRegion, Tag, ThreadId, Watch,
 };
 
 use crate::TakenNotification::{Beside, MustPoll, Nothing, Taken};
@@ -41,11 +41,13 @@ struct Slots(Arc<NoticeOutbox>, NoticeInbox, SharedBytes);
 
 impl Default for Slots {
     fn default() -> Self {
-        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+        let [memory, back] = [(); 2].map(|()| SharedBytes::heap(NOTICE_SLOTS_BYTES));
         let park_word = SharedBytes::heap(8);
-        let outbox = NoticeOutbox::new(memory.clone(), (1, HostId(1)), park_word, drop);
-        let receiver = Arc::new(NoticeReceiver::new(memory.clone()));
-        Slots(outbox.clone(), NoticeInbox::new(from(1), receiver, outbox), memory)
+        // The line is in `memory`.
+        let sends = Arc::new(NoticeEnd::new(memory.clone(), back.clone(), Greater));
+        let receives = Arc::new(NoticeEnd::new(back, memory.clone(), Less));
+        let outbox = NoticeOutbox::new(sends, (1, HostId(1)), park_word, drop);
+        Slots(outbox, NoticeInbox::new(from(1), receives), memory)
     }
 }
 
@@ -469,7 +471,7 @@ fn what_is_no_notice_is_left_to_the_lane() {
     assert_eq!(take(&thread.progress), Nothing);
     thread.notify(1, notification(key, 0));
     let memory = thread.wire(1).slots.2.clone();
-    let kind = NOTICE_SLOTS_BYTES - 63 * 32;
+    let kind = NOTICE_SLOTS_BYTES - 32;
     memory.store(kind, 99, Ordering::Relaxed);
     for _ in 0..3 {
         assert_eq!(take(&thread.progress), MustPoll);

@@ -17,7 +17,7 @@
 //!    [`PollTracker`]: which threads poll, so that the service thread does it for the others. For
 //!    backends in which one thread may read what is for another. [`Waiting`]: what a lane holds back.
 //! 7. [`Cell`]: memory that two threads hand back and forth, made from two regions.
-//! 8. [`NoticeSender`], [`NoticeReceiver`]: short messages through shared memory, which arrive with one
+//! 8. [`NoticeEnd`]: short messages between two threads through shared memory, which arrive with one
 //!    cache line.
 //! 9. [`portable`]: how errors travel, which delegated closures return.
 //! 10. `conformance`, with the feature `testing`: the suite that every backend passes, instantiated by
@@ -51,7 +51,7 @@ pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
 pub use lane::{Event, Lane, Notification, Parker, PeerEvent, Watch};
 pub use namespace::{Namespace, RegionKey, Tag};
-pub use notice_slots::{NOTICE_SLOTS, NOTICE_SLOTS_BYTES, Notice, NoticeReceiver, NoticeSender};
+pub use notice_slots::{NOTICE_SLOTS, NOTICE_SLOTS_BYTES, Notice, NoticeEnd};
 pub use outbox::{NoticeInbox, NoticeOutbox, Rouse};
 pub use progress::{PollTracker, ProgressThread};
 pub use quiet::QuietPoints;

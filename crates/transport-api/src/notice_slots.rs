@@ -1,44 +1,58 @@
-//! Notice slots: short notices from one thread to another through shared memory, which arrive with
-//! one cache line.
+//! Notices between two threads through shared memory, each of which arrives with one cache line.
 //!
 //! The sender writes a notice into the next slot of a small ring. The slot's last word is the number
 //! of the notice, and nothing else says that it is there. So a receiver that polls the next slot has
 //! the whole notice with the line that it polls.
 //!
 //! ```text
-//!   +0    taken    notices taken out of the slots; written by the receiver
-//!   +128  polled   1 while the receiver looks at the next slot in each poll; written by the receiver
-//!   +256  slots    32 bytes each, in slot number % NOTICE_SLOTS: (length << 8 | KIND), the key,
-//!                  the offset, then (number << 32 | a 32-bit value)
+//!   +0     taken    notices taken; written by the receiver
+//!   +128   polled   1 while the receiver looks for the next notice in each poll; written by it
+//!   +256   slots    32 bytes each, in slot number % NOTICE_SLOTS: (length << 16 | took << 8 | KIND),
+//!                   the key, the offset, then (number << 32 | a 32-bit value)
+//!   +2304  line     two slots, one for a notice in each direction
 //! ```
 //!
-//! 1. Numbers begin with 1 and wrap. A slot is written only after the receiver has published that it
-//!    has taken the notice before: so the slot of the next notice holds that of one lap earlier, and
-//!    no other number.
+//! There is such memory for each direction. Two threads that answer each other use neither ring: both
+//! put their notices into the *line*, which lies in the memory that the first of them receives in. Its
+//! first slot is for the notices of the first thread, its second for those of the other. So the line
+//! that brings a notice is the line that takes the answer back, and no other line has to be fetched.
+//!
+//! 1. Numbers begin with 1 and wrap. A slot of the ring is written only after the receiver has
+//!    published that it has taken the notice before: so the slot of the next notice holds that of one
+//!    lap earlier, and no other number.
 //! 2. The receiver publishes `taken` after every quarter of the slots: each publication costs both
 //!    sides a transfer of its line. The sender loads it only if there is no free slot behind the last
 //!    one it saw.
-//! 3. A receiver has too many senders to poll all their slots. A sender whose slots are not polled has
+//! 3. Each notice also carries the last byte of how many its sender took (`took`), since no other
+//!    number of at most NOTICE_SLOTS under way ends like it. If these are all that the other end has
+//!    sent, the next of that end goes into the line; otherwise into the ring. So what is in the line is
+//!    written over only after it was taken. The receiver looks for the number in both places.
+//! 4. A receiver has too many senders to poll all their slots. A sender whose slots are not polled has
 //!    to tell the receiver by other means that it should look:
 //!
 //! ```text
 //!   sender                              receiver begins to poll, ends it, or goes to sleep
 //!   slot = notice                       polled = 1             polled = 0             word = PARKED
 //!   fence(SeqCst)                       fence(SeqCst)          fence(SeqCst)          fence(SeqCst)
-//!   unless polled: tell the receiver    look at the slot, then look at the slot,      look at the slot
+//!   unless polled: tell the receiver    look at the slots,     look at the slots      look at the slots
 //!   if it is PARKED: wake it            in each poll           once more
 //! ```
 //!
 //!    In each pair one side sees the other.
-//! 4. What the other side wrote is read once, then checked, then used. What is no notice stays where
+//! 5. What the other side wrote is read once, then checked, then used. What is no notice stays where
 //!    it is: every look finds the violation again, until the lane ends the sender.
 //!
 //! `outbox.rs` has the two ends as threads hold them. `tests/loom_notice_slots.rs` checks this file.
+
+use std::cmp;
 
 use primitive::SharedBytes;
 use primitive::sync::{AtomicU32, Ordering, fence};
 
 use crate::RegionKey;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 /// Notices that the slots hold.
 pub const NOTICE_SLOTS: u32 = if cfg!(loom) { 2 } else { 64 };
@@ -47,15 +61,24 @@ const TAKEN: usize = 0;
 const POLLED: usize = 128;
 const SLOTS: usize = 256;
 const SLOT_BYTES: usize = 32;
+const LINE: usize = (SLOTS + NOTICE_SLOTS as usize * SLOT_BYTES).next_multiple_of(128);
 
-/// Bytes of the memory that a sender and a receiver share.
-pub const NOTICE_SLOTS_BYTES: usize = SLOTS + NOTICE_SLOTS as usize * SLOT_BYTES;
+/// Bytes of the memory for one direction.
+pub const NOTICE_SLOTS_BYTES: usize = LINE + 2 * SLOT_BYTES;
 
 /// Notices after which the receiver publishes how many it has taken.
 const STEP: u32 = if NOTICE_SLOTS < 4 { 1 } else { NOTICE_SLOTS / 4 };
 
+// Rule 3, for what is under way: the slots, and one in the line.
+const _: () = assert!(NOTICE_SLOTS < u8::MAX as u32);
+
 fn slot(number: u32) -> usize {
     SLOTS + (number % NOTICE_SLOTS) as usize * SLOT_BYTES
+}
+
+/// The byte of the line at which the first of two threads, or the other, puts its notices.
+fn half(is_first: bool) -> usize {
+    LINE + if is_first { 0 } else { SLOT_BYTES }
 }
 
 /// Whether `number` is `first` or one of those that come later.
@@ -74,7 +97,7 @@ pub struct Notice {
     pub key: RegionKey,
     /// The byte at which it was written.
     pub at: u64,
-    /// Bytes that were written, fewer than 2^56.
+    /// Bytes that were written, fewer than 2^48.
     pub len: u64,
     /// The word that the sender sends along.
     pub value: u32,
@@ -84,49 +107,66 @@ impl Notice {
     /// As words, without the value.
     #[inline(always)]
     pub fn words(self) -> [u64; 3] {
-        [KIND | self.len << 8, self.key.0, self.at]
+        [KIND | self.len << 16, self.key.0, self.at]
     }
 
     /// From words of a peer; `None` if they are no notice.
     #[inline(always)]
     pub fn parse([kind, key, at]: [u64; 3], value: u32) -> Option<Notice> {
-        let notice = Notice { key: RegionKey(key), at, len: kind >> 8, value };
+        let notice = Notice { key: RegionKey(key), at, len: kind >> 16, value };
         (kind & 0xff == KIND).then_some(notice)
     }
 }
 
-/// For backends: the sending end of notice slots. One thread at a time uses it.
+/// For backends: a thread's end of the notices between it and another thread, in both directions. One
+/// thread at a time uses it.
 ///
 /// ```
-/// use gossamer_transport_api::{NOTICE_SLOTS_BYTES, Notice, NoticeReceiver, NoticeSender, RegionKey};
+/// use gossamer_transport_api::{NOTICE_SLOTS_BYTES, Notice, NoticeEnd, RegionKey};
 /// use primitive::SharedBytes;
 ///
-/// let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
-/// let sender = NoticeSender::new(memory.clone());
-/// let receiver = NoticeReceiver::new(memory);
+/// let (there, back) = (SharedBytes::heap(NOTICE_SLOTS_BYTES), SharedBytes::heap(NOTICE_SLOTS_BYTES));
+/// let first = NoticeEnd::new(there.clone(), back.clone(), 1.cmp(&2));
+/// let second = NoticeEnd::new(back, there, 2.cmp(&1));
 /// let notice = Notice { key: RegionKey(1), at: 2, len: 3, value: 4 };
-/// assert_eq!(sender.try_send(notice), Ok(true));
-/// assert!(!sender.is_polled(), "the sender must tell the receiver");
-/// assert_eq!(receiver.take(), Ok(Some(notice)));
-/// assert_eq!(receiver.take(), Ok(None));
-/// receiver.set_polled(true);
-/// assert!(sender.is_polled());
+/// assert_eq!(first.try_send(notice), Ok(true));
+/// assert!(!first.is_polled(), "the sender must tell the receiver");
+/// assert_eq!(second.take(), Ok(Some(notice)));
+/// assert_eq!(second.take(), Ok(None));
+/// second.set_polled(true);
+/// assert!(first.is_polled());
 /// ```
-pub struct NoticeSender {
-    memory: SharedBytes,
+pub struct NoticeEnd {
+    /// Of the notices that this end sends, and of those that it takes.
+    sends: SharedBytes,
+    receives: SharedBytes,
+    /// The slots of the line that this end writes and reads.
+    writes_line: SharedBytes,
+    reads_line: SharedBytes,
     sent: AtomicU32,
-    /// What the receiver had taken when that was last loaded.
+    /// What the other end had taken when its count was last loaded.
+    freed: AtomicU32,
+    /// What it had taken when it sent the last notice that this end took.
+    confirmed: AtomicU32,
     taken: AtomicU32,
+    /// What the other end can see of it.
+    published: AtomicU32,
 }
 
-impl NoticeSender {
-    /// The sending end in `memory`, which is zero.
+impl NoticeEnd {
+    /// The end of a thread that sends in `sends` and receives in `receives`, which are zero. `order` is
+    /// how it compares with the other thread, in any order of threads on which both ends agree; `Equal`
+    /// is for a thread that notifies itself, in one memory.
     ///
     /// # Panics
-    /// If it has fewer than [`NOTICE_SLOTS_BYTES`].
-    pub fn new(memory: SharedBytes) -> Self {
-        let memory = memory.slice(0, NOTICE_SLOTS_BYTES);
-        Self { memory, sent: AtomicU32::new(0), taken: AtomicU32::new(0) }
+    /// If either memory has fewer than [`NOTICE_SLOTS_BYTES`].
+    pub fn new(sends: SharedBytes, receives: SharedBytes, order: cmp::Ordering) -> Self {
+        let line = if order.is_gt() { &sends } else { &receives };
+        let part = |is_first| line.slice(half(is_first), SLOT_BYTES);
+        let (writes_line, reads_line) = (part(order.is_le()), part(order.is_ge()));
+        let [sends, receives] = [sends, receives].map(|memory| memory.slice(0, NOTICE_SLOTS_BYTES));
+        let [sent, freed, confirmed, taken, published] = [0; 5].map(AtomicU32::new);
+        Self { sends, receives, writes_line, reads_line, sent, freed, confirmed, taken, published }
     }
 
     /// Sends a notice; `false` if no slot is free. Then ask [`is_polled`](Self::is_polled).
@@ -142,54 +182,48 @@ impl NoticeSender {
         Ok(has_room)
     }
 
-    /// Sends a notice into a slot, which is [free](Self::has_room).
+    /// Sends a notice, for which there is [room](Self::has_room).
     #[inline(always)]
     pub(crate) fn put(&self, notice: Notice) {
-        let sent = self.sent().wrapping_add(1);
+        let before = self.sent.load(Ordering::Relaxed);
+        let sent = before.wrapping_add(1);
         self.sent.store(sent, Ordering::Relaxed);
-        let words = self.memory.words().part(slot(sent) / 8, SLOT_BYTES / 8);
+        let words = if self.confirmed.load(Ordering::Relaxed) == before {
+            self.writes_line.words()
+        } else {
+            self.sends.words().part(slot(sent) / 8, SLOT_BYTES / 8)
+        };
         let [first, second, third] = notice.words();
-        words.store(0, first, Ordering::Relaxed);
+        let took = u64::from(self.taken.load(Ordering::Relaxed) as u8);
+        words.store(0, first | took << 8, Ordering::Relaxed);
         words.store(1, second, Ordering::Relaxed);
         words.store(2, third, Ordering::Relaxed);
         words.store(3, u64::from(sent) << 32 | u64::from(notice.value), Ordering::Release);
     }
 
-    /// Whether a slot is free.
+    /// Whether a notice can be sent.
     ///
     /// # Errors
     /// How the receiver broke the protocol.
     #[inline(always)]
     pub fn has_room(&self) -> Result<bool, String> {
-        let under_way = self.sent().wrapping_sub(self.taken.load(Ordering::Relaxed));
+        let sent = self.sent.load(Ordering::Relaxed);
+        let under_way = sent.wrapping_sub(self.freed.load(Ordering::Relaxed));
         if under_way < NOTICE_SLOTS { Ok(true) } else { self.reload() }
-    }
-
-    /// Notices sent so far, wrapping.
-    #[inline(always)]
-    pub fn sent(&self) -> u32 {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    /// Brings the next slot into this processor's cache, to be written. For a sender that is about to
-    /// send: the receiver, which polls the slot, has it too, so that the notice would wait for the line.
-    #[inline(always)]
-    pub fn prefetch(&self) {
-        let at = slot(self.sent().wrapping_add(1));
-        self.memory.prefetch_write(at, at + SLOT_BYTES);
     }
 
     /// Loads what the receiver has taken; whether a slot is free.
     #[cold]
     #[inline(never)]
     fn reload(&self) -> Result<bool, String> {
-        let word = self.memory.load(TAKEN, Ordering::Acquire);
-        let (sent, before) = (self.sent(), self.taken.load(Ordering::Relaxed));
+        let word = self.sends.load(TAKEN, Ordering::Acquire);
+        let (sent, before) =
+            (self.sent.load(Ordering::Relaxed), self.freed.load(Ordering::Relaxed));
         let taken = word as u32;
         if word > u64::from(u32::MAX) || sent.wrapping_sub(taken) > sent.wrapping_sub(before) {
             return Err(format!("{word} notices taken, of {sent} sent and {before} taken before"));
         }
-        self.taken.store(taken, Ordering::Relaxed);
+        self.freed.store(taken, Ordering::Relaxed);
         Ok(sent.wrapping_sub(taken) < NOTICE_SLOTS)
     }
 
@@ -198,29 +232,10 @@ impl NoticeSender {
     #[inline(always)]
     pub fn is_polled(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.memory.load(POLLED, Ordering::Relaxed) == 1
-    }
-}
-
-/// For backends: the receiving end of notice slots. One thread at a time uses it.
-pub struct NoticeReceiver {
-    memory: SharedBytes,
-    taken: AtomicU32,
-    /// What the sender can see of it.
-    published: AtomicU32,
-}
-
-impl NoticeReceiver {
-    /// The receiving end in `memory`.
-    ///
-    /// # Panics
-    /// As [`NoticeSender::new`].
-    pub fn new(memory: SharedBytes) -> Self {
-        let memory = memory.slice(0, NOTICE_SLOTS_BYTES);
-        Self { memory, taken: AtomicU32::new(0), published: AtomicU32::new(0) }
+        self.sends.load(POLLED, Ordering::Relaxed) == 1
     }
 
-    /// The number of the next notice.
+    /// The number of the next notice to take.
     #[inline(always)]
     pub fn next(&self) -> u32 {
         self.taken.load(Ordering::Relaxed).wrapping_add(1)
@@ -229,43 +244,76 @@ impl NoticeReceiver {
     /// Takes the next notice, if it is there.
     ///
     /// # Errors
-    /// How the sender broke the protocol: the slot has the number of a notice that comes later, or
-    /// what is no notice. It is found again the next time.
+    /// How the sender broke the protocol: a slot has the number of a notice that comes later, or what
+    /// is no notice. It is found again the next time.
     #[inline(always)]
     pub fn take(&self) -> Result<Option<Notice>, String> {
         let next = self.next();
-        let words = self.memory.words().part(slot(next) / 8, SLOT_BYTES / 8);
-        let last = words.load(3, Ordering::Acquire);
-        let number = (last >> 32) as u32;
-        if number != next {
-            // An earlier one, unless the sender is broken. A later one would keep the parker awake
-            // for ever (`is_there`).
-            return if is_from(number, next) { Err(later(number, next)) } else { Ok(None) };
+        let line = self.reads_line.words();
+        let in_line = line.load(3, Ordering::Acquire);
+        if (in_line >> 32) as u32 == next {
+            return self
+                .take_from([0, 1, 2].map(|n| line.load(n, Ordering::Relaxed)), in_line)
+                .map(Some);
         }
-        let words = [0, 1, 2].map(|word| words.load(word, Ordering::Relaxed));
+        let slot = self.receives.words().part(slot(next) / 8, SLOT_BYTES / 8);
+        let in_slot = slot.load(3, Ordering::Acquire);
+        if (in_slot >> 32) as u32 == next {
+            return self
+                .take_from([0, 1, 2].map(|n| slot.load(n, Ordering::Relaxed)), in_slot)
+                .map(Some);
+        }
+        // Earlier ones, unless the sender is broken. A later one would keep the parker awake for ever
+        // (`is_there`).
+        for last in [in_line, in_slot] {
+            let number = (last >> 32) as u32;
+            if is_from(number, next) {
+                return Err(later(number, next));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the next notice, whose words these are.
+    #[inline(always)]
+    fn take_from(&self, words: [u64; 3], last: u64) -> Result<Notice, String> {
         let Some(notice) = Notice::parse(words, last as u32) else { return Err(bad(words)) };
+        let next = (last >> 32) as u32;
         self.taken.store(next, Ordering::Relaxed);
         if next.wrapping_sub(self.published.load(Ordering::Relaxed)) >= STEP {
-            self.memory.store(TAKEN, u64::from(next), Ordering::Release);
+            self.receives.store(TAKEN, u64::from(next), Ordering::Release);
             self.published.store(next, Ordering::Relaxed);
         }
-        Ok(Some(notice))
+        let sent = self.sent.load(Ordering::Relaxed);
+        let under_way = (sent as u8).wrapping_sub((words[0] >> 8) as u8);
+        self.confirmed.store(sent.wrapping_sub(under_way.into()), Ordering::Relaxed);
+        Ok(notice)
     }
 
     /// Tells the sender whether this end looks in each poll from now on. The caller looks once after
     /// this has returned, either way, and from then on as it says here.
     pub fn set_polled(&self, is_polled: bool) {
-        self.memory.store(POLLED, is_polled.into(), Ordering::Relaxed);
+        self.receives.store(POLLED, is_polled.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the notice with this number, or a later one, was put into its slot, in the slots at byte
-    /// `at` of `memory`: for a parker, which does not have the receiving end.
+    /// Whether the notice with this number, or a later one, was sent: for a parker, which does not have
+    /// the end. The end's memories begin at these bytes of larger ones.
     ///
     /// # Panics
-    /// If the slots are not inside the memory.
-    pub fn is_there(memory: &SharedBytes, at: usize, number: u32) -> bool {
-        is_from((memory.load(at + slot(number) + 24, Ordering::Relaxed) >> 32) as u32, number)
+    /// If they are not inside.
+    pub fn is_there(
+        sends: (&SharedBytes, usize),
+        receives: (&SharedBytes, usize),
+        order: cmp::Ordering,
+        number: u32,
+    ) -> bool {
+        let line = if order.is_gt() { sends } else { receives };
+        [(receives, slot(number)), (line, half(order.is_ge()))].into_iter().any(
+            |((memory, at), slot)| {
+                is_from((memory.load(at + slot + 24, Ordering::Relaxed) >> 32) as u32, number)
+            },
+        )
     }
 }
 
@@ -279,122 +327,4 @@ fn later(number: u32, next: u32) -> String {
 #[inline(never)]
 fn bad(words: [u64; 3]) -> String {
     format!("a notice {words:x?}")
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn ends() -> (NoticeSender, NoticeReceiver, SharedBytes) {
-        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
-        (NoticeSender::new(memory.clone()), NoticeReceiver::new(memory.clone()), memory)
-    }
-
-    fn notice(n: u32) -> Notice {
-        let word = u64::from(n);
-        Notice { key: RegionKey(word), at: !word, len: word << 8, value: !n }
-    }
-
-    #[test]
-    fn notices_arrive_in_order_over_many_laps_and_the_wrap_of_their_numbers() {
-        let (sender, receiver, memory) = ends();
-        let start = u32::MAX - 100 * NOTICE_SLOTS;
-        for count in [&sender.sent, &sender.taken, &receiver.taken, &receiver.published] {
-            count.store(start, Ordering::Relaxed);
-        }
-        memory.store(TAKEN, start.into(), Ordering::Relaxed);
-        let (mut sent, mut taken) = (0, 0);
-        for lap in 0..1000u32 {
-            while sender.try_send(notice(sent)) == Ok(true) {
-                sent += 1;
-                if sent % 7 == 0 {
-                    break;
-                }
-            }
-            for _ in 0..=lap % 9 {
-                let is_there = NoticeReceiver::is_there(&memory, 0, receiver.next());
-                let Some(arrived) = receiver.take().expect("an honest sender") else {
-                    assert!(!is_there);
-                    break;
-                };
-                assert!(is_there);
-                assert_eq!(arrived, notice(taken));
-                taken += 1;
-            }
-        }
-        assert!(sent > 200 * NOTICE_SLOTS / 4 && sent - taken <= NOTICE_SLOTS);
-    }
-
-    #[test]
-    fn no_slot_is_free_until_a_quarter_was_taken() {
-        let (sender, receiver, _) = ends();
-        for n in 0..NOTICE_SLOTS {
-            assert_eq!(sender.try_send(notice(n)), Ok(true));
-        }
-        for _ in 0..STEP {
-            assert_eq!(sender.try_send(notice(0)), Ok(false));
-            assert!(matches!(receiver.take(), Ok(Some(_))));
-        }
-        for _ in 0..STEP {
-            assert_eq!(sender.try_send(notice(0)), Ok(true));
-        }
-        assert_eq!(sender.try_send(notice(0)), Ok(false));
-    }
-
-    /// A receiver takes no more than was sent, and gives nothing back.
-    #[test]
-    fn a_count_outside_of_what_was_sent_is_an_error() {
-        let laps = u64::from(NOTICE_SLOTS);
-        for taken in [4, laps + 6, u64::MAX, 1 << 32] {
-            let (sender, _, memory) = ends();
-            for n in 0..NOTICE_SLOTS {
-                assert_eq!(sender.try_send(notice(n)), Ok(true));
-            }
-            memory.store(TAKEN, 5, Ordering::Relaxed);
-            for n in 0..5 {
-                assert_eq!(sender.try_send(notice(n)), Ok(true));
-            }
-            memory.store(TAKEN, taken, Ordering::Relaxed);
-            assert!(sender.try_send(notice(0)).is_err(), "{taken}");
-        }
-    }
-
-    /// It would otherwise keep a parker awake that no look at the slots lets sleep.
-    #[test]
-    fn a_slot_with_a_later_number_is_an_error() {
-        for ahead in [1, 5, NOTICE_SLOTS, u32::MAX / 2] {
-            let (sender, receiver, memory) = ends();
-            assert_eq!(sender.try_send(notice(1)), Ok(true));
-            assert!(matches!(receiver.take(), Ok(Some(_))));
-            let next = receiver.next();
-            let number = u64::from(next.wrapping_add(ahead));
-            memory.store(slot(next) + 24, number << 32, Ordering::Relaxed);
-            assert!(NoticeReceiver::is_there(&memory, 0, next), "{ahead}");
-            assert!(receiver.take().is_err(), "{ahead}");
-        }
-    }
-
-    /// A look that consumed it would hide it from the lane, which ends the sender.
-    #[test]
-    fn what_is_no_notice_is_an_error_each_time() {
-        let (sender, receiver, memory) = ends();
-        assert_eq!(sender.try_send(notice(1)), Ok(true));
-        memory.store(slot(1), 3, Ordering::Relaxed);
-        for _ in 0..3 {
-            assert!(receiver.take().is_err());
-        }
-        memory.store(slot(1), KIND, Ordering::Relaxed);
-        assert!(matches!(receiver.take(), Ok(Some(_))), "it is still there");
-    }
-
-    #[test]
-    fn only_one_means_polled() {
-        let (sender, receiver, memory) = ends();
-        receiver.set_polled(true);
-        assert!(sender.is_polled());
-        receiver.set_polled(false);
-        assert!(!sender.is_polled());
-        memory.store(POLLED, 2, Ordering::Relaxed);
-        assert!(!sender.is_polled());
-    }
 }

@@ -17,11 +17,11 @@
 use std::sync::Arc;
 
 use primitive::SharedBytes;
-use primitive::sync::{AtomicBool, AtomicU32, Ordering};
+use primitive::sync::{AtomicBool, Ordering};
 
 #[cfg(not(loom))]
 use crate::park_word::ParkWord;
-use crate::{HostId, Notice, NoticeReceiver, NoticeSender, Notification, ThreadId, Window};
+use crate::{HostId, Notice, NoticeEnd, Notification, ThreadId, Window};
 
 /// For backends: what a sender does about a receiver that does not see a notice by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,36 +37,32 @@ type RouseReceiver = Box<dyn Fn(Rouse) + Send + Sync>;
 /// For backends: the notifications of a thread to one thread of a peer whose memory is mapped. One
 /// thread at a time uses it.
 pub struct NoticeOutbox {
-    slots: NoticeSender,
+    slots: Arc<NoticeEnd>,
     /// Of the regions that may be written: the transport that imported them, and their owner.
     issuer: u64,
     peer: HostId,
     /// Whether a notice may go into a slot: no earlier one is elsewhere, and the peer is there.
     is_open: AtomicBool,
-    /// How many were sent when the last notice from there was taken.
-    answered: AtomicU32,
     /// The receiver's park word.
     park_word: SharedBytes,
     rouse: RouseReceiver,
 }
 
 impl NoticeOutbox {
-    /// Over the notice slots in `slots`, which are zero, to a thread of `peer` whose park word is the
-    /// first of `park_word`. `issuer` is the transport's. `rouse` is called behind a notice that the
-    /// receiver may not see.
+    /// Over `slots`, whose other end is that of a thread of `peer` whose park word is the first of
+    /// `park_word`. `issuer` is the transport's. `rouse` is called behind a notice that the receiver may
+    /// not see.
     ///
     /// # Panics
-    /// If there are fewer than [`NOTICE_SLOTS_BYTES`](crate::NOTICE_SLOTS_BYTES), or no park word.
+    /// If there is no park word.
     pub fn new(
-        slots: SharedBytes,
+        slots: Arc<NoticeEnd>,
         (issuer, peer): (u64, HostId),
         park_word: SharedBytes,
         rouse: impl Fn(Rouse) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (slots, park_word) = (NoticeSender::new(slots), park_word.slice(0, 8));
-        let (is_open, answered) = (AtomicBool::new(true), AtomicU32::new(0));
-        let rouse = Box::new(rouse);
-        Arc::new(Self { slots, issuer, peer, is_open, answered, park_word, rouse })
+        let (park_word, rouse) = (park_word.slice(0, 8), Box::new(rouse));
+        Arc::new(Self { slots, issuer, peer, is_open: AtomicBool::new(true), park_word, rouse })
     }
 
     /// Whether [`write_notify`](Self::write_notify) may use the slots from now on: not while an earlier
@@ -110,17 +106,6 @@ impl NoticeOutbox {
         Ok(is_sent)
     }
 
-    /// A notice from there was taken. If the one before was answered, this one will probably be, too:
-    /// its sender polls the slot of the answer, and so has the line, which is fetched meanwhile.
-    #[inline(always)]
-    fn prepare(&self) {
-        let sent = self.slots.sent();
-        if self.answered.load(Ordering::Relaxed) != sent {
-            self.answered.store(sent, Ordering::Relaxed);
-            self.slots.prefetch();
-        }
-    }
-
     /// A notice is in its slot: sees to it that the receiver looks.
     #[inline(always)]
     fn note_sent(&self) {
@@ -155,15 +140,13 @@ impl NoticeOutbox {
 #[derive(Clone)]
 pub struct NoticeInbox {
     from: ThreadId,
-    slots: Arc<NoticeReceiver>,
-    /// The way back.
-    back: Arc<NoticeOutbox>,
+    slots: Arc<NoticeEnd>,
 }
 
 impl NoticeInbox {
-    /// Over the receiving end of the slots of `from`; `back` leads to that thread.
-    pub fn new(from: ThreadId, slots: Arc<NoticeReceiver>, back: Arc<NoticeOutbox>) -> Self {
-        Self { from, slots, back }
+    /// Over `slots`, whose other end is that of the thread `from`.
+    pub fn new(from: ThreadId, slots: Arc<NoticeEnd>) -> Self {
+        Self { from, slots }
     }
 
     /// Whether it is of the same slots.
@@ -178,7 +161,6 @@ impl NoticeInbox {
     #[inline(always)]
     pub fn take(&self) -> Result<Option<Notification>, String> {
         let Some(Notice { key, at, len, value }) = self.slots.take()? else { return Ok(None) };
-        self.back.prepare();
         Ok(Some(Notification { from: self.from, key, at, len, value }))
     }
 }

@@ -1,12 +1,13 @@
-//! Every interleaving of a sender and a receiver of notice slots: messages arrive whole and in order,
-//! and none is slept over, whether its slot is polled or not. Run by
+//! Every interleaving of the two ends of notice slots: messages arrive whole and in order, also in the
+//! line that both write, and none is slept over, whether its slot is polled or not. Run by
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
 use std::cell::Cell;
+use std::cmp;
 
 use gossamer_transport_api::park_word::{AWAKE, ParkWord};
-use gossamer_transport_api::{NOTICE_SLOTS_BYTES, Notice, NoticeReceiver, NoticeSender, RegionKey};
+use gossamer_transport_api::{NOTICE_SLOTS_BYTES, Notice, NoticeEnd, RegionKey};
 use loom::sync::{Arc, Condvar, Mutex};
 use primitive::SharedBytes;
 use primitive::sync::{AtomicU32, Ordering};
@@ -15,30 +16,95 @@ fn notice(n: u64) -> Notice {
     Notice { key: RegionKey(n), at: n + 100, len: n + 200, value: n as u32 }
 }
 
+/// The ends of two threads, and a parker of the second.
+struct Pair {
+    first: NoticeEnd,
+    second: NoticeEnd,
+    memories: [SharedBytes; 2],
+}
+
+impl Pair {
+    fn new() -> Self {
+        let [there, back] = [(); 2].map(|()| SharedBytes::heap(NOTICE_SLOTS_BYTES));
+        let first = NoticeEnd::new(there.clone(), back.clone(), cmp::Ordering::Less);
+        let second = NoticeEnd::new(back.clone(), there.clone(), cmp::Ordering::Greater);
+        Self { first, second, memories: [back, there] }
+    }
+}
+
+/// Whether the parker of the second end finds the notice `number`.
+fn is_there([sends, receives]: &[SharedBytes; 2], number: u32) -> bool {
+    NoticeEnd::is_there((sends, 0), (receives, 0), cmp::Ordering::Greater, number)
+}
+
+fn take(end: &NoticeEnd) -> Notice {
+    loop {
+        match end.take().expect("an honest sender") {
+            Some(taken) => return taken,
+            None => loom::thread::yield_now(),
+        }
+    }
+}
+
+/// The first goes into the line, the others through slots.
 #[test]
 fn messages_arrive_whole_and_in_order() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
-        let sender = NoticeSender::new(memory.clone());
+        let Pair { first, second, .. } = Pair::new();
         let thread = loom::thread::spawn(move || {
             for n in 0..3 {
-                while !sender.try_send(notice(n)).unwrap() {
+                while !first.try_send(notice(n)).unwrap() {
                     loom::thread::yield_now();
                 }
             }
         });
-        let receiver = NoticeReceiver::new(memory);
         for n in 0..3 {
-            let taken = loop {
-                match receiver.take().expect("an honest sender") {
-                    Some(taken) => break taken,
-                    None => loom::thread::yield_now(),
-                }
-            };
-            assert_eq!(taken, notice(n));
+            assert_eq!(take(&second), notice(n));
         }
+        thread.join().unwrap();
+    });
+}
+
+/// All go through the line, which each end writes over as soon as an answer confirms what it sent.
+#[test]
+fn answers_arrive_whole_in_the_line_of_what_they_answer() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let Pair { first, second, .. } = Pair::new();
+        let thread = loom::thread::spawn(move || {
+            for n in 0..2 {
+                assert!(first.try_send(notice(n)).unwrap());
+                assert_eq!(take(&first), notice(n + 10));
+            }
+        });
+        for n in 0..2 {
+            assert_eq!(take(&second), notice(n));
+            assert!(second.try_send(notice(n + 10)).unwrap());
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// A notice of each end crosses that of the other, so that the next ones go through slots, or the line.
+#[test]
+fn notices_that_cross_arrive_whole_and_in_order() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let Pair { first, second, .. } = Pair::new();
+        let both = |end: NoticeEnd, own: u64, other: u64| {
+            for n in 0..2 {
+                assert!(end.try_send(notice(own + n)).unwrap());
+            }
+            for n in 0..2 {
+                assert_eq!(take(&end), notice(other + n));
+            }
+        };
+        let thread = loom::thread::spawn(move || both(first, 0, 10));
+        both(second, 10, 0);
         thread.join().unwrap();
     });
 }
@@ -70,21 +136,24 @@ impl Sleeper {
 }
 
 /// The receiver sleeps whenever it finds nothing, and changes once whether it polls. A message that
-/// it slept over would leave it asleep for ever, which loom reports.
-fn no_message_is_slept_over(is_polled_first: bool) {
+/// it slept over would leave it asleep for ever, which loom reports. The message is in the line, or in a
+/// slot if the line was used before.
+fn no_message_is_slept_over(is_polled_first: bool, is_in_line: bool) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+        let Pair { first: sender, second: receiver, memories } = Pair::new();
         let sleeper = Arc::new(Sleeper {
             word: AtomicU32::new(AWAKE),
             attention: AtomicU32::new(0),
             wakes: Mutex::new(0),
             woken: Condvar::new(),
         });
-        let receiver = NoticeReceiver::new(memory.clone());
+        if !is_in_line {
+            assert!(sender.try_send(notice(0)).unwrap());
+            assert_eq!(receiver.take(), Ok(Some(notice(0))));
+        }
         receiver.set_polled(is_polled_first);
-        let sender = NoticeSender::new(memory.clone());
         let there = sleeper.clone();
         let thread = loom::thread::spawn(move || {
             assert!(sender.try_send(notice(0)).unwrap());
@@ -109,7 +178,7 @@ fn no_message_is_slept_over(is_polled_first: bool) {
             let next = receiver.next();
             let ready = || {
                 sleeper.attention.load(Ordering::Relaxed) != 0
-                    || is_polled.get() && NoticeReceiver::is_there(&memory, 0, next)
+                    || is_polled.get() && is_there(&memories, next)
             };
             ParkWord::new(&sleeper.word).park(ready, |word, expected| sleeper.wait(word, expected));
         }
@@ -119,12 +188,16 @@ fn no_message_is_slept_over(is_polled_first: bool) {
 
 #[test]
 fn a_receiver_that_begins_to_poll_sleeps_over_nothing() {
-    no_message_is_slept_over(false);
+    for is_in_line in [false, true] {
+        no_message_is_slept_over(false, is_in_line);
+    }
 }
 
 #[test]
 fn a_receiver_that_ends_polling_sleeps_over_nothing() {
-    no_message_is_slept_over(true);
+    for is_in_line in [false, true] {
+        no_message_is_slept_over(true, is_in_line);
+    }
 }
 
 /// The receiver takes a message without noting the number of the next one where its parker looks, as a
@@ -134,16 +207,14 @@ fn a_parker_with_an_older_number_sleeps_over_nothing() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let memory = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+        let Pair { first: sender, second: receiver, memories } = Pair::new();
         let sleeper = Arc::new(Sleeper {
             word: AtomicU32::new(AWAKE),
             attention: AtomicU32::new(0),
             wakes: Mutex::new(0),
             woken: Condvar::new(),
         });
-        let receiver = NoticeReceiver::new(memory.clone());
         receiver.set_polled(true);
-        let sender = NoticeSender::new(memory.clone());
         let mut noted = receiver.next();
         for n in 0..2 {
             assert!(sender.try_send(notice(n)).unwrap());
@@ -163,7 +234,7 @@ fn a_parker_with_an_older_number_sleeps_over_nothing() {
                 assert_eq!(arrived, notice(2));
                 break;
             }
-            let ready = || NoticeReceiver::is_there(&memory, 0, noted);
+            let ready = || is_there(&memories, noted);
             ParkWord::new(&sleeper.word).park(ready, |word, expected| sleeper.wait(word, expected));
             noted = receiver.next();
         }

@@ -48,7 +48,8 @@ pub struct Notifications {
 
 impl Notifications {
     /// The next notification, if one is queued. The thread that it arrives at, attached without fibers,
-    /// polls first: repeating this is the fastest way to wait for one.
+    /// polls first: to repeat this, with a [`std::hint::spin_loop`] in between, is the fastest way to
+    /// wait for one.
     ///
     /// # Errors
     /// [`SegmentError::Revoked`], once the segment is revoked or dropped and all notifications were

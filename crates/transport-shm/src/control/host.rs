@@ -120,8 +120,9 @@ impl Host {
     /// Whether a lane that `thread` attends to has something to report.
     pub(crate) fn has_events(&self, thread: u32) -> bool {
         let ThreadState { attended, polled, .. } = self.thread_state(thread);
-        let own = self.own();
-        own.asked_any(thread, attended) || polled.has_any(own.memory(), self.layout, thread)
+        let memory_of = |host| self.memory_of(host);
+        self.own().asked_any(thread, attended)
+            || polled.has_any(memory_of, self.layout, (self.local, thread))
     }
 
     /// How `host` has ended, if it has.

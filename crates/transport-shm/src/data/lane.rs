@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, Namespace, Notice, NoticeOutbox, OpError,
-    PeerEvent, RemoteRegion, Rights, Rouse, Tag, Watch, Window,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, Notice, NoticeEnd, NoticeOutbox,
+    OpError, PeerEvent, RemoteRegion, Rights, Rouse, Tag, Watch, Window,
 };
 
 use self::receiving::Polled;
@@ -70,9 +70,13 @@ impl ShmLane {
             let at = layout.ring(to, from_host, from);
             Place::new(host.memory_of(owner).memory(), at, layout.ring_bytes())
         };
-        let threads = 0..host.threads;
-        let sender = |to| {
-            let place = place(peer, to, local, thread);
+        let slots = |other| {
+            let sends = place(peer, other, local, thread).slots();
+            let receives = place(local, thread, peer, other).slots();
+            let order = layout.sender(local, thread).cmp(&layout.sender(peer, other));
+            Arc::new(NoticeEnd::new(sends, receives, order))
+        };
+        let sender = |to, slots| {
             let theirs = host.memory_of(peer).clone();
             let park_word = theirs.park_word_memory(to);
             let rouse = move |how| match how {
@@ -82,11 +86,15 @@ impl ShmLane {
                     theirs.wake(to);
                 }
             };
-            let outbox = NoticeOutbox::new(place.slots(), (host.id, peer), park_word, rouse);
-            Sender::new(place, outbox)
+            let outbox = NoticeOutbox::new(slots, (host.id, peer), park_word, rouse);
+            Sender::new(place(peer, to, local, thread), outbox)
         };
-        let senders = threads.clone().map(sender).collect();
-        let receivers = threads.map(|t| Receiver::new(place(local, thread, peer, t))).collect();
+        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        for other in 0..host.threads {
+            let slots = slots(other);
+            senders.push(sender(other, slots.clone()));
+            receivers.push(Receiver::new(place(local, thread, peer, other), slots));
+        }
         host.open_lane(thread, peer);
         let (own, theirs) = (host.own().clone(), host.memory_of(peer).clone());
         Self {

@@ -81,6 +81,12 @@ impl Layout {
         host.0 * self.threads as u32 + from
     }
 
+    /// The host of the sending thread with this number, and its number there.
+    pub(crate) fn thread(self, sender: u32) -> (HostId, u32) {
+        let threads = self.threads as u32;
+        (HostId(sender / threads), sender % threads)
+    }
+
     /// As [`ring`](Self::ring), by the number of the sending thread.
     pub(crate) fn ring_of_sender(self, to: u32, sender: u32) -> usize {
         let index = to as usize * self.hosts * self.threads + sender as usize;

@@ -3,11 +3,10 @@
 //! Lanes poll the slots. This table says what they wait for, so that their thread's parker, which has
 //! no lane, does not sleep over a notification: its sender has asked for no attention.
 
-use primitive::SharedBytes;
 use primitive::sync::{AtomicU64, Ordering};
-use transport_api::NoticeReceiver;
+use transport_api::{HostId, NoticeEnd};
 
-use crate::memory::host_memory::Layout;
+use crate::memory::host_memory::{HostMemory, Layout};
 use crate::memory::ring::SLOTS;
 
 /// The most senders that one thread polls: each costs a load in every poll of its lane.
@@ -45,14 +44,23 @@ impl PolledSenders {
         self.entries[index].store(0, Ordering::Relaxed);
     }
 
-    /// Whether a notification of any of them is in the memory of the host, for `thread`, whose table
-    /// this is.
-    pub(crate) fn has_any(&self, memory: &SharedBytes, layout: Layout, thread: u32) -> bool {
+    /// Whether a notification of any of them has arrived for `thread` of host `local`, whose table this
+    /// is.
+    pub(crate) fn has_any<'m>(
+        &self,
+        memory_of: impl Fn(HostId) -> &'m HostMemory,
+        layout: Layout,
+        (local, thread): (HostId, u32),
+    ) -> bool {
         self.entries.iter().any(|entry| {
             let entry = entry.load(Ordering::Relaxed);
             let Some(sender) = ((entry >> 32) as u32).checked_sub(1) else { return false };
-            let slots = layout.ring_of_sender(thread, sender) + SLOTS;
-            NoticeReceiver::is_there(memory, slots, entry as u32)
+            let (host, other) = layout.thread(sender);
+            let slots = |at: HostId, ring| (memory_of(at).memory(), ring + SLOTS);
+            let sends = slots(host, layout.ring(other, local, thread));
+            let receives = slots(local, layout.ring_of_sender(thread, sender));
+            let order = layout.sender(local, thread).cmp(&sender);
+            NoticeEnd::is_there(sends, receives, order, entry as u32)
         })
     }
 }

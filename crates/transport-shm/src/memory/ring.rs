@@ -10,7 +10,7 @@
 //!   +128   head     bytes ever consumed; written by the receiver, after it copied them out
 //!   +256   waiting  a park word (`transport_api::park_word`): the sender sleeps for room
 //!   +384   noticed  notifications ever taken out of the ring; written by the receiver
-//!   +512   slots    notice slots (`transport_api::NoticeSender`)
+//!   +512   slots    notice slots (`transport_api::NoticeEnd`)
 //!   +4096  data     frames: four header words, then the payload padded to 8 bytes
 //! ```
 //!

@@ -118,14 +118,13 @@ impl Board {
             let is_there = is_there();
             if !is_there {
                 self.attached.poll();
-                spin_loop();
             }
             is_there
         })
     }
 
-    /// Looks until `is_there`, which polls, or the other host stops this one; false then. Nothing is
-    /// between two looks: a `PAUSE` takes as long as a line transfer on some processors.
+    /// Looks until `is_there`, which polls, or the other host stops this one; false then. A pause
+    /// between two looks leaves the line to the peer that is about to write it.
     pub(in crate::product) fn look_until(
         &self,
         is_there: impl Fn() -> bool,
@@ -139,6 +138,7 @@ impl Board {
             if self.word(STOP) != 0 {
                 return Ok(false);
             }
+            spin_loop();
             looks += 1;
             if looks.is_multiple_of(LOOKS) {
                 // Another thread of this process, on the same core, may have to do something first.

@@ -53,8 +53,8 @@ impl ShmLane {
         let sender = self.host.layout.sender(self.peer, thread);
         let receiver = &self.receivers[thread as usize];
         let next = receiver.next_in_slot();
-        let (from, back) = (ThreadId { host: self.peer, thread }, &self.senders[thread as usize]);
-        let inbox = NoticeInbox::new(from, receiver.slots().clone(), back.outbox().clone());
+        let from = ThreadId { host: self.peer, thread };
+        let inbox = NoticeInbox::new(from, receiver.slots().clone());
         let new = |entry| Polled { thread, sender, entry, is_used: true, entered: next, inbox };
         if let Some(entry) = table.claim(sender, next) {
             self.polled.push(new(entry));

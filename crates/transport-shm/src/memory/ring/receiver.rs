@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use primitive::sync::Ordering;
 use transport_api::park_word::ParkWord;
-use transport_api::{NOTICE_SLOTS, Notice, NoticeReceiver};
+use transport_api::{NOTICE_SLOTS, Notice, NoticeEnd};
 
 use crate::memory::ring::{Frame, HEAD, HEADER, NOTICED, Place, STEP, TAIL};
 
@@ -46,14 +46,14 @@ pub(crate) struct Receiver {
     /// The `head` that the sender can see.
     published: u64,
     partial: Option<Box<Partial>>,
-    slots: Arc<NoticeReceiver>,
+    slots: Arc<NoticeEnd>,
     /// Notifications that were taken out of the ring.
     noticed: u64,
 }
 
 impl Receiver {
-    pub(crate) fn new(place: Place) -> Self {
-        let slots = Arc::new(NoticeReceiver::new(place.slots()));
+    /// `slots` is the end that receives in the [slots](Place::slots) of `place`.
+    pub(crate) fn new(place: Place, slots: Arc<NoticeEnd>) -> Self {
         Self { place, head: 0, published: 0, partial: None, slots, noticed: 0 }
     }
 
@@ -63,7 +63,7 @@ impl Receiver {
     }
 
     /// The slots, for a thread that polls them without its lane.
-    pub(crate) fn slots(&self) -> &Arc<NoticeReceiver> {
+    pub(crate) fn slots(&self) -> &Arc<NoticeEnd> {
         &self.slots
     }
 

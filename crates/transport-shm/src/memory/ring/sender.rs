@@ -35,7 +35,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// `outbox` is that of the [slots](Place::slots) of `place`.
+    /// `outbox` sends in the [slots](Place::slots) of `place`.
     pub(crate) fn new(place: Place, outbox: Arc<NoticeOutbox>) -> Self {
         Self {
             place,

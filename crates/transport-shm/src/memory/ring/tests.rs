@@ -1,21 +1,27 @@
 //! Frames of every kind through rings of every state, valid or not.
 
+use std::cmp::Ordering::{Greater, Less};
+use std::sync::Arc;
+
 use primitive::sync::Ordering;
 use proptest::prelude::*;
-use transport_api::{HostId, Notice, NoticeOutbox, RegionKey, Tag, WAITING_OVERHEAD};
+use transport_api::{HostId, Notice, NoticeEnd, NoticeOutbox, RegionKey, Tag, WAITING_OVERHEAD};
 
 use super::*;
 
 fn ring(bytes: usize) -> (Sender, Receiver, SharedBytes) {
     let memory = SharedBytes::heap(RING_HEADER + bytes);
     let place = Place::new(&memory, 0, bytes);
-    let outbox = NoticeOutbox::new(place.slots(), (1, HostId(0)), SharedBytes::heap(8), drop);
-    (Sender::new(place.clone(), outbox), Receiver::new(place), memory)
+    let back = SharedBytes::heap(NOTICE_SLOTS_BYTES);
+    let sends = Arc::new(NoticeEnd::new(place.slots(), back.clone(), Greater));
+    let receives = Arc::new(NoticeEnd::new(back, place.slots(), Less));
+    let outbox = NoticeOutbox::new(sends, (1, HostId(0)), SharedBytes::heap(8), drop);
+    (Sender::new(place.clone(), outbox), Receiver::new(place, receives), memory)
 }
 
 fn notice(n: u32) -> Notice {
     let key = RegionKey(n.into());
-    Notice { key, at: !key.0, len: (1 << 56) - 1 - key.0, value: !n }
+    Notice { key, at: !key.0, len: (1 << 48) - 1 - key.0, value: !n }
 }
 
 #[test]
