@@ -96,15 +96,17 @@ impl Inbox {
         self.paused.get().is_some()
     }
 
-    /// Adds what this inbox has seen to `sum`.
+    /// Adds what this inbox has served to `sum`.
     pub(crate) fn count(&self, sum: &mut Traffic) {
         sum.requests_in += self.requests_in.get();
         sum.bytes_in += self.words_in.get() * WORD as u64;
         sum.bytes_out += self.words_out.get() * WORD as u64;
-        if !self.gone.get() {
-            let arrived = self.slot.arrived();
-            sum.unserved += arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64);
-        }
+    }
+
+    /// Requests of the batch that has come and is not served yet.
+    pub(crate) fn unserved(&self) -> u64 {
+        let arrived = self.slot.arrived().filter(|_| !self.gone.get());
+        arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64)
     }
 
     /// A bulk payload of a request has arrived; false if no honest client sends it: there are more
