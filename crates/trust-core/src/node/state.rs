@@ -333,6 +333,13 @@ impl Node {
         }
     }
 
+    /// Requests to the thread with this number that have not ended, counted by the batch.
+    #[inline]
+    pub(crate) fn outstanding_at(&self, number: u32) -> usize {
+        let outbox = self.outboxes.get(number as usize).and_then(Option::as_ref);
+        outbox.map_or(0, |outbox| outbox.outstanding())
+    }
+
     /// Requests that were ever made of other threads.
     pub(crate) fn requests_made(&self) -> u64 {
         self.outboxes.iter().flatten().map(|outbox| outbox.made()).sum()
