@@ -36,6 +36,61 @@ impl Builder {
     }
 }
 
+impl Builder {
+    /// Starts the fiber on this thread and runs it at once, until it waits or ends. Returns what `f`
+    /// returns if it does so before its first wait. Otherwise `later` gets that, on the fiber.
+    ///
+    /// It does not run at once if the caller is a fiber: then its turn comes as that of any other, and
+    /// `later` gets the value. If `f` panics, the value is lost, and `later` is not called.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// use gossamer_fiber::{Builder, Config, Scheduler, yield_now};
+    ///
+    /// let scheduler = Scheduler::new(Config::default())?;
+    /// let slow = Rc::new(Cell::new(0));
+    /// scheduler.enter(|| {
+    ///     let quick = Builder::new().start_now(|| 1, |_| unreachable!("it does not wait"));
+    ///     assert_eq!(quick?, Some(1));
+    ///     let waits = || {
+    ///         yield_now();
+    ///         2
+    ///     };
+    ///     let later = slow.clone();
+    ///     assert_eq!(Builder::new().start_now(waits, move |value| later.set(value))?, None);
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// scheduler.run(64);
+    /// assert_eq!(slow.get(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When no scheduler is entered or no stack can be had.
+    #[inline]
+    pub fn start_now<F, L, T>(self, f: F, later: L) -> Result<Option<T>, SpawnError>
+    where
+        F: FnOnce() -> T + 'static,
+        L: FnOnce(T) + 'static,
+        T: 'static,
+    {
+        current::with_core(|core| {
+            let block = core.reserve(self.stack_bytes)?;
+            let code = self.code.unwrap_or(type_name::<F>());
+            if !core.can_launch_now() {
+                core.launch(block, self.name, code, move || drop(run_to_end(|| later(f()))));
+                return Ok(None);
+            }
+            Ok(core.launch_now(block, self.name, code, move |starter| {
+                drop(run_to_end(|| starter.give(f()).map_or((), later)));
+            }))
+        })
+        .unwrap_or(Err(SpawnError::NoScheduler))
+    }
+}
+
 /// Starts a fiber on this thread, with a default name and stack. It runs when the thread's
 /// [`Scheduler::run`](crate::Scheduler::run) comes to it; dropping the handle detaches it.
 ///

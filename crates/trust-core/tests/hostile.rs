@@ -520,7 +520,7 @@ fn values_that_would_exhaust_the_stack_or_the_memory_are_refused_with_a_reason()
 
 /// The head of a reply that stands apart, of the request whose head was at word `at`.
 fn apart(status: u64, at: usize, len: usize) -> u64 {
-    (len as u64) << 32 | (at * WORD) as u64 | status
+    (len as u64) << 32 | (at as u64) << 4 | status
 }
 
 #[test]
@@ -533,13 +533,15 @@ fn replies_that_stand_apart_are_taken_for_what_they_are() {
     let nay = [7u64, u64::from_le_bytes(*b"\x03\0\0\0nay\0")];
     // What the peer writes from word 1 on, where the only request was, the word at which it says
     // that all ends, and what the victim makes of it.
-    let cases: [(&[u64], u16, &str); 9] = [
+    let cases: [(&[u64], u16, &str); 10] = [
         (&[77], 2, "77"),
         (&[1, apart(refused, 1, 15), nay[0], nay[1]], 5, NONSENSE),
         (&[1, apart(done, 1, 8), 78], 4, "78"),
         (&[1, apart(done, 1, 1000), 78], 4, NONSENSE),
         (&[1, apart(done, 1, usize::MAX >> 32), 78], u16::MAX, NONSENSE),
         (&[1, apart(3, 1, 8), 78], 4, NONSENSE),
+        // That the result comes later, of a call that is no launch.
+        (&[1, apart(4, 1, 0)], 3, NONSENSE),
         (&[1, apart(done, 1, 7), 78], 4, "decode"),
         (&[80, apart(done, 1, 8), 78], 0, "80"),
         // The last: a peer that replies to what it was not asked is given up.
@@ -573,7 +575,8 @@ fn any_head() -> impl Strategy<Value = u64> {
 }
 
 fn any_words() -> impl Strategy<Value = Vec<u64>> {
-    let apart = (0..8u64, 0..12usize, 0..700usize).prop_map(|(bits, at, len)| apart(bits, at, len));
+    let apart =
+        (0..16u64, 0..12usize, 0..700usize).prop_map(|(bits, at, len)| apart(bits, at, len));
     let word = prop_oneof![any_head(), apart, 0..9u64, any::<u64>(), Just(u64::MAX), Just(0)];
     // Some are what an encoded value begins with.
     let header = (0..80u64, 0..4u64).prop_map(|(body, fields)| fields << 32 | body);

@@ -59,6 +59,32 @@ fn requests_of_very_many_clients_arrive() {
     turn(&trustee, || drop(log));
 }
 
+/// What waits is known without a poll, whichever client has sent it, and counted once.
+#[test]
+fn a_trustee_with_very_many_clients_knows_what_waits() {
+    let rack = ShmTransport::threads(THREADS).unwrap();
+    let wiring = Wiring::connect(rack, 0, Duration::from_secs(10)).expect("a wired rack");
+    let node = |thread| wiring.node(thread).expect("a node");
+    let trustee = node(0);
+    let sum: Trust<u64> = turn(&trustee, || local_trustee().entrust(0));
+    let waits = || (trustee.has_work(), trustee.traffic().unserved);
+    for number in [1, THREADS / 2, THREADS - 1] {
+        let client = node(number);
+        assert_eq!(waits(), (false, 0));
+        turn(&client, || (0..3).for_each(|_| sum.apply_then(|sum| *sum += 1, |()| {})));
+        assert_eq!(waits(), (true, 3));
+        // A second batch, which the arrival word alone does not tell from the first.
+        turn(&client, || sum.apply_then(|sum| *sum += 1, |()| {}));
+        turn(&trustee, || ());
+        assert_eq!(waits(), (true, 1), "the next poll serves it");
+        turn(&trustee, || ());
+        turn(&client, || ());
+    }
+    assert_eq!(waits(), (false, 0));
+    assert_eq!(turn(&trustee, || sum.apply(|sum| *sum)), 12);
+    turn(&trustee, || drop(sum));
+}
+
 #[test]
 fn requests_after_a_pause_of_any_length_arrive() {
     let rack = ShmTransport::threads(2).unwrap();

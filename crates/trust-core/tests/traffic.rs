@@ -14,6 +14,11 @@ fn turn<R>(node: &Rc<Node>, act: impl FnOnce() -> R) -> R {
     result
 }
 
+fn turn_without_poll<R>(node: &Rc<Node>, act: impl FnOnce() -> R) -> R {
+    let _entered = Node::enter(node.clone());
+    act()
+}
+
 #[test]
 fn requests_and_bytes_are_counted_on_both_sides() {
     // More than fit into the batches that may be under way: some wait, and are moved later.
@@ -31,6 +36,12 @@ fn requests_and_bytes_are_counted_on_both_sides() {
     });
     let sent = client.traffic();
     assert_eq!(sent.unanswered, REQUESTS);
+    assert_eq!(turn_without_poll(&client, || sum.outstanding()), REQUESTS as usize);
+    assert_eq!(
+        turn_without_poll(&trustee, || sum.outstanding()),
+        0,
+        "of this thread there are none"
+    );
     assert!(sent.requests_out > 0 && sent.requests_out < REQUESTS, "{sent:?}");
     let came = trustee.traffic();
     assert_eq!(came.requests_in, 0);
@@ -40,6 +51,8 @@ fn requests_and_bytes_are_counted_on_both_sides() {
         turn(&trustee, || ());
         turn(&client, || ());
     }
+    assert_eq!(turn_without_poll(&client, || sum.outstanding()), 0);
+    assert_eq!(sum.outstanding(), 0, "outside the rack");
     let (sent, came) = (client.traffic(), trustee.traffic());
     assert_eq!((sent.requests_out, came.requests_in), (REQUESTS, REQUESTS));
     assert_eq!((sent.requests_in, came.requests_out, came.unserved), (0, 0, 0));

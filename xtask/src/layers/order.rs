@@ -152,6 +152,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["apply_ref", "flush", "trustee"],
             &["latch_report", "trust"],
             &["latch"],
+            &["launched"],
             &[
                 "condvar",
                 "deferred",

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use bench_kit::count::Workload;
 use bench_kit::harness::{Placement, Suite};
-use bench_kit::product::{get, single_thread, two_process};
+use bench_kit::product::{get, lone_call, single_thread, two_process};
 use bench_kit::roles::Role;
 
 mod channels;
@@ -51,7 +51,7 @@ pub(crate) const ROLES: [Role; 6] = [
 ];
 
 /// What suites have this program step through.
-pub(crate) const WORKLOADS: [Workload; 1] = [single_thread::ONE_REQUEST];
+pub(crate) const WORKLOADS: [Workload; 2] = [single_thread::ONE_REQUEST, lone_call::LONE_CALL];
 
 /// Programs that some cases need and that are not built with this one.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,5 @@
-//! One request, without a second thread: by the clock, counted exactly, and the polls that find
-//! none.
+//! One request, without a second thread: by the clock, counted exactly, alone in its batch, and the
+//! polls that find none.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,14 +7,15 @@ use std::time::Duration;
 use bench_kit::count::Phase;
 use bench_kit::harness::Limit::AtMost;
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
+use bench_kit::product::lone_call::{self, COUNTED_CALLS, Call, LONE_CALL};
 use bench_kit::product::poll;
 use bench_kit::product::single_thread::{self, BATCH, COUNTED_BATCHES, Counts, Stage};
 
 use super::prototype::{self, Prototype};
 
-/// The suites `one-request`, `one-request-exact` and `poll`.
+/// The suites `one-request`, `one-request-exact`, `lone-call`, `lone-call-exact` and `poll`.
 pub(crate) fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
-    vec![by_the_clock(prototype), exactly(), polls()]
+    vec![by_the_clock(prototype), exactly(), lone_calls(), lone_calls_exactly(), polls()]
 }
 
 fn by_the_clock(prototype: Option<&Rc<Prototype>>) -> Suite {
@@ -46,7 +47,7 @@ fn exactly() -> Suite {
     let about =
         "as `one-request`, stepped through; per request, or per batch of 42 where it says so";
     let mut suite = Suite::new("one-request-exact", about, Placement::Unpinned);
-    let counts = Counts::default();
+    let counts = Counts::of(&single_thread::ONE_REQUEST);
     let requests = (COUNTED_BATCHES * BATCH) as f64;
     for (at, phase) in single_thread::ONE_REQUEST.phases.iter().enumerate() {
         suite.push(counts.case(format!("gossamer/{phase}"), Unit::Instructions, move |phases| {
@@ -75,6 +76,33 @@ fn exactly() -> Suite {
     suite.push(counts.case("gossamer/full fences a batch", Unit::Times, move |phases| {
         fences(phases) / COUNTED_BATCHES as f64
     }));
+    suite
+}
+
+const APPLY: &str = "gossamer/apply";
+
+/// A launch that need not wait, beside the call that may not.
+fn lone_calls() -> Suite {
+    let about = "client and trustee in turn on one thread; an operation is the call of a fiber that \
+                 waits for it, alone in its batch";
+    let mut suite = Suite::new("lone-call", about, Placement::SingleThread);
+    suite.push(lone_call::timed(APPLY, Call::Apply));
+    let launch = lone_call::timed("gossamer/launch", Call::Launch);
+    suite.push(launch.bar(Peer::case(APPLY), Bar::ratio(AtMost(2.0))));
+    suite
+}
+
+fn lone_calls_exactly() -> Suite {
+    let about = "as `lone-call`, stepped through";
+    let mut suite = Suite::new("lone-call-exact", about, Placement::Unpinned);
+    let counts = Counts::of(&LONE_CALL);
+    let case = |at: usize, name: &str| {
+        counts.case(name, Unit::Instructions, move |phases| {
+            phases[at].instructions as f64 / COUNTED_CALLS as f64
+        })
+    };
+    suite.push(case(0, APPLY));
+    suite.push(case(1, "gossamer/launch").bar(Peer::case(APPLY), Bar::ratio(AtMost(2.0))));
     suite
 }
 

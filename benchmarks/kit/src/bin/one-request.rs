@@ -1,4 +1,4 @@
-//! One request of the hot path; the tests that count what it takes step this program.
+//! Requests of the hot path; the tests that count what they take step this program.
 
 #![forbid(unsafe_code)]
 
@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use bench_kit::count::mark::MarkedAlloc;
 use bench_kit::count::run_workload;
+use bench_kit::product::lone_call::LONE_CALL;
 use bench_kit::product::single_thread::ONE_REQUEST;
 
 #[global_allocator]
 static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 
 fn main() -> ExitCode {
-    run_workload(&[ONE_REQUEST]).unwrap_or_else(|| {
+    run_workload(&[ONE_REQUEST, LONE_CALL]).unwrap_or_else(|| {
         eprintln!("this program is stepped by the tests of the hot path");
         ExitCode::FAILURE
     })

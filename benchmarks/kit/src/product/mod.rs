@@ -4,7 +4,8 @@
 //! - [`sample`]: one sample of a rack: start, warm up, measure, stop.
 //! - [`share`]: an object that two threads want, entrusted to one of them.
 //! - [`single_thread`]: client and trustee driven in turn on one thread, for clocks and for the
-//!   counter of instructions; [`poll`]: a trustee with many clients that have nothing to ask.
+//!   counter of instructions; [`lone_call`]: one call at a time, by `apply` and by `launch`;
+//!   [`poll`]: a trustee with many clients that have nothing to ask.
 //! - [`fibers`]: switches, spawns and wake-ups.
 //! - [`two_process`]: a rack of two processes.
 //! - [`get`]: values of a map on another host.
@@ -17,6 +18,7 @@ pub mod get;
 pub mod idle;
 #[cfg(feature = "jam")]
 pub mod jam;
+pub mod lone_call;
 pub mod poll;
 pub mod sample;
 pub mod segment;

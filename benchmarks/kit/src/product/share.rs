@@ -1,9 +1,7 @@
 //! An object that two threads want, entrusted to one of them.
 
-use std::cell::Cell;
 use std::hint::black_box;
 
-use fiber::FiberId;
 use gossamer::Trust;
 
 use super::sample::{Load, StopFlag, client_and_trustee, measure_rack, two_symmetric};
@@ -166,48 +164,23 @@ pub fn send_window<S: Delegated>(trust: Trust<S>, window: usize, think: Think) -
         gossamer::spawn(move || {
             let mut seed = 1;
             while !stop.is_set() {
-                for _ in 0..BURST {
-                    FLIGHT.with(|flight| flight.wait_for_less_than(window));
-                    FLIGHT.with(|flight| flight.under_way.set(flight.under_way.get() + 1));
+                let room = window.saturating_sub(trust.outstanding());
+                if room == 0 {
+                    fiber::yield_to_worker();
+                }
+                for _ in 0..room.min(BURST) {
                     S::ask_then(&trust, seed, |answer| {
                         black_box(answer);
-                        FLIGHT.with(Flight::land);
                     });
                     seed = think.work(seed.wrapping_add(1));
                 }
             }
-            FLIGHT.with(|flight| flight.wait_for_less_than(1));
+            while trust.outstanding() > 0 {
+                fiber::yield_to_worker();
+            }
         })
     };
     load(vec![trust], stop, vec![fiber])
-}
-
-thread_local! {
-    static FLIGHT: Flight = const { Flight { under_way: Cell::new(0), waits: Cell::new(None) } };
-}
-
-/// Requests of this thread that have no answer yet.
-struct Flight {
-    under_way: Cell<usize>,
-    waits: Cell<Option<FiberId>>,
-}
-
-impl Flight {
-    #[inline(always)]
-    fn wait_for_less_than(&self, limit: usize) {
-        while self.under_way.get() >= limit {
-            self.waits.set(fiber::current());
-            fiber::park();
-        }
-    }
-
-    #[inline(always)]
-    fn land(&self) {
-        self.under_way.set(self.under_way.get() - 1);
-        if let Some(fiber) = self.waits.take() {
-            fiber::unpark(fiber);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -52,13 +52,7 @@ impl NodePair {
     /// # Errors
     /// When its memory cannot be had.
     pub fn new() -> Result<NodePair, CaseError> {
-        let failed = |e| CaseError::Failed(format!("cannot wire up two nodes: {e}"));
-        // Nobody but this thread has work for the rack.
-        let registered = Registered::new(Arc::new(drop::<Job>));
-        let rack = ShmTransport::threads(2)
-            .map_err(|e| CaseError::Failed(format!("cannot make a rack of two threads: {e}")))?;
-        let wiring = Wiring::connect(rack, registered.number(), Duration::ZERO).map_err(failed)?;
-        let (client, trustee) = (wiring.node(0).map_err(failed)?, wiring.node(1).map_err(failed)?);
+        let (registered, client, trustee) = two_nodes()?;
         let counter = {
             let _entered = Node::enter(trustee.clone());
             Some(local_trustee().entrust(Counter::fresh()))
@@ -88,6 +82,18 @@ impl NodePair {
         Node::enter(self.trustee.clone()).poll();
         Node::enter(self.client.clone()).poll();
     }
+}
+
+/// Two nodes of a rack of two threads, neither of which runs.
+pub(super) fn two_nodes() -> Result<(Registered, Rc<Node>, Rc<Node>), CaseError> {
+    let failed = |e| CaseError::Failed(format!("cannot wire up two nodes: {e}"));
+    // Nobody but this thread has work for the rack.
+    let registered = Registered::new(Arc::new(drop::<Job>));
+    let rack = ShmTransport::threads(2)
+        .map_err(|e| CaseError::Failed(format!("cannot make a rack of two threads: {e}")))?;
+    let wiring = Wiring::connect(rack, registered.number(), Duration::ZERO).map_err(failed)?;
+    let (client, trustee) = (wiring.node(0).map_err(failed)?, wiring.node(1).map_err(failed)?);
+    Ok((registered, client, trustee))
 }
 
 impl Drop for NodePair {
@@ -260,12 +266,17 @@ fn one_request() {
     assert_eq!(served, (WARM_UP_BATCHES + COUNTED_BATCHES) * BATCH, "every batch was served");
 }
 
-/// The counts of [`ONE_REQUEST`], which are taken once however many cases and rounds ask: nothing
-/// can change them.
-#[derive(Clone, Debug, Default)]
-pub struct Counts(Rc<RefCell<Option<Counted>>>);
+/// The counts of a workload, which are taken once however many cases and rounds ask: nothing can
+/// change them.
+#[derive(Clone, Debug)]
+pub struct Counts(&'static Workload, Rc<RefCell<Option<Counted>>>);
 
 impl Counts {
+    /// Those of `workload`.
+    pub fn of(workload: &'static Workload) -> Counts {
+        Counts(workload, Rc::default())
+    }
+
     /// A case that reads `what` of the counts.
     pub fn case(
         &self,
@@ -273,10 +284,10 @@ impl Counts {
         unit: Unit,
         what: impl Fn(&[Phase]) -> f64 + 'static,
     ) -> Case {
-        let counts = self.0.clone();
+        let Counts(workload, counts) = self.clone();
         Case::new(name, unit, move |sampler| {
             if counts.borrow().is_none() {
-                let counted = count(&ONE_REQUEST, &env::current_exe()?, sampler.cores.first);
+                let counted = count(workload, &env::current_exe()?, sampler.cores.first);
                 *counts.borrow_mut() = Some(counted.map_err(|e| CaseError::Failed(e.to_string()))?);
             }
             let counted = counts.borrow();

@@ -5,7 +5,7 @@
 //! fibers.
 //!
 //! A fiber is in the run queue at most once. That follows from who may put it there:
-//! 1. `launch`, for a block that was free;
+//! 1. `launch`, for a block that was free (`launch_now` resumes one instead);
 //! 2. `unpark` and an expired `park_until`, which turn `Parked` into `Active`;
 //! 3. the fiber itself in `yield_now`, while it runs and therefore is not queued;
 //! 4. an expired `sleep`, whose timer exists only while the fiber is suspended in that sleep.
@@ -36,6 +36,12 @@ pub struct FiberId {
 }
 
 impl FiberId {
+    /// A small number, which no two fibers of a scheduler have at the same time.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+
     /// The id as one word, for storing it in a request or an atomic.
     #[inline]
     pub const fn to_bits(self) -> u64 {
@@ -98,6 +104,9 @@ pub(crate) struct Block {
     /// The run queue of its scheduler.
     pub(crate) queue: *const Queue<Block>,
     pub(crate) switch: Switch,
+    /// Where its starter takes a value, until the fiber waits for the first time: a cell on the
+    /// stack of `Core::launch_now`, which then sets this to null. Null if it was started otherwise.
+    pub(crate) starter: Cell<*const ()>,
     pub(crate) timer: Cell<Timer>,
     /// Where the fiber's last sleep began, and when it was first asked about it.
     pub(crate) sleep_place: Cell<Option<&'static Location<'static>>>,
@@ -151,6 +160,7 @@ impl Block {
             id: Cell::new(FiberId { index, generation: 0 }),
             queue,
             switch: Switch::new(),
+            starter: Cell::new(std::ptr::null()),
             timer: Cell::new(Timer::Unset),
             sleep_place: Cell::new(None),
             sleep_seen: Cell::new(None),

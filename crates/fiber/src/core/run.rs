@@ -1,7 +1,10 @@
 //! How a fiber starts, runs and waits.
 
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ptr::NonNull;
 use std::time::Instant;
 
 use primitive::drop_payload;
@@ -12,7 +15,7 @@ use crate::core::current::CURRENT;
 use crate::switch::{Resumed, Switch};
 
 impl Core {
-    /// Makes a reserved block a fiber that will run `body`.
+    /// Makes a reserved block a fiber that will run `body` when its turn comes.
     #[inline]
     pub(crate) fn launch<F>(
         &self,
@@ -21,6 +24,17 @@ impl Core {
         code: &'static str,
         body: F,
     ) -> FiberId
+    where
+        F: FnOnce() + 'static,
+    {
+        self.load(block, name, code, body);
+        self.queue.push(block);
+        block.id.get()
+    }
+
+    /// Makes a reserved block a fiber that will run `body`, and does not queue it.
+    #[inline]
+    fn load<F>(&self, block: &Block, name: Option<Cow<'static, str>>, code: &'static str, body: F)
     where
         F: FnOnce() + 'static,
     {
@@ -43,8 +57,42 @@ impl Core {
         unsafe { block.switch.load(&stack, contained) };
         block.stack.set(Some(stack));
         block.state.set(State::Active);
-        self.queue.push(block);
-        block.id.get()
+    }
+
+    /// Whether [`launch_now`](Self::launch_now) may be called: on the thread's own stack, outside
+    /// [`run`](Self::run).
+    pub(crate) fn can_launch_now(&self) -> bool {
+        !self.runs.get() && CURRENT.with(|current| current.running.get().is_null())
+    }
+
+    /// Makes a reserved block a fiber that will run `body`, and runs it up to its first wait or its
+    /// end. Returns what it has given to the [`Starter`] by then.
+    #[inline]
+    pub(crate) fn launch_now<T: 'static>(
+        &self,
+        block: &Block,
+        name: Option<Cow<'static, str>>,
+        code: &'static str,
+        body: impl FnOnce(Starter<T>) + 'static,
+    ) -> Option<T> {
+        debug_assert!(self.can_launch_now());
+        let given: Cell<Option<T>> = Cell::new(None);
+        let starter = Starter { block, id: block.id.get(), _given: PhantomData };
+        self.load(block, name, code, move || body(starter));
+        block.starter.set(std::ptr::from_ref(&given).cast());
+        self.runs.set(true);
+        // It hands over to no other fiber.
+        self.end.set(self.queue.position());
+        // SAFETY: the block is loaded and not queued; this is the thread's own stack, and no other
+        // fiber is being resumed (`can_launch_now`).
+        unsafe { block.switch.resume() };
+        CURRENT.with(|current| current.running.set(std::ptr::null()));
+        block.starter.set(std::ptr::null());
+        if block.switch.became() == Resumed::Finished {
+            self.retire(block);
+        }
+        self.runs.set(false);
+        given.take()
     }
 
     /// Resumes up to `limit` ready fibers and returns how many. To be called on the thread's own
@@ -193,6 +241,32 @@ impl Core {
                 true
             }
             _ => false,
+        }
+    }
+}
+
+/// Takes a value from a fiber that was [launched now](Core::launch_now), until the fiber waits.
+pub(crate) struct Starter<T> {
+    block: *const Block,
+    id: FiberId,
+    _given: PhantomData<fn(T)>,
+}
+
+impl<T> Starter<T> {
+    /// Gives the value to the starter of the fiber. Returns it if the starter has gone on.
+    pub(crate) fn give(self, value: T) -> Option<T> {
+        // SAFETY: blocks live as long as their core, which outlives its fibers and what they hold.
+        let block = unsafe { &*self.block };
+        let given = if block.id.get() == self.id { block.starter.take() } else { std::ptr::null() };
+        match NonNull::new(given.cast_mut()) {
+            Some(given) => {
+                // SAFETY: the block still has the fiber that this was made for, so the pointer is to
+                // the cell of that `launch_now`, which takes it away before the cell goes. The type
+                // is not `Send`, so this is its thread.
+                unsafe { given.cast::<Cell<Option<T>>>().as_ref() }.set(Some(value));
+                None
+            }
+            None => Some(value),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `launch` runs its closure in a fiber of its own at the trustee. That fiber may wait, and while
 //! it does, other requests are served; so the property must be a latch, which the fiber holds from
-//! the beginning to the end of the closure (`remote_fiber.rs` says how its result comes back).
+//! the beginning to the end of the closure (`launched.rs` says how its result comes back).
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -10,8 +10,9 @@ use std::panic::Location;
 use crate::api::apply::or_raise;
 use crate::api::callback::{Callback, Either, Tell, Then};
 use crate::api::latch::Latch;
-use crate::api::latch_report::place_of;
-use crate::api::remote_fiber::{Begun, Started, begin};
+use crate::api::latch_report::HeldByCaller;
+use crate::api::launched::{Launch, ServeLaunch, run};
+use crate::api::remote_fiber::{Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, WaitForRoom, boxed};
 use crate::client::outcome::Outcome;
@@ -21,35 +22,75 @@ use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, OUTSIDE};
 use crate::node::awaits::AwaitsReply;
 use crate::node::callers::{Call, Callers};
+use crate::node::chain::Running;
 use crate::node::racks::outside_of;
-use crate::node::{CallSite, Node, with_node};
+use crate::node::{CallSite, Node, on_node, with_node};
+use crate::wire::words::Status;
 
-/// Starts the fiber of a launched closure.
+/// A closure that gets the value of the latch.
 #[derive(Clone, Copy)]
-struct Launch<I>(I);
+struct Alone<I>(I);
 
-impl<T, V, I> Invoke<Latch<T>, (Call, V)> for Launch<I>
+impl<T, V, I> Launch<T, V> for Alone<I>
 where
-    T: 'static,
-    V: 'static,
     I: Invoke<T, V> + 'static,
     I::Output: Portable,
 {
-    type Output = Begun;
-    fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
-        let latch = latch.share();
-        let Call { reply_to, property, .. } = call;
-        begin(reply_to, I::name(), move || {
-            let running = call.run();
-            let mut value = latch.acquire(None, Some(property)).map_err(|held| {
-                format!("launched at {}, but {}", place_of(reply_to), held.reason())
-            })?;
-            running.has_latch();
-            Ok(self.0.invoke(&mut value, arguments))
-        })
+    type Output = I::Output;
+    #[inline]
+    fn run(
+        self,
+        latch: &Latch<T>,
+        property: u32,
+        arguments: V,
+        running: &Running,
+    ) -> Result<I::Output, HeldByCaller> {
+        let mut value = latch.acquire(None, Some(property))?;
+        running.has_latch();
+        Ok(self.0.invoke(&mut value, arguments))
     }
     fn name() -> &'static str {
         I::name()
+    }
+}
+
+/// Ends a launch with the reply of its request, or has it wait for the later one.
+struct Launching<C> {
+    token: LaunchToken,
+    completion: C,
+}
+
+/// The token of a launch whose completion is with its request.
+struct LaunchToken(u64);
+
+impl Drop for LaunchToken {
+    #[inline]
+    fn drop(&mut self) {
+        on_node(|node| node.forget_awaited(self.0));
+    }
+}
+
+impl<C: Completion + 'static> Completion for Launching<C> {
+    const HEARS_PANICS: bool = C::HEARS_PANICS;
+
+    #[inline]
+    fn complete(self, outcome: Outcome<'_>) {
+        let Launching { token, completion } = self;
+        if let Outcome::Reply { status: Status::Later, .. } = outcome {
+            on_node(|node| node.await_further(token.0, boxed(completion)));
+            std::mem::forget(token);
+        } else {
+            drop(token);
+            completion.complete(outcome);
+        }
+    }
+
+    fn waits_for_room(&self) -> WaitForRoom {
+        self.completion.waits_for_room()
+    }
+
+    fn name() -> &'static str {
+        C::name()
     }
 }
 
@@ -205,18 +246,17 @@ impl<T: 'static> Trust<Latch<T>> {
         I::Output: Portable,
         V: Portable,
     {
-        self.launch_and_wait(Launch(invoke), arguments, Location::caller())
+        self.launch_and_wait(Alone(invoke), arguments, Location::caller())
     }
 
-    pub(super) fn launch_and_wait<L, V, U>(
+    pub(super) fn launch_and_wait<L, V>(
         &self,
         launch: L,
         arguments: V,
         place: CallSite,
-    ) -> CallResult<U>
+    ) -> CallResult<L::Output>
     where
-        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
-        U: Portable,
+        L: Launch<T, V>,
         V: Portable,
     {
         with_node(|node| {
@@ -253,12 +293,12 @@ impl<T: 'static> Trust<Latch<T>> {
                 WaitForRoom::Always | WaitForRoom::No => Callers::default(),
             };
             let completion = Tell(then, PhantomData);
-            self.start(node, callers, Launch(invoke), arguments, completion, place);
+            self.start(node, callers, Alone(invoke), arguments, completion, place);
             Ok(())
         })
     }
 
-    /// Has the fiber started at the trustee; `completion` gets the result when it ends.
+    /// Has the closure run at the trustee; `completion` gets the result when it ends.
     fn start<L, V, C>(
         &self,
         node: &Node,
@@ -268,30 +308,50 @@ impl<T: 'static> Trust<Latch<T>> {
         completion: C,
         place: CallSite,
     ) where
-        L: Invoke<Latch<T>, (Call, V), Output = Begun> + 'static,
+        L: Launch<T, V>,
         V: Portable,
         C: Completion + 'static,
     {
         let Some(trustee) = node.thread_numbered(self.home.number()) else {
             return completion.complete(Outcome::Failed(&OUTSIDE));
         };
-        let room = completion.waits_for_room();
-        let is_timed = matches!(room, WaitForRoom::Within(_));
-        let reply_to = node.await_reply(trustee, place, boxed(completion));
-        let call = Call { reply_to, callers, is_timed, property: self.property };
-        let arguments = (call, arguments);
-        if !self.is_used_by(node) {
-            let (property, started) = (self.own(), Started::<true>::new(reply_to, trustee));
-            node.run_or_defer(move |node| {
-                let result = property.run(node, launch, arguments, place);
-                started.end(result.map_err(|error| *error));
-            });
-        } else if const { C::HEARS_PANICS } {
-            let started = Started::<true>::new(reply_to, trustee).with_room(room);
-            node.request(self.target(), launch, &arguments, started);
+        let is_timed = matches!(completion.waits_for_room(), WaitForRoom::Within(_));
+        if self.is_used_by(node) {
+            let reply_to = node.await_in_request(trustee, place);
+            let completion = Launching { token: LaunchToken(reply_to.token()), completion };
+            let call = Call { reply_to, callers, is_timed };
+            let arguments = (call, arguments);
+            node.request_as::<ServeLaunch<T, V, L>, _, _, _, _>(
+                self.target(),
+                launch,
+                &arguments,
+                completion,
+            );
         } else {
-            let started = Started::<false>::new(reply_to, trustee).with_room(room);
-            node.request(self.target(), launch, &arguments, started);
+            let reply_to = node.await_reply(trustee, place, boxed(completion));
+            let call = Call { reply_to, callers, is_timed };
+            self.start_here(node, launch, call, arguments, place);
         }
+    }
+
+    /// Has the closure run on this thread, which is the trustee.
+    #[inline(never)]
+    fn start_here<L, V>(&self, node: &Node, launch: L, call: Call, arguments: V, place: CallSite)
+    where
+        L: Launch<T, V>,
+        V: Portable,
+    {
+        let (property, number) = (self.own(), self.property);
+        let started = Started::<true>::new(call.reply_to, node.me);
+        node.run_or_defer(move |node| {
+            let begin = |latch: &mut Latch<T>, (launch, call, arguments): (L, Call, V)| {
+                let latch = latch.share();
+                begin(call.reply_to, L::name(), move || {
+                    run(launch, &latch, number, call, arguments)
+                })
+            };
+            let begun = property.run(node, With(begin), (launch, call, arguments), place);
+            started.end(begun.map_err(|error| *error));
+        });
     }
 }

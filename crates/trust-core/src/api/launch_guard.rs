@@ -5,38 +5,35 @@ use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::latch::{Latch, LatchGuard};
-use crate::api::latch_report::place_of;
-use crate::api::remote_fiber::{Begun, begin};
+use crate::api::latch_report::HeldByCaller;
+use crate::api::launched::Launch;
 use crate::api::trust::Trust;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError};
 use crate::node::CallSite;
-use crate::node::callers::Call;
+use crate::node::chain::Running;
 
-/// Starts the fiber of a launched closure that gets the guard.
+/// A closure that gets the guard of the latch.
 #[derive(Clone, Copy)]
-struct LaunchGuard<I>(I);
+struct Guarded<I>(I);
 
-impl<T, V, U, I> Invoke<Latch<T>, (Call, V)> for LaunchGuard<I>
+impl<T, V, U, I> Launch<T, V> for Guarded<I>
 where
-    T: 'static,
-    V: 'static,
     U: Portable,
     I: for<'a> Invoke<LatchGuard<'a, T>, V, Output = U> + 'static,
 {
-    type Output = Begun;
-    fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
-        let latch = latch.share();
-        let Call { reply_to, property, .. } = call;
-        begin(reply_to, I::name(), move || {
-            let running = call.run();
-            let mut guard = latch.acquire(None, Some(property)).map_err(|held| {
-                format!("launched at {}, but {}", place_of(reply_to), held.reason())
-            })?;
-            running.has_latch();
-            Ok(self.0.invoke(&mut guard, arguments))
-        })
+    type Output = U;
+    fn run(
+        self,
+        latch: &Latch<T>,
+        property: u32,
+        arguments: V,
+        running: &Running,
+    ) -> Result<U, HeldByCaller> {
+        let mut guard = latch.acquire(None, Some(property))?;
+        running.has_latch();
+        Ok(self.0.invoke(&mut guard, arguments))
     }
     fn name() -> &'static str {
         I::name()
@@ -150,6 +147,6 @@ impl<T: 'static> Trust<Latch<T>> {
         V: Portable,
         U: Portable,
     {
-        self.launch_and_wait(LaunchGuard(invoke), arguments, place)
+        self.launch_and_wait(Guarded(invoke), arguments, place)
     }
 }

@@ -5,14 +5,14 @@ use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::latch::Latch;
-use crate::api::latch_report::place_of;
-use crate::api::remote_fiber::{Begun, begin};
+use crate::api::latch_report::HeldByCaller;
+use crate::api::launched::Launch;
 use crate::api::trust::Trust;
-use crate::closure::invoke::{Delegable, Invoke, check_captures};
+use crate::closure::invoke::{Delegable, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError};
 use crate::node::CallSite;
-use crate::node::callers::Call;
+use crate::node::chain::Running;
 
 /// A closure that reads a value, with or without an argument.
 trait Read<T, V> {
@@ -49,29 +49,26 @@ impl<T, V, U, F: FnOnce(&T, V) -> U> Read<T, V> for With<F> {
     }
 }
 
-/// Starts the fiber of a launched closure that reads.
+/// A closure that shares the latch with others.
 #[derive(Clone, Copy)]
-struct LaunchShared<I>(I);
+struct Shared<I>(I);
 
-impl<T, V, I> Invoke<Latch<T>, (Call, V)> for LaunchShared<I>
+impl<T, V, I> Launch<T, V> for Shared<I>
 where
-    T: 'static,
-    V: 'static,
     I: Read<T, V> + 'static,
     I::Output: Portable,
 {
-    type Output = Begun;
-    fn invoke(self, latch: &mut Latch<T>, (call, arguments): (Call, V)) -> Begun {
-        let latch = latch.share();
-        let Call { reply_to, property, .. } = call;
-        begin(reply_to, I::name(), move || {
-            let running = call.run();
-            let value = latch.acquire_shared(None, Some(property)).map_err(|held| {
-                format!("launched at {}, but {}", place_of(reply_to), held.reason())
-            })?;
-            running.has_latch();
-            Ok(self.0.read(&value, arguments))
-        })
+    type Output = I::Output;
+    fn run(
+        self,
+        latch: &Latch<T>,
+        property: u32,
+        arguments: V,
+        running: &Running,
+    ) -> Result<I::Output, HeldByCaller> {
+        let value = latch.acquire_shared(None, Some(property))?;
+        running.has_latch();
+        Ok(self.0.read(&value, arguments))
     }
     fn name() -> &'static str {
         I::name()
@@ -187,6 +184,6 @@ impl<T: 'static> Trust<Latch<T>> {
         I::Output: Portable,
         V: Portable,
     {
-        self.launch_and_wait(LaunchShared(invoke), arguments, place)
+        self.launch_and_wait(Shared(invoke), arguments, place)
     }
 }

@@ -1,4 +1,4 @@
-//! How a request starts a fiber on another thread, for `launch` and `spawn_with`.
+//! How a request starts a fiber on another thread, for `spawn_with`, and `launch` on this one.
 //!
 //! The request's own reply only says whether there is a fiber, and comes at once. What the fiber
 //! returns follows when it ends, as a request in the other direction. So two things can end such a
@@ -10,7 +10,7 @@ use fiber::Builder;
 use serde::Serialize;
 use transport_api::ThreadId;
 
-use crate::client::completion::{Completion, WaitForRoom};
+use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::error::{DelegateError, NOT_SENT, PanicReport};
 use crate::node::awaited::ReplyTo;
@@ -39,19 +39,12 @@ pub(crate) fn begin<U: Serialize + 'static>(
 pub(crate) struct Started<const HEARS_PANICS: bool> {
     token: u64,
     trustee: ThreadId,
-    room: WaitForRoom,
 }
 
 impl<const HEARS_PANICS: bool> Started<HEARS_PANICS> {
     /// For the call that `reply_to` belongs to, and whose fiber is to run at `trustee`.
     pub(crate) fn new(reply_to: ReplyTo, trustee: ThreadId) -> Self {
-        Started { token: reply_to.token(), trustee, room: WaitForRoom::No }
-    }
-
-    /// The same, with a caller that waits for `room`.
-    pub(crate) fn with_room(mut self, room: WaitForRoom) -> Self {
-        self.room = room;
-        self
+        Started { token: reply_to.token(), trustee }
     }
 
     /// Ends the call if the fiber did not start. A fiber that runs ends the call itself.
@@ -77,10 +70,6 @@ impl<const HEARS_PANICS: bool> Completion for Started<HEARS_PANICS> {
 
     fn complete(self, outcome: Outcome<'_>) {
         self.end(outcome.result());
-    }
-
-    fn waits_for_room(&self) -> WaitForRoom {
-        self.room
     }
 }
 

@@ -129,6 +129,31 @@ impl<T: 'static> Trust<T> {
         self.home == other.home && self.property == other.property
     }
 
+    /// How many requests of this thread to the trustee are outstanding: those of all properties of
+    /// that thread, and the runtime's own. They are counted by the batch, which costs a request
+    /// nothing: one counts until all replies of its batch have been taken. A launched closure that
+    /// waits counts no longer. Zero on the trustee itself and outside the rack.
+    ///
+    /// For programs that keep a window of requests under way:
+    ///
+    /// ```
+    /// # use gossamer_trust_core::Trust;
+    /// fn send(sum: &Trust<u64>, numbers: &[u64], window: usize) {
+    ///     for part in numbers.chunks(16) {
+    ///         while sum.outstanding() >= window {
+    ///             fiber::yield_to_worker();
+    ///         }
+    ///         part.iter().for_each(|n| sum.apply_with_then(|sum, n| *sum += n, *n, |()| {}));
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        let node = current(self).filter(|node| node.id.rack() == self.home.rack());
+        node.map_or(0, |node| node.outstanding_at(self.home.number()))
+    }
+
     /// Whether `node`, which is not the trustee's, may queue a request here without waiting for the
     /// reply. If so, that has been noted: the drop of this trust must not overtake the request, on
     /// whatever thread that happens.

@@ -379,6 +379,16 @@ impl Outbox {
         sum.unanswered += (listed + self.backlog.borrow().len()) as u64;
     }
 
+    /// Requests that have not ended, counted by the batch: all of a batch end together.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> usize {
+        if self.is_closed.get() {
+            return 0;
+        }
+        let batches = self.in_flight.iter().map(Completions::count).sum::<usize>();
+        batches + self.filling.count() + self.backlog.borrow().len()
+    }
+
     /// Requests that were ever made here: those handed over, and those that wait for it.
     pub(crate) fn made(&self) -> u64 {
         self.requests_out.get() + (self.filling.len() + self.backlog.borrow().len()) as u64

@@ -151,7 +151,7 @@ impl Outcome<'_> {
             Outcome::Reply { trustee, status: Status::Done, payload } => {
                 read(decode_view::<R>(trustee, payload))
             }
-            Outcome::Reply { trustee, status: Status::Failed, .. }
+            Outcome::Reply { trustee, status: Status::Failed | Status::Later, .. }
             | Outcome::Malformed { trustee } => read(Err(malformed(trustee))),
             Outcome::Reply { trustee, status, payload } => {
                 read(Err(failure(trustee, status, payload)))
@@ -195,8 +195,8 @@ fn result<U: DeserializeOwned + 'static>(
             None => codec::decode(payload).map_err(undecodable::<U>(trustee)),
             Some(_) => codec::plain_from_bytes(payload).map_err(undecodable::<U>(trustee)),
         },
-        // Only calls of plain bytes have errors of their own.
-        Status::Failed => Err(malformed(trustee)),
+        // Only calls of plain bytes have errors of their own, and only launches later results.
+        Status::Failed | Status::Later => Err(malformed(trustee)),
         Status::Panicked | Status::Refused => Err(failure(trustee, status, payload)),
     }
 }

@@ -174,6 +174,13 @@ impl Batch<'_> {
         }
     }
 
+    /// Replies that the result comes later, in a request of its own.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reply_later(&mut self) {
+        self.reply_apart(Status::Later, &[], BadValue::unencodable::<()>);
+    }
+
     /// A reply that does not fit where its request was, or is no result: behind the requests, or by
     /// the bulk path. A word is kept for the head of each that may still come, so that there is
     /// room for this one.

@@ -151,7 +151,7 @@ where
 
 /// Takes closure and arguments out of a request; or returns what is wrong with it.
 #[inline(always)]
-fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), Refusal>
+pub(crate) fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), Refusal>
 where
     V: DeserializeOwned + 'static,
 {

@@ -84,6 +84,25 @@ impl ContextCell {
         EnteredWithin { cell: self, before: self.context.replace(context) }
     }
 
+    /// Runs `code` in free context: it is no delegated code, and may start some. Afterwards the
+    /// context is the one before, unless `code` has left one: that of a fiber that waits in
+    /// delegated code.
+    #[inline(always)]
+    pub(crate) fn leave_for<R>(&self, code: impl FnOnce() -> R) -> R {
+        let before = self.context.replace(Context::Free);
+        let result = code();
+        if self.is_free() {
+            self.context.set(before);
+        }
+        result
+    }
+
+    /// Whether requests of other threads are being served.
+    #[inline(always)]
+    pub(crate) fn is_serving(&self) -> bool {
+        matches!(self.context.get(), Context::Serving)
+    }
+
     #[inline(always)]
     pub(crate) fn set_request(&self, head: RequestHead) {
         self.request.set(head);

@@ -1,7 +1,6 @@
 //! [`Callers`]: the calls that wait for a launched closure, as they travel with it.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Ref, RefCell};
 
 use fiber::FiberId;
 use primitive::limits::LAUNCH_DEPTH;
@@ -36,13 +35,58 @@ pub(crate) struct Call {
     /// Whether the caller waits for a limited time only. Then the callers count until the closure has
     /// its latch, and no longer: while it runs, they may have stopped waiting for it.
     pub(crate) is_timed: bool,
-    /// The latch, for messages.
-    pub(crate) property: u32,
 }
 
-/// The launches that the fibers of a node run.
+/// The launches that the fibers of a node run, by the fiber's index.
 #[derive(Default)]
-pub(crate) struct Launched(pub(super) RefCell<HashMap<FiberId, Call>>);
+pub(crate) struct Launched(RefCell<Vec<Option<(FiberId, Call)>>>);
+
+impl Launched {
+    /// Notes what a fiber runs.
+    #[inline]
+    pub(super) fn insert(&self, fiber: FiberId, call: Call) {
+        let mut launched = self.0.borrow_mut();
+        if launched.len() <= fiber.index() {
+            launched.resize_with(fiber.index() + 1, || None);
+        }
+        launched[fiber.index()] = Some((fiber, call));
+    }
+
+    /// The fiber has ended what it ran.
+    #[inline]
+    pub(super) fn remove(&self, fiber: FiberId) {
+        if let Some(place) = self.0.borrow_mut().get_mut(fiber.index()) {
+            drop(place.take_if(|(runs, _)| *runs == fiber));
+        }
+    }
+
+    /// Changes what is noted of a fiber.
+    #[inline]
+    pub(super) fn change(&self, fiber: FiberId, change: impl FnOnce(&mut Call)) {
+        match self.0.borrow_mut().get_mut(fiber.index()) {
+            Some(Some((runs, call))) if *runs == fiber => change(call),
+            _ => {}
+        }
+    }
+
+    /// Reads what is noted of fibers.
+    #[inline]
+    pub(super) fn borrow(&self) -> LaunchedBy<'_> {
+        LaunchedBy(self.0.borrow())
+    }
+}
+
+/// The launches of a node while they are read.
+pub(super) struct LaunchedBy<'a>(Ref<'a, Vec<Option<(FiberId, Call)>>>);
+
+impl LaunchedBy<'_> {
+    /// The launch that a fiber runs, if it runs one.
+    #[inline]
+    pub(super) fn get(&self, fiber: FiberId) -> Option<&Call> {
+        let (runs, call) = self.0.get(fiber.index())?.as_ref()?;
+        (*runs == fiber).then_some(call)
+    }
+}
 
 #[cfg(test)]
 mod tests {

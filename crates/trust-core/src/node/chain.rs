@@ -28,7 +28,7 @@ impl Call {
     pub(crate) fn run(self) -> Running {
         let fiber = fiber::current();
         if let Some(fiber) = fiber {
-            on_node(|node| node.launched.0.borrow_mut().insert(fiber, self));
+            on_node(|node| node.launched.insert(fiber, self));
         }
         Running(fiber)
     }
@@ -42,9 +42,12 @@ impl Running {
     /// limited time only.
     pub(crate) fn has_latch(&self) {
         if let Some(fiber) = self.0 {
-            on_node(|node| match node.launched.0.borrow_mut().get_mut(&fiber) {
-                Some(call) if call.is_timed => call.callers = Callers::default(),
-                _ => {}
+            on_node(|node| {
+                node.launched.change(fiber, |call| {
+                    if call.is_timed {
+                        call.callers = Callers::default();
+                    }
+                });
             });
         }
     }
@@ -53,7 +56,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(fiber) = self.0 {
-            on_node(|node| node.launched.0.borrow_mut().remove(&fiber));
+            on_node(|node| node.launched.remove(fiber));
         }
     }
 }
@@ -64,8 +67,8 @@ impl Node {
     /// # Errors
     /// If there would be too many.
     pub(crate) fn callers(&self) -> CallResult<Callers> {
-        let launched = self.launched.0.borrow();
-        let Some(call) = fiber::current().and_then(|fiber| launched.get(&fiber)) else {
+        let launched = self.launched.borrow();
+        let Some(call) = fiber::current().and_then(|fiber| launched.get(fiber)) else {
             return Ok(Callers::default());
         };
         let Call { reply_to, callers: Callers(callers), .. } = call;
@@ -88,7 +91,7 @@ pub(crate) enum Relation {
 
 /// The call that has launched what `fiber` of this thread runs, if it runs a launched closure.
 pub(crate) fn launched_by(fiber: FiberId) -> Option<ReplyTo> {
-    on_node(|node| node.launched.0.borrow().get(&fiber).map(|call| call.reply_to)).flatten()
+    on_node(|node| node.launched.borrow().get(fiber).map(|call| call.reply_to)).flatten()
 }
 
 /// How one of `holders` depends on `wants`, all of them fibers of this thread, and which; `None` if
@@ -98,13 +101,13 @@ pub(crate) fn relation(
     wants: FiberId,
 ) -> Option<(FiberId, Relation)> {
     on_node(|node| {
-        let launched = node.launched.0.borrow();
-        let callers = launched.get(&wants).map(|call| &call.callers.0[..]).unwrap_or_default();
+        let launched = node.launched.borrow();
+        let callers = launched.get(wants).map(|call| &call.callers.0[..]).unwrap_or_default();
         holders.find_map(|holder| {
             if holder != wants && callers.is_empty() {
                 return None;
             }
-            let held_by = launched.get(&holder).map(|call| call.reply_to);
+            let held_by = launched.get(holder).map(|call| call.reply_to);
             let relation = if holder == wants {
                 Relation::Itself(held_by)
             } else {

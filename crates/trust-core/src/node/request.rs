@@ -29,7 +29,7 @@ pub(crate) struct Target<T> {
 }
 
 /// A kind of call, as its sender sees it.
-trait Kind: Delegated {
+pub(crate) trait Kind: Delegated {
     /// Words behind its head that its result will probably need.
     fn reply_words() -> usize;
 }
@@ -146,9 +146,15 @@ impl Node {
         self.request_as::<ApplyRef<T, V, I>, T, I, V, C>(target, invoke, arguments, completion);
     }
 
+    /// As [`request`](Self::request), of any kind.
     #[inline(always)]
-    fn request_as<K, T, I, V, C>(&self, target: Target<T>, invoke: I, arguments: &V, completion: C)
-    where
+    pub(crate) fn request_as<K, T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: &V,
+        completion: C,
+    ) where
         K: Kind,
         V: Portable,
         C: Completion + 'static,
@@ -218,7 +224,7 @@ impl Node {
 /// Words behind its head that the result of a call will probably need; longer results find another
 /// place. A result of one word takes the head's.
 #[inline(always)]
-fn reply_words<U: 'static>() -> usize {
+pub(crate) fn reply_words<U: 'static>() -> usize {
     let words = const { size_of::<U>().div_ceil(WORD) };
     if words > 8 || codec::plain_words::<U>().is_some() {
         0

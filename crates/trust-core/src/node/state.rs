@@ -295,7 +295,7 @@ impl Node {
     /// Whether a poll would find anything to do. Asked before going to sleep.
     pub fn has_work(&self) -> bool {
         self.has_deferred()
-            || self.inboxes.iter().flatten().any(Inbox::is_ready)
+            || self.any_inbox(Inbox::is_ready)
             || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
     }
 
@@ -314,7 +314,30 @@ impl Node {
         let mut sum = Traffic::default();
         self.outboxes.iter().flatten().for_each(|outbox| outbox.count(&mut sum));
         self.inboxes.iter().flatten().for_each(|inbox| inbox.count(&mut sum));
+        self.any_inbox(|inbox| {
+            sum.unserved += inbox.unserved();
+            false
+        });
         sum
+    }
+
+    /// Whether `found` holds for an inbox that may have a batch: with many clients, those whose arrival
+    /// words say so, so that the signal words of the others are not loaded.
+    fn any_inbox(&self, mut found: impl FnMut(&Inbox) -> bool) -> bool {
+        match &self.arrivals {
+            None => self.inboxes.iter().flatten().any(found),
+            Some(arrivals) => arrivals.pending().into_iter().any(|client| {
+                let inbox = self.inboxes.get(client).and_then(Option::as_ref);
+                inbox.is_some_and(&mut found)
+            }),
+        }
+    }
+
+    /// Requests to the thread with this number that have not ended, counted by the batch.
+    #[inline]
+    pub(crate) fn outstanding_at(&self, number: u32) -> usize {
+        let outbox = self.outboxes.get(number as usize).and_then(Option::as_ref);
+        outbox.map_or(0, |outbox| outbox.outstanding())
     }
 
     /// Requests that were ever made of other threads.

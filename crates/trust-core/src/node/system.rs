@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use transport_api::ThreadId;
 
-use crate::client::completion::Completion;
+use crate::client::completion::{Boxed, Completion};
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Request};
 use crate::closure::call::Apply;
@@ -20,7 +20,7 @@ use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::trusts::{self, Record};
 use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal, catch};
-use crate::node::awaited::{Awaited, CallSite, ReplyTo};
+use crate::node::awaited::{Awaited, Awaiting, CallSite, EarlyReply, ReplyTo};
 use crate::node::entered::on_node;
 use crate::node::state::Node;
 use crate::trustee::count::{COUNTED, Release, mint};
@@ -62,7 +62,48 @@ impl Node {
         place: CallSite,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
-        self.awaits(trustee, place, true, completion)
+        self.awaits(trustee, place, true, Awaiting::Here(completion))
+    }
+
+    /// As [`await_reply`](Self::await_reply), for a call whose request has the completion: its reply
+    /// may end the call ([`forget_awaited`](Self::forget_awaited)), or say that it goes on
+    /// ([`await_further`](Self::await_further)).
+    pub(crate) fn await_in_request(&self, trustee: ThreadId, place: CallSite) -> ReplyTo {
+        self.awaits(trustee, place, true, Awaiting::InRequest)
+    }
+
+    /// The request of a call has been answered, and the call goes on: the later reply ends it with
+    /// `completion`.
+    #[cold]
+    pub(crate) fn await_further(&self, token: u64, completion: Boxed) {
+        let mut awaited = self.awaited_calls.awaited.borrow_mut();
+        let place = token as u32 as usize;
+        let Some(call) = awaited.get_mut(place).filter(|call| call.has(token)) else { return };
+        match std::mem::replace(&mut call.completion, Awaiting::Here(completion)) {
+            Awaiting::InRequest | Awaiting::Here(_) => {}
+            Awaiting::Overtaken(reply) => {
+                drop(awaited);
+                let EarlyReply { trustee, status, payload } = *reply;
+                self.end_awaited(token, Outcome::Reply { trustee, status, payload: &payload });
+            }
+        }
+    }
+
+    /// The request of a call has been answered, and the call with it.
+    #[inline]
+    pub(crate) fn forget_awaited(&self, token: u64) {
+        if let Some(Awaited { completion: Awaiting::Overtaken(reply), .. }) =
+            self.take_awaited(token)
+        {
+            reply.give_back();
+        }
+    }
+
+    #[inline]
+    fn take_awaited(&self, token: u64) -> Option<Awaited> {
+        let mut awaited = self.awaited_calls.awaited.borrow_mut();
+        let place = token as u32 as usize;
+        if awaited.get(place)?.has(token) { awaited.try_remove(place) } else { None }
     }
 
     /// As [`await_reply`](Self::await_reply), for a call that may wait for ever: the end of the rack
@@ -73,7 +114,7 @@ impl Node {
         place: CallSite,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
-        self.awaits(trustee, place, false, completion)
+        self.awaits(trustee, place, false, Awaiting::Here(completion))
     }
 
     fn awaits(
@@ -81,7 +122,7 @@ impl Node {
         trustee: ThreadId,
         place: CallSite,
         counts: bool,
-        completion: Box<dyn FnOnce(Outcome<'_>)>,
+        completion: Awaiting,
     ) -> ReplyTo {
         let generation = self.awaited_calls.generation.get().wrapping_add(1);
         self.awaited_calls.generation.set(generation);
@@ -94,25 +135,43 @@ impl Node {
     pub(crate) fn place_of(&self, token: u64) -> Option<CallSite> {
         let awaited = self.awaited_calls.awaited.borrow();
         let call = awaited.get(token as u32 as usize)?;
-        (u64::from(call.generation) == token >> 32).then_some(call.place)
+        call.has(token).then_some(call.place)
     }
 
     /// Ends a call that expected a later reply. Tokens that mean nothing are ignored: the call has
     /// been ended by a loss.
     pub(crate) fn end_awaited(&self, token: u64, outcome: Outcome<'_>) {
-        let place = token as u32 as usize;
-        let ended = {
-            let mut awaited = self.awaited_calls.awaited.borrow_mut();
-            let meant = awaited.get(place).is_some_and(|a| u64::from(a.generation) == token >> 32);
-            if meant { awaited.try_remove(place) } else { None }
-        };
-        if let Some(Awaited { completion, .. }) = ended {
+        if self.overtakes(token, &outcome) {
+            return;
+        }
+        if let Some(Awaited { completion: Awaiting::Here(completion), .. }) =
+            self.take_awaited(token)
+        {
             let _stay = self.stay();
             let _context = self.context().enter_within(Context::Callback);
             catch(&mut |panic| self.report_panic(panic), || completion(outcome));
         } else if let Outcome::Reply { status: Status::Done, payload, .. } = outcome {
             codec::give_back(payload);
         }
+    }
+
+    /// Keeps a later reply whose request has not been answered yet; false if the request has been, or
+    /// the call is over.
+    fn overtakes(&self, token: u64, outcome: &Outcome<'_>) -> bool {
+        let Outcome::Reply { trustee, status, payload } = *outcome else { return false };
+        let mut awaited = self.awaited_calls.awaited.borrow_mut();
+        let call = awaited.get_mut(token as u32 as usize).filter(|call| call.has(token));
+        let Some(call) = call.filter(|call| !matches!(call.completion, Awaiting::Here(_))) else {
+            return false;
+        };
+        let reply = EarlyReply { trustee, status, payload: payload.to_vec() };
+        let before = std::mem::replace(&mut call.completion, Awaiting::Overtaken(Box::new(reply)));
+        drop(awaited);
+        // Only a peer that breaks the protocol replies twice.
+        if let Awaiting::Overtaken(earlier) = before {
+            earlier.give_back();
+        }
+        true
     }
 
     /// Sends the later reply of a call: its result, its panic, or why it did not run.
@@ -297,6 +356,32 @@ mod tests {
         let (other, _) = node.insert(5u8);
         node.release(0, other, vec![COUNTED], vec![]);
         assert!(node.properties().type_name(other).is_none(), "others die with their last trust");
+    }
+
+    #[test]
+    fn a_call_is_ended_once_by_replies_that_come_before_its_request_is_answered() {
+        let node = Node::enter(node());
+        let token = node.await_in_request(node.me, std::panic::Location::caller()).token();
+        let reply = |value: u64| {
+            let (trustee, payload) = (node.me, &value.to_le_bytes()[..]);
+            node.end_awaited(token, Outcome::Reply { trustee, status: Status::Done, payload });
+        };
+        let ended = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let further = || {
+            let ended = ended.clone();
+            let done =
+                move |outcome: Outcome<'_>| ended.borrow_mut().extend(outcome.result::<u64>());
+            node.await_further(token, Box::new(done));
+        };
+        reply(1);
+        reply(2);
+        assert!(ended.borrow().is_empty());
+        assert_eq!(node.awaited_calls.awaited(), 1);
+        further();
+        reply(3);
+        further();
+        assert_eq!(*ended.borrow(), [2]);
+        assert_eq!(node.awaited_calls.awaited(), 0);
     }
 
     #[test]

@@ -96,15 +96,17 @@ impl Inbox {
         self.paused.get().is_some()
     }
 
-    /// Adds what this inbox has seen to `sum`.
+    /// Adds what this inbox has served to `sum`.
     pub(crate) fn count(&self, sum: &mut Traffic) {
         sum.requests_in += self.requests_in.get();
         sum.bytes_in += self.words_in.get() * WORD as u64;
         sum.bytes_out += self.words_out.get() * WORD as u64;
-        if !self.gone.get() {
-            let arrived = self.slot.arrived();
-            sum.unserved += arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64);
-        }
+    }
+
+    /// Requests of the batch that has come and is not served yet.
+    pub(crate) fn unserved(&self) -> u64 {
+        let arrived = self.slot.arrived().filter(|_| !self.gone.get());
+        arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64)
     }
 
     /// A bulk payload of a request has arrived; false if no honest client sends it: there are more
@@ -126,6 +128,10 @@ impl Inbox {
 
     #[inline(never)]
     fn serve_batch(&self, server: &impl Server, arrival: Arrival) -> bool {
+        // A fiber that a request of another inbox has started may wait inside a delegated closure.
+        if !server.context().is_free() {
+            return false;
+        }
         let Progress { at, tail, bulk_bytes, word } = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
             Progress { at: 1, tail: arrival.end, bulk_bytes: 0, word: 0 }
@@ -141,7 +147,12 @@ impl Inbox {
                 Err(panic) => self.answer_panic(server, &mut batch, &PanicReport::taken(panic)),
             }
         };
-        drop(context);
+        if server.context().is_serving() {
+            drop(context);
+        } else {
+            // The context is now that of a fiber that waits, and ends with it.
+            std::mem::forget(context);
+        }
         let moved = finished || batch.at != at;
         let Batch { at, tail, bulk_bytes, word, .. } = batch;
         if finished {
@@ -158,7 +169,8 @@ impl Inbox {
         moved
     }
 
-    /// Serves requests until the batch is done (true) or one waits for its bulk payload (false).
+    /// Serves requests until the batch is done (true), one waits for its bulk payload, or a fiber that
+    /// one has started waits inside a delegated closure (false).
     /// A panic of a closure leaves the batch at its request.
     #[inline(always)]
     fn run(&self, server: &impl Server, batch: &mut Batch<'_>) -> bool {
@@ -191,6 +203,9 @@ impl Inbox {
             // A payload that its request had no use for is not the next one's.
             if head.is_bulk() {
                 batch.bulk = None;
+            }
+            if !server.context().is_serving() {
+                return batch.request().is_none();
             }
         }
         true

@@ -4,7 +4,6 @@
 //! also writes the number of its latest batch into an *arrival word*; these stand side by side, so
 //! that a poll of a thousand idle clients reads eight kilobytes in order. An arrival word is only a
 //! hint where to look: the signal in the buffer decides.
-
 //!
 //! The rule that keeps batches from being lost, which the model in `tests/loom_arrivals.rs` checks:
 //! the client stores the signal first and the arrival word second, both with release; the trustee
@@ -91,20 +90,50 @@ impl Arrivals {
     }
 }
 
+impl Arrivals {
+    /// The clients that the next [`serve`](Self::serve) will visit, each once. Notes nothing.
+    pub fn pending(&self) -> Vec<usize> {
+        let mut found = self.again.borrow().clone();
+        let again = found.len();
+        for group in self.groups.borrow().iter() {
+            group.peek(&mut found);
+        }
+        let (again, changed) = found.split_at(again);
+        let is_new = |client: &&usize| !again.contains(client);
+        again.iter().chain(changed.iter().filter(is_new)).copied().collect()
+    }
+}
+
 impl Group {
+    /// The arrival word at byte `word`, if it is not what was seen.
+    #[inline(always)]
+    fn change(&self, word: usize) -> Option<[u8; WORD]> {
+        let now = self.words.load(word, Ordering::Acquire).to_ne_bytes();
+        (self.seen[word..word + WORD] != now).then_some(now)
+    }
+
     #[inline(always)]
     fn look(&mut self, found: &mut Vec<usize>) {
         let mut at = 0;
         // The scan of whole lines has no order; each word that it leads to is loaded again.
         while let Some(line) = self.words.first_difference(at, &self.seen) {
             for word in (line..line + CACHE_LINE).step_by(WORD) {
-                let now = self.words.load(word, Ordering::Acquire).to_ne_bytes();
-                let seen = &mut self.seen[word..word + WORD];
-                if *seen != now {
-                    seen.copy_from_slice(&now);
+                if let Some(now) = self.change(word) {
+                    self.seen[word..word + WORD].copy_from_slice(&now);
                     found.push(self.first + word / WORD);
                 }
             }
+            at = line + CACHE_LINE;
+        }
+    }
+
+    /// As [`look`](Self::look), and the words do not count as seen.
+    fn peek(&self, found: &mut Vec<usize>) {
+        let mut at = 0;
+        while let Some(line) = self.words.first_difference(at, &self.seen) {
+            let words = (line..line + CACHE_LINE).step_by(WORD);
+            let changed = words.filter(|word| self.change(*word).is_some());
+            found.extend(changed.map(|word| self.first + word / WORD));
             at = line + CACHE_LINE;
         }
     }

@@ -12,16 +12,16 @@
 //!  request  63 .. 32      31         30 .. 20               19 .. 0
 //!           property      bulk       payload, in words      closure
 //!
-//!  apart    63 .. 32          31 .. 3                                 2         1 .. 0
-//!           length, bytes     the request's head, in bytes from the   bulk      status
+//!  apart    63 .. 32          31 .. 4                                 3         2 .. 0
+//!           length, bytes     the request's head, in words from the   bulk      status
 //!                             start of the buffer
 //! ```
 //!
 //! A result takes its request's place if it is no longer: one of a word that of the head, an
 //! encoded one that of the payload, with its length in bytes in the head's place. What is longer,
-//! or is no result (a panic, a refusal, the error of a call of plain bytes), stands apart: behind the requests, in their order, each
-//! with a head that says whose it is. So a batch without any is one whose answer ends where its
-//! requests did.
+//! or is no result (a panic, a refusal, the error of a call of plain bytes, a result that comes later),
+//! stands apart: behind the requests, in their order, each with a head that says whose it is. So a
+//! batch without any is one whose answer ends where its requests did.
 //!
 //! A closure id is dense and needs 20 bits, so the word that also says which property is meant has
 //! room for it; the thesis's table of closures in use (whose entries were eight-byte pointers)
@@ -50,6 +50,9 @@ const BULK_BIT: u64 = 1 << 31;
 const PAYLOAD_SHIFT: u32 = 20;
 const PAYLOAD_MASK: u64 = 0x7ff;
 const CLOSURE_MASK: u64 = MAX_CLOSURES as u64 - 1;
+const STATUS_MASK: u64 = 7;
+const REPLY_BULK_BIT: u64 = 1 << 3;
+const AT_SHIFT: u32 = 4;
 
 const _: () = assert!(SLOT_BYTES.is_multiple_of(WORD) && SLOT_BYTES / WORD <= 0xffff);
 const _: () = assert!(primitive::limits::BATCH_REQUESTS <= 0xffff);
@@ -174,6 +177,8 @@ pub(crate) enum Status {
     Refused = 2,
     /// A call of plain bytes failed; the payload is its error, encoded.
     Failed = 3,
+    /// The launched closure waits: its result comes later, as a request. There is no payload.
+    Later = 4,
 }
 
 impl Status {
@@ -184,6 +189,7 @@ impl Status {
             1 => Some(Status::Panicked),
             2 => Some(Status::Refused),
             3 => Some(Status::Failed),
+            4 => Some(Status::Later),
             _ => None,
         }
     }
@@ -204,17 +210,17 @@ pub(crate) struct ReplyHead {
 impl ReplyHead {
     pub(crate) fn pack(self) -> u64 {
         (self.len as u64) << 32
-            | (self.at * WORD) as u64
-            | if self.bulk { 4 } else { 0 }
+            | (self.at as u64) << AT_SHIFT
+            | if self.bulk { REPLY_BULK_BIT } else { 0 }
             | self.status as u64
     }
 
     /// `None` for a status that means nothing.
     pub(crate) fn unpack(word: u64) -> Option<ReplyHead> {
         Some(ReplyHead {
-            status: Status::from_bits(word & 3)?,
-            bulk: word & 4 != 0,
-            at: word as u32 as usize / WORD,
+            status: Status::from_bits(word & STATUS_MASK)?,
+            bulk: word & REPLY_BULK_BIT != 0,
+            at: (word as u32 >> AT_SHIFT) as usize,
             len: (word >> 32) as usize,
         })
     }
@@ -250,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0u64..4) {
+        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0u64..5) {
             let status = Status::from_bits(status).expect("a status");
             let head = ReplyHead { status, bulk, at, len };
             prop_assert_eq!(ReplyHead::unpack(head.pack()), Some(head));
