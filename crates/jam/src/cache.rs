@@ -128,6 +128,11 @@ impl Cache {
         Some(linked)
     }
 
+    /// The place of a handle: what is there changes when its jam is taken out.
+    pub(crate) fn place_of(&self, handle: u64) -> &AtomicPtr<Linked> {
+        self.handles.place(handle)
+    }
+
     /// Notes that a jam is used, for "least recently used".
     #[inline(always)]
     fn use_now(&self, linked: &Linked) {

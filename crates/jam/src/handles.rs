@@ -56,7 +56,13 @@ impl Handles {
     /// What is in the place that the handle names: perhaps another jam, or null.
     #[inline(always)]
     pub(crate) fn find(&self, handle: u64) -> *mut Linked {
-        self.places[handle as usize % PLACES].load(Ordering::Acquire)
+        self.place(handle).load(Ordering::Acquire)
+    }
+
+    /// The place that the handle names.
+    #[inline(always)]
+    pub(crate) fn place(&self, handle: u64) -> &AtomicPtr<Linked> {
+        &self.places[handle as usize % PLACES]
     }
 
     /// A handle: `before`, if that is one and its place is free. 0 if there is none left.

@@ -248,6 +248,28 @@ fn errors_and_panics_come_back_for_their_calls() {
     });
 }
 
+/// Those with the word of the call before take another way.
+#[test]
+fn errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls() {
+    with_log(|node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for word in [13, 13, 13, 1, 1, 14, 14, 14, 2, 2] {
+            call::<8>(log, word, (&[7; 8], &[]), &ended);
+        }
+        poll(node, || ended.borrow().len() == 10);
+        let ended = ended.take();
+        for (at, word) in [(3, 1), (4, 1), (8, 2), (9, 2)] {
+            assert_eq!(ended[at].as_ref().unwrap().as_ref().unwrap()[0], word, "call {at}");
+        }
+        for failed in &ended[..3] {
+            assert_eq!(*failed, Ok(Err("unlucky".to_owned())));
+        }
+        for panicked in &ended[5..8] {
+            assert!(panicked.as_ref().unwrap_err().contains("fell over"), "{panicked:?}");
+        }
+    });
+}
+
 #[test]
 fn calls_under_way_end_when_the_node_closes() {
     let ended = Rc::new(RefCell::new(Vec::new()));

@@ -3,6 +3,7 @@
 //! once where several calls behind each other have the same.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_abi::{Call, code};
@@ -13,11 +14,11 @@ use crate::error::{JamError, Refusal};
 use crate::handles;
 use crate::inject::by_digest::send_code_then;
 use crate::inject::errors::{failed, refused, undelivered};
-use crate::inject::layout::{Behind, args_of, with_front};
+use crate::inject::layout::{Behind, with_front};
 use crate::inject::serve::{self, Enter};
 use crate::plain_bytes::{Payload, Value, bytes_of};
 use crate::receiver::Failure;
-use crate::receiver::running::Running;
+use crate::receiver::running::{Again, Running};
 use crate::sender::{Code, Inner, Mode, Sendable};
 use crate::symbols::export::Open;
 
@@ -135,24 +136,35 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     args: &[u8],
     payload: &[u8],
 ) -> Result<Reply<R>, Box<Missed<T, A>>> {
-    let (handle, host) = handles::of_word(word);
-    let context = running.context(host);
-    let enter = ByHandle { running, handle };
+    let Some(again) = running.again(word) else {
+        return first::<T, P, A, E, R>(running, property, word, args, payload);
+    };
+    let ended = serve::run::<T, P, A, E, R, _>(property, again.context(), args, payload, again);
+    ended.map(Reply).map_err(|failure| Missed::new(failure, args, payload))
+}
+
+/// As [`run`], for a call whose handle the one before did not have.
+#[inline(never)]
+fn first<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
+    running: &mut Running,
+    property: &mut T,
+    word: u64,
+    args: &[u8],
+    payload: &[u8],
+) -> Result<Reply<R>, Box<Missed<T, A>>> {
+    let context = running.context(handles::of_word(word).1);
+    // SAFETY: the call is of `serve::run`; a delegated call does not wait.
+    let enter = |signature, call: &mut Call| unsafe { running.run(word, signature, call) };
     let ended = serve::run::<T, P, A, E, R, _>(property, &context, args, payload, enter);
     ended.map(Reply).map_err(|failure| Missed::new(failure, args, payload))
 }
 
-/// Runs what has a handle.
-struct ByHandle<'r> {
-    running: &'r mut Running,
-    handle: u64,
-}
-
-impl Enter<Box<Failure>> for ByHandle<'_> {
+impl Enter<Box<Failure>> for &Again {
     #[inline(always)]
-    fn enter(self, signature: u64, call: &mut Call) -> Result<(), Box<Failure>> {
-        // SAFETY: the call is of `serve::run`; a delegated call does not wait.
-        unsafe { self.running.run(self.handle, signature, call) }
+    fn enter(self, _: u64, call: &mut Call) -> Result<(), Box<Failure>> {
+        // SAFETY: the call is of `serve::run`; a delegated call does not wait. The signature was compared
+        // by the call before, which was of the same kind.
+        unsafe { self.run(call) }
     }
 }
 
@@ -166,9 +178,11 @@ pub(super) fn call<T: Open, J: Sendable>(
     payload: &[J::Element],
 ) -> Option<Ended<T, J>> {
     let payload = bytes_of(payload);
-    with_front(payload.len(), 0, (), args, |front| match payload.is_empty() {
-        true => trust.plain_call::<Short<TypesOf<J>>>(word, args_of::<(), J::Args>(front), &[]),
-        false => trust.plain_call::<Long<TypesOf<J>>>(word, front, &[payload]),
+    if payload.is_empty() {
+        return trust.plain_call::<Short<TypesOf<J>>>(word, Value::new(args).bytes(), &[]);
+    }
+    with_front(payload.len(), 0, (), args, |front| {
+        trust.plain_call::<Long<TypesOf<J>>>(word, front, &[payload])
     })
 }
 
@@ -190,20 +204,28 @@ where
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
     let wrap = move |then: F| {
-        move |ended: Ended<T, J>| match ended {
-            Ok(Ok(reply)) => then(Ok(reply.value())),
-            other => fail_then::<T, J, F>(code.into(), other, then),
+        move |ended: Ended<T, J>| {
+            // A result has nothing to drop, which the compiler would look for in a call.
+            let ended = ManuallyDrop::new(ended);
+            match &*ended {
+                Ok(Ok(reply)) => then(Ok(reply.value())),
+                _ => fail_then::<T, J, F>(code.into(), ManuallyDrop::into_inner(ended), then),
+            }
         }
     };
     let payload = bytes_of(payload);
-    with_front(payload.len(), 0, (), args, |front| match payload.is_empty() {
-        true => {
-            let args = args_of::<(), J::Args>(front);
-            trust.plain_call_then::<Short<TypesOf<J>>, _, _>(word, args, &[], then, wrap)
-        }
-        false => {
-            trust.plain_call_then::<Long<TypesOf<J>>, _, _>(word, front, &[payload], then, wrap)
-        }
+    if payload.is_empty() {
+        let args = Value::new(args);
+        return trust.plain_call_then::<Short<TypesOf<J>>, _, _>(
+            word,
+            args.bytes(),
+            &[],
+            then,
+            wrap,
+        );
+    }
+    with_front(payload.len(), 0, (), args, |front| {
+        trust.plain_call_then::<Long<TypesOf<J>>, _, _>(word, front, &[payload], then, wrap)
     })
 }
 

@@ -58,12 +58,6 @@ pub(super) fn with_front<M: Part, A: Part, R>(
     send(unsafe { std::slice::from_raw_parts(place.cast::<u8>(), size_of::<Front<M, A>>()) })
 }
 
-/// The arguments in a front of `with_front`, which a call without a payload has alone.
-#[inline(always)]
-pub(super) fn args_of<M: Part, A: Part>(front: &[u8]) -> &[u8] {
-    &front[16 + M::BYTES..16 + M::BYTES + A::BYTES]
-}
-
 /// The parts of a call that has a front.
 pub(super) struct Behind<'b, M: Part> {
     pub(super) more: Value<M>,

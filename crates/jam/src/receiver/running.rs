@@ -1,9 +1,11 @@
 //! [`Running`]: jams that a thread runs one behind the other, by their [handles](crate::handles), or with
 //! their code beside the call. The common path of calls to what is linked.
 
+use std::ptr;
+
 use jam_abi::{Call, ContextData, code};
 use jam_format::Digest;
-use primitive::sync::Ordering;
+use primitive::sync::{AtomicPtr, Ordering};
 
 use crate::error::{Panicked, Refusal};
 use crate::handles;
@@ -15,8 +17,27 @@ use crate::reuse::Inside;
 
 /// What a thread keeps while it runs jams one behind the other: it enters the receiver once. What is
 /// evicted meanwhile is freed only when this is dropped.
+///
+/// It belongs to one kind of call, so that all its jams have one signature.
 #[derive(Default)]
-pub(crate) struct Running(Option<State>);
+pub(crate) struct Running {
+    /// What the last call by handle has found. It is valid while the thread is inside.
+    again: Option<Again>,
+    state: Option<State>,
+}
+
+/// The jam that the last call by handle has run: the next one, if it has the same word, compares only
+/// what may have changed since.
+pub(crate) struct Again {
+    word: u64,
+    linked: *const Linked,
+    /// Where its handle finds it.
+    place: &'static AtomicPtr<Linked>,
+    /// What calls of the word's host are told.
+    context: ContextData,
+    receiver: &'static Receiver,
+    thread: &'static Thread,
+}
 
 struct State {
     receiver: &'static Receiver,
@@ -36,34 +57,56 @@ impl Running {
     /// At a receiver that is not the process's.
     #[cfg(test)]
     pub(crate) fn at(receiver: &'static Receiver) -> Self {
-        Running(Some(State::of(receiver)))
+        Running { again: None, state: Some(State::of(receiver)) }
     }
 
     /// What a jam of this sender is told.
     #[inline(always)]
     pub(crate) fn context(&self, sender: u32) -> ContextData {
-        match &self.0 {
+        match &self.state {
             Some(state) => state.receiver.context(sender),
             None => receiver().context(sender),
         }
     }
 
-    /// Runs the jam with this handle, if it is linked, or the Local Function with it.
+    /// What the last call has run, if the next one has this word and the same still runs: it is linked,
+    /// the policy admits it, and its symbols are the newest.
+    #[inline(always)]
+    pub(crate) fn again(&self, word: u64) -> Option<&Again> {
+        let again = self.again.as_ref()?;
+        let Again { linked, place, receiver, .. } = *again;
+        let is_found = again.word == word && ptr::eq(place.load(Ordering::Relaxed), linked);
+        // SAFETY: `run` has found it, and the thread has been inside since.
+        let linked = unsafe { &*linked };
+        let is_same = is_found
+            && linked.is_admitted(receiver.gate(None).bit())
+            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation();
+        is_same.then_some(again)
+    }
+
+    /// Leaves the receiver: what was evicted meanwhile can be freed.
+    fn leave(&mut self) {
+        self.again = None;
+        self.state = None;
+    }
+
+    /// Runs the jam with the handle in this word, if it is linked, or the Local Function with it.
     ///
     /// # Safety
     /// As for [`Receiver::run`].
     #[inline(always)]
     pub(crate) unsafe fn run(
         &mut self,
-        handle: u64,
+        word: u64,
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
+        let (handle, host) = handles::of_word(word);
         if handles::is_local(handle) {
             // SAFETY: as the caller promises.
             return unsafe { receiver().run_local_by_handle(handle, signature, call) };
         }
-        let state = self.0.get_or_insert_with(|| State::of(receiver()));
+        let state = self.state.get_or_insert_with(|| State::of(receiver()));
         let State { receiver, thread, inside } = state;
         let receiver: &'static Receiver = receiver;
         let Some(linked) = receiver.cache.find_by_handle(handle, inside) else {
@@ -79,6 +122,8 @@ impl Running {
             // SAFETY: as the caller promises.
             return unsafe { self.run_renewed(receiver, &digest, signature, call) };
         }
+        let (context, place) = (receiver.context(host), receiver.cache.place_of(handle));
+        self.again = Some(Again { word, linked, place, context, receiver, thread });
         // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.
         unsafe { run_linked(linked, thread, call) }
     }
@@ -96,7 +141,7 @@ impl Running {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
-        let state = self.0.get_or_insert_with(|| State::of(receiver()));
+        let state = self.state.get_or_insert_with(|| State::of(receiver()));
         let State { receiver, thread, inside } = state;
         let receiver: &'static Receiver = receiver;
         // A proof may stand behind the blob: who answers for a jam is asked when it is linked.
@@ -111,7 +156,7 @@ impl Running {
             Some(linked) => unsafe { run_linked(linked, thread, call) },
             None => {
                 // Outside, since what is taken out waits for all that are inside.
-                self.0 = None;
+                self.leave();
                 // SAFETY: as the caller promises.
                 unsafe { receiver.run_arrived(digest, Some(code), signature, call) }
                     .map_err(Box::new)
@@ -133,9 +178,29 @@ impl Running {
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
         // Outside, since what is taken out waits for all that are inside.
-        self.0 = None;
+        self.leave();
         // SAFETY: as the caller promises.
         unsafe { receiver.run(digest, signature, call) }.map_err(Box::new)
+    }
+}
+
+impl Again {
+    /// What its jam is told.
+    #[inline(always)]
+    pub(crate) fn context(&self) -> &ContextData {
+        &self.context
+    }
+
+    /// Runs the jam.
+    ///
+    /// # Safety
+    /// As for [`Receiver::run`]. This is of [`Running::again`], and the call has the signature of those
+    /// before it.
+    #[inline(always)]
+    pub(crate) unsafe fn run(&self, call: &mut Call) -> Result<(), Box<Failure>> {
+        // SAFETY: `Running::run` has found it, and the thread has been inside since; the rest as the caller
+        // promises.
+        unsafe { run_linked(&*self.linked, self.thread, call) }
     }
 }
 

@@ -124,47 +124,59 @@ impl Outbox {
         if arguments.are_bulk() {
             return self.append_bulk(*request, completion, lane());
         }
-        let last_word = self.last_word.get();
-        let (closure, len, first) = match arguments {
-            Arguments::Plain(Plain::Word(word)) => (request.closure, request.words(), Some(word)),
-            Arguments::Bytes(parts) if last_word != 0 && last_word == parts.word => {
-                (parts.again, (parts.words() - 1).max(request.reply_words), None)
-            }
-            Arguments::Bytes(parts) => (request.closure, request.words(), Some(parts.word)),
-            Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => {
-                (request.closure, request.words(), None)
-            }
-        };
-        let head = RequestHead::new(request.property, closure, len, false);
-        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
-        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
-        match arguments {
-            Arguments::Plain(_) => {}
-            Arguments::Encoded(bytes) => {
-                // It may be a call of plain bytes that was postponed.
-                self.last_word.set(0);
-                self.slot.memory().write_from((at + 1) * WORD, bytes);
+        let (len, first) = match arguments {
+            Arguments::Bytes(parts) if self.last_word.get() == parts.word && parts.word != 0 => {
+                return self.append_bytes::<C, true>(request, parts, completion);
             }
             Arguments::Bytes(parts) => {
-                self.last_word.set(parts.word);
-                self.write(at + 1 + usize::from(first.is_some()), parts);
+                return self.append_bytes::<C, false>(request, parts, completion);
             }
+            Arguments::Plain(Plain::Word(word)) => (request.words(), Some(word)),
+            Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => (request.words(), None),
+        };
+        let head = RequestHead::new(request.property, request.closure, len, false);
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
+        if let Arguments::Encoded(bytes) = arguments {
+            // It may be a call of plain bytes that was postponed.
+            self.last_word.set(0);
+            self.slot.memory().write_from((at + 1) * WORD, bytes);
         }
         self.filling.push(room, at, len, completion);
         Ok(())
     }
 
-    /// Writes what is behind the first word of `parts`, from word `at` of the memory on.
+    /// As [`append`](Self::append), of a call of plain bytes that fits into a batch. If its word is that
+    /// of the one before, which `AGAIN` says, that is left out.
     #[inline(always)]
-    fn write(&self, at: usize, parts: Parts<'_>) {
+    fn append_bytes<C: Completion + 'static, const AGAIN: bool>(
+        &self,
+        request: &Request<'_>,
+        parts: Parts<'_>,
+        completion: C,
+    ) -> Result<(), C> {
+        let mut words = parts.head_words();
+        let (closure, len, first) = match AGAIN {
+            true => (parts.again, (parts.words() - 1).max(request.reply_words), words.next()),
+            false => (request.closure, request.words(), Some(parts.word)),
+        };
+        let head = RequestHead::new(request.property, closure, len, false);
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
         let memory = self.slot.memory();
-        let words = memory.words();
-        parts.head_words().enumerate().for_each(|(index, word)| {
-            words.store(at + index, word, Ordering::Relaxed);
+        let behind = at + 1 + usize::from(first.is_some());
+        words.enumerate().for_each(|(index, word)| {
+            memory.words().store(behind + index, word, Ordering::Relaxed);
         });
+        let behind_word = at + 1 + usize::from(!AGAIN);
         for (word, tail) in parts.tail_words() {
-            memory.write_from((at + word) * WORD, tail);
+            memory.write_from((behind_word + word) * WORD, tail);
         }
+        if !AGAIN {
+            self.last_word.set(parts.word);
+        }
+        self.filling.push(room, at, len, completion);
+        Ok(())
     }
 
     #[cold]

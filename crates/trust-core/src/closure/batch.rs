@@ -41,6 +41,19 @@ pub(crate) struct Received {
     pub(crate) words: usize,
 }
 
+/// The place of a run that is being served: the batch's, also when a closure panics.
+pub(crate) struct Place<'a, 'b> {
+    pub(crate) batch: &'a mut Batch<'b>,
+    pub(crate) at: usize,
+}
+
+impl Drop for Place<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.batch.at = self.at;
+    }
+}
+
 impl Batch<'_> {
     /// The request whose turn it is; `None` behind the last one.
     #[inline(always)]

@@ -8,7 +8,7 @@ use primitive::sync::Ordering;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::closure::batch::{Batch, Received};
+use crate::closure::batch::{Batch, Place, Received};
 use crate::closure::capture::rebuild;
 use crate::closure::invoke::{Invoke, InvokeRef};
 use crate::closure::registry::{Delegated, Description};
@@ -103,19 +103,6 @@ fn each_of_run<V, I>(
         if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
             return;
         }
-    }
-}
-
-/// The place of a run that is being served: the batch's, also when a closure panics.
-struct Place<'a, 'b> {
-    batch: &'a mut Batch<'b>,
-    at: usize,
-}
-
-impl Drop for Place<'_, '_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.batch.at = self.at;
     }
 }
 

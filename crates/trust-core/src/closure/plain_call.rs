@@ -19,8 +19,8 @@ use std::mem::MaybeUninit;
 
 use primitive::sync::Ordering;
 
-use crate::closure::batch::{Batch, Received};
-use crate::closure::plain_bytes::PlainBytes;
+use crate::closure::batch::{Batch, Place, Received};
+use crate::closure::plain_bytes::{PlainBytes, reply_words, word_of};
 use crate::closure::registry::{Delegated, Description, closure_id};
 use crate::codec::Portable;
 use crate::wire::words::WORD;
@@ -112,6 +112,11 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
     batch: &mut Batch<'_>,
     request: Received,
 ) -> Option<Received> {
+    if AGAIN && is_short::<T, C>(batch, request) {
+        // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+        serve_short::<T, C>(run, unsafe { &mut *property.cast::<T>() }, batch, request);
+        return None;
+    }
     loop {
         // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
         let property = unsafe { &mut *property.cast::<T>() };
@@ -133,6 +138,74 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
                 && next.head.closure() == closure_id::<Again<T, C>>()
                 && !next.head.is_bulk();
             return is_again.then_some(next);
+        }
+    }
+}
+
+/// Words behind the head of a call of this kind that has its word left out: of its arguments or its
+/// result, whichever has more; `None` if that differs from call to call, or they are long.
+const fn short_words<T, C: PlainCall<T>>() -> Option<usize> {
+    match C::BYTES {
+        Some(len) if len <= STACK_WORDS * WORD => {
+            let (arguments, reply) = (len.div_ceil(WORD), reply_words::<C::Reply>());
+            Some(if arguments > reply { arguments } else { reply })
+        }
+        _ => None,
+    }
+}
+
+/// Whether [`serve_short`] serves a request whose word is left out.
+#[inline(always)]
+fn is_short<T, C: PlainCall<T>>(batch: &Batch<'_>, request: Received) -> bool {
+    const { short_words::<T, C>() }.is_some_and(|words| words <= request.words)
+        && batch.word != 0
+        && !request.head.is_bulk()
+}
+
+/// Serves a request whose word is left out, and those behind it that are the same but for their
+/// arguments: the most common calls. Not part of its caller, for the reason of `call.rs`'s `run_plain`.
+#[inline(never)]
+fn serve_short<T, C: PlainCall<T>>(
+    run: &mut C::Run,
+    property: &mut T,
+    batch: &mut Batch<'_>,
+    request: Received,
+) {
+    let arguments = C::BYTES.unwrap_or_default();
+    let (end, word, head) = (batch.end, batch.word, request.head.word());
+    let (slot, at) = (batch.slot.part(0, end), batch.at);
+    let mut place = Place { batch, at };
+    loop {
+        let at = place.at;
+        let words = slot.part(at, 1 + short_words::<T, C>().unwrap_or_default());
+        let mut room = MaybeUninit::<[u128; STACK_WORDS / 2]>::uninit();
+        let copy = room.as_mut_ptr().cast::<u64>();
+        for index in 0..arguments.div_ceil(WORD) {
+            let word = words.load(1 + index, Ordering::Relaxed);
+            // SAFETY: inside the room, which has at least as many words as short arguments take.
+            unsafe { copy.add(index).write(word) };
+        }
+        // SAFETY: the bytes of the words that were just written, in memory of this thread.
+        let served = C::serve(run, property, word, unsafe { bytes(copy, arguments) });
+        let next = at + 1 + request.words;
+        match served {
+            Ok(reply) => {
+                for index in 0..const { 1 + reply_words::<C::Reply>() } {
+                    words.store(index, word_of(&reply, index), Ordering::Relaxed);
+                }
+            }
+            Err(error) => {
+                place.batch.at = at;
+                place.batch.fail(error);
+                if place.batch.outsized.is_some() {
+                    place.at = next;
+                    return;
+                }
+            }
+        }
+        place.at = next;
+        if next + request.words >= end || slot.load(next, Ordering::Relaxed) != head {
+            return;
         }
     }
 }

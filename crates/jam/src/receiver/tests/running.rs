@@ -1,6 +1,7 @@
 //! Calls that name a jam by its handle, or by its code.
 
 use super::*;
+use crate::handles;
 use crate::receiver::running::Running;
 
 /// Has `enter` run a call with the argument 4.
@@ -48,6 +49,60 @@ fn a_handle_finds_the_jam_that_it_was_given_for_or_none() {
     assert_eq!(run(receiver.handle(&digest, false), SIGNATURE, &mut 1), Ok(5));
     let local = u64::MAX >> 8;
     assert_eq!(refusal(run(local, SIGNATURE, &mut 1)), Refusal::NotLocal);
+}
+
+/// Calls behind each other share what the first has found, as long as that still holds.
+#[test]
+fn a_call_behind_another_runs_the_same_only_while_that_may_run() {
+    let receiver = open_receiver(CHUNKS);
+    let bytes = imports("receiver_test_add", add_signature());
+    let digest = receive(receiver, &bytes).unwrap();
+    let word = handles::word(receiver.handle(&digest, false), 5);
+    let mut running = Running::at(receiver);
+    let context = receiver.context(5);
+    let run = |running: &mut Running, word| {
+        let (mut property, args, mut reply) = (1, [4, 0], [0; 2]);
+        let mut call = call_of(&context, &mut property, &args, &[], &mut reply);
+        // SAFETY: the jams of these files take such calls.
+        unsafe { running.run(word, SIGNATURE, &mut call) }.map_err(|failure| *failure)?;
+        Ok(reply[0])
+    };
+    let run_again = |running: &Running, word| {
+        let again = running.again(word)?;
+        let (mut property, args, mut reply) = (2, [4, 0], [0; 2]);
+        let mut call = call_of(again.context(), &mut property, &args, &[], &mut reply);
+        // SAFETY: as above, and `SIGNATURE` was compared.
+        unsafe { again.run(&mut call) }.expect("it runs");
+        Some((reply[0], again.context().sender))
+    };
+    assert_eq!(run_again(&running, word), None, "nothing has run");
+    assert_eq!(run(&mut running, word), Ok(5));
+    assert_eq!(run_again(&running, word), Some((6, 5)));
+    let of_another = handles::word(handles::of_word(word).0, 6);
+    assert_eq!(run_again(&running, of_another), None, "the sender is another");
+    assert_eq!(run(&mut running, of_another), Ok(5));
+    assert_eq!(run_again(&running, of_another), Some((6, 6)));
+    assert_eq!(run_again(&running, word), None);
+    let layer = double(receiver);
+    assert_eq!(run_again(&running, of_another), None, "its import is another function");
+    assert_eq!(run(&mut running, word), Ok(8), "linked again");
+    assert_eq!(run_again(&running, word), None, "outside meanwhile");
+    // Else it would be at the process's receiver.
+    running = Running::at(receiver);
+    assert_eq!(run(&mut running, word), Ok(8));
+    assert_eq!(run_again(&running, word), Some((8, 5)));
+    receiver.symbols().remove_layer(layer);
+    assert_eq!(run(&mut running, word), Ok(5));
+    running = Running::at(receiver);
+    assert_eq!(run(&mut running, word), Ok(5));
+    assert_eq!(run_again(&running, word), Some((6, 5)));
+    receiver.gatekeeper.set(Policy::Nothing);
+    assert_eq!(run_again(&running, word), None, "the policy is another");
+    receiver.gatekeeper.set(Policy::AnyPeer);
+    assert_eq!(run_again(&running, word), Some((6, 5)));
+    receiver.cache.clear();
+    assert_eq!(run_again(&running, word), None, "it was evicted");
+    assert_eq!(run(&mut running, word), Err(Failure::NeedCode));
 }
 
 #[test]
