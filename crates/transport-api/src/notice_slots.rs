@@ -8,7 +8,7 @@
 //!   +0     taken    notices taken; written by the receiver
 //!   +128   polled   1 while the receiver looks for the next notice in each poll; written by it
 //!   +256   slots    32 bytes each, in slot number % NOTICE_SLOTS: (length << 16 | took << 8 | KIND),
-//!                   the key, the offset, then (number << 32 | a 32-bit value)
+//!                   the key, (more of took << 48 | the offset), then (number << 32 | a 32-bit value)
 //!   +2304  line     two slots, one for a notice in each direction
 //! ```
 //!
@@ -18,15 +18,18 @@
 //! that brings a notice is the line that takes the answer back, and no other line has to be fetched.
 //!
 //! 1. Numbers begin with 1 and wrap. A slot of the ring is written only after the receiver has
-//!    published that it has taken the notice before: so the slot of the next notice holds that of one
-//!    lap earlier, and no other number.
+//!    published that it has taken the notice before. A place that is not used would keep an old
+//!    number, which one day seemed to be that of a later notice: so the sender renews the numbers of
+//!    such places now and then ([`RENEWAL`]). The next notice's places hold its number, or an earlier
+//!    one.
 //! 2. The receiver publishes `taken` after every quarter of the slots: each publication costs both
 //!    sides a transfer of its line. The sender loads it only if there is no free slot behind the last
 //!    one it saw.
-//! 3. Each notice also carries the last byte of how many its sender took (`took`), since no other
-//!    number of at most NOTICE_SLOTS under way ends like it. If these are all that the other end has
-//!    sent, the next of that end goes into the line; otherwise into the ring. So what is in the line is
-//!    written over only after it was taken. The receiver looks for the number in both places.
+//! 3. Each notice also carries how many its sender took (`took`), without its highest byte. The other
+//!    end makes of it the least number that is not below the one before, so at most what was taken. If
+//!    that is all it has sent, its next notice goes into the line; otherwise into the ring. So what is
+//!    in the line is written over only after it was taken. The receiver looks for the number in both
+//!    places.
 //! 4. A receiver has too many senders to poll all their slots. A sender whose slots are not polled has
 //!    to tell the receiver by other means that it should look:
 //!
@@ -69,8 +72,14 @@ pub const NOTICE_SLOTS_BYTES: usize = LINE + 2 * SLOT_BYTES;
 /// Notices after which the receiver publishes how many it has taken.
 const STEP: u32 = if NOTICE_SLOTS < 4 { 1 } else { NOTICE_SLOTS / 4 };
 
-// Rule 3, for what is under way: the slots, and one in the line.
-const _: () = assert!(NOTICE_SLOTS < u8::MAX as u32);
+/// Notices after which the sender renews the numbers of places that it did not use.
+const RENEWAL: u32 = if cfg!(loom) { 2 } else { 1 << 20 };
+
+/// Bits of `took`.
+const TOOK: u32 = (1 << 24) - 1;
+
+/// Bits of an offset.
+const AT: u64 = (1 << 48) - 1;
 
 fn slot(number: u32) -> usize {
     SLOTS + (number % NOTICE_SLOTS) as usize * SLOT_BYTES
@@ -95,7 +104,7 @@ const KIND: u64 = 2;
 pub struct Notice {
     /// The region that was written.
     pub key: RegionKey,
-    /// The byte at which it was written.
+    /// The byte at which it was written, below 2^48.
     pub at: u64,
     /// Bytes that were written, fewer than 2^48.
     pub len: u64,
@@ -113,7 +122,7 @@ impl Notice {
     /// From words of a peer; `None` if they are no notice.
     #[inline(always)]
     pub fn parse([kind, key, at]: [u64; 3], value: u32) -> Option<Notice> {
-        let notice = Notice { key: RegionKey(key), at, len: kind >> 16, value };
+        let notice = Notice { key: RegionKey(key), at: at & AT, len: kind >> 16, value };
         (kind & 0xff == KIND).then_some(notice)
     }
 }
@@ -146,7 +155,7 @@ pub struct NoticeEnd {
     sent: AtomicU32,
     /// What the other end had taken when its count was last loaded.
     freed: AtomicU32,
-    /// What it had taken when it sent the last notice that this end took.
+    /// At most what it had taken when it sent the last notice that this end took.
     confirmed: AtomicU32,
     taken: AtomicU32,
     /// What the other end can see of it.
@@ -187,6 +196,9 @@ impl NoticeEnd {
     pub(crate) fn put(&self, notice: Notice) {
         let before = self.sent.load(Ordering::Relaxed);
         let sent = before.wrapping_add(1);
+        if sent.is_multiple_of(RENEWAL) {
+            self.renew(sent);
+        }
         self.sent.store(sent, Ordering::Relaxed);
         let words = if self.confirmed.load(Ordering::Relaxed) == before {
             self.writes_line.words()
@@ -194,11 +206,26 @@ impl NoticeEnd {
             self.sends.words().part(slot(sent) / 8, SLOT_BYTES / 8)
         };
         let [first, second, third] = notice.words();
-        let took = u64::from(self.taken.load(Ordering::Relaxed) as u8);
-        words.store(0, first | took << 8, Ordering::Relaxed);
+        let took = u64::from(self.taken.load(Ordering::Relaxed) & TOOK);
+        words.store(0, first | (took & 0xff) << 8, Ordering::Relaxed);
         words.store(1, second, Ordering::Relaxed);
-        words.store(2, third, Ordering::Relaxed);
+        words.store(2, third | took >> 8 << 48, Ordering::Relaxed);
         words.store(3, u64::from(sent) << 32 | u64::from(notice.value), Ordering::Release);
+    }
+
+    /// Gives places whose notices were taken for certain the number of one that was taken lately:
+    /// notice `sent` is about to be sent, so at most [`NOTICE_SLOTS`] before it are under way.
+    #[cold]
+    #[inline(never)]
+    fn renew(&self, sent: u32) {
+        let is_under_way = |number: u32| sent.wrapping_sub(number).wrapping_sub(1) < NOTICE_SLOTS;
+        let taken = sent.wrapping_sub(NOTICE_SLOTS + 1);
+        let slots = (0..NOTICE_SLOTS).map(|number| (&self.sends, slot(number)));
+        for (memory, at) in slots.chain([(&self.writes_line, 0)]) {
+            if !is_under_way((memory.load(at + 24, Ordering::Relaxed) >> 32) as u32) {
+                memory.store(at + 24, u64::from(taken) << 32, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether a notice can be sent.
@@ -284,9 +311,10 @@ impl NoticeEnd {
             self.receives.store(TAKEN, u64::from(next), Ordering::Release);
             self.published.store(next, Ordering::Relaxed);
         }
-        let sent = self.sent.load(Ordering::Relaxed);
-        let under_way = (sent as u8).wrapping_sub((words[0] >> 8) as u8);
-        self.confirmed.store(sent.wrapping_sub(under_way.into()), Ordering::Relaxed);
+        let took = (words[0] >> 8 & 0xff | words[2] >> 48 << 8) as u32;
+        let before = self.confirmed.load(Ordering::Relaxed);
+        let more = took.wrapping_sub(before) & TOOK;
+        self.confirmed.store(before.wrapping_add(more), Ordering::Relaxed);
         Ok(notice)
     }
 

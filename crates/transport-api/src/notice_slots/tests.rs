@@ -37,7 +37,7 @@ impl Pair {
 
 fn notice(n: u32) -> Notice {
     let word = u64::from(n);
-    Notice { key: RegionKey(word), at: !word, len: word << 8, value: !n }
+    Notice { key: RegionKey(word), at: !word & AT, len: word << 8, value: !n }
 }
 
 #[test]
@@ -87,7 +87,71 @@ fn threads_that_answer_each_other_use_the_line_only() {
     }
 }
 
-/// It has sent as many notices as a byte counts, and the last byte of what was confirmed is the same.
+/// Numbers far behind would one day seem to be those of later notices.
+#[test]
+fn places_that_are_not_used_do_not_keep_old_numbers() {
+    let recent = |memory: &SharedBytes, at: usize, next: u32| {
+        let number = (memory.load(at + 24, Ordering::Relaxed) >> 32) as u32;
+        next.wrapping_sub(number).wrapping_sub(1) < RENEWAL + 2 * NOTICE_SLOTS
+    };
+    let one_way = Pair::in_slots();
+    for n in 0..2 * RENEWAL {
+        assert_eq!(one_way.first.try_send(notice(n)), Ok(true));
+        assert_eq!(one_way.second.take(), Ok(Some(notice(n))));
+    }
+    assert!(recent(&one_way.back, half(true), one_way.second.next()));
+    let both_ways = Pair::new();
+    for n in 0..2 * RENEWAL {
+        for (from, to) in
+            [(&both_ways.first, &both_ways.second), (&both_ways.second, &both_ways.first)]
+        {
+            assert_eq!(from.try_send(notice(n)), Ok(true));
+            assert_eq!(to.take(), Ok(Some(notice(n))));
+        }
+    }
+    let next = both_ways.second.next();
+    for memory in [&both_ways.there, &both_ways.back] {
+        assert!((0..NOTICE_SLOTS).all(|number| recent(memory, slot(number), next)));
+    }
+}
+
+/// Whichever notices are under way meanwhile.
+#[test]
+fn renewal_spares_what_was_not_taken() {
+    for under_way in [1, 2, 30, NOTICE_SLOTS - STEP] {
+        for first_in_line in [false, true] {
+            let pair = if first_in_line { Pair::new() } else { Pair::in_slots() };
+            let start = pair.first.sent.load(Ordering::Relaxed);
+            for n in start..start + under_way {
+                assert_eq!(pair.first.try_send(notice(n)), Ok(true));
+            }
+            pair.first.renew(start + under_way + 1);
+            for n in start..start + under_way {
+                assert_eq!(pair.second.take(), Ok(Some(notice(n))));
+            }
+            assert_eq!(pair.second.take(), Ok(None));
+        }
+    }
+}
+
+/// The notice says that none were taken; meanwhile so many were sent that the bits of both are equal.
+#[test]
+fn an_old_notice_confirms_nothing_that_was_sent_since() {
+    let Pair { first, second, there, .. } = &Pair::new();
+    assert_eq!(second.try_send(notice(1)), Ok(true));
+    let sent = TOOK + 1;
+    for count in [&first.sent, &first.freed] {
+        count.store(sent, Ordering::Relaxed);
+    }
+    for count in [&second.taken, &second.published] {
+        count.store(sent, Ordering::Relaxed);
+    }
+    assert_eq!(first.take(), Ok(Some(notice(1))));
+    assert_eq!(first.try_send(notice(2)), Ok(true));
+    assert_ne!(there.load(slot(sent + 1) + 24, Ordering::Relaxed), 0, "it is in the ring");
+    assert_eq!(second.take(), Ok(Some(notice(2))));
+}
+
 #[test]
 fn a_notice_in_the_line_is_not_written_over_before_it_was_taken() {
     let pair = Pair::in_slots();

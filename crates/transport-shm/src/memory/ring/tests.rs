@@ -21,7 +21,7 @@ fn ring(bytes: usize) -> (Sender, Receiver, SharedBytes) {
 
 fn notice(n: u32) -> Notice {
     let key = RegionKey(n.into());
-    Notice { key, at: !key.0, len: (1 << 48) - 1 - key.0, value: !n }
+    Notice { key, at: !key.0 & ((1 << 48) - 1), len: (1 << 48) - 1 - key.0, value: !n }
 }
 
 #[test]
