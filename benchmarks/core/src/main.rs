@@ -24,10 +24,11 @@ use suites::Programs;
 use suites::prototype::Prototype;
 
 /// The crates that the suites compare with; their versions stand in the header.
-const PEERS: [&str; 10] = [
+const PEERS: [&str; 11] = [
     "context",
     "corosensei",
     "crossbeam-channel",
+    "dashmap",
     "flume",
     "generator",
     "iceoryx2",

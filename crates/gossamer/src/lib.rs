@@ -265,8 +265,8 @@
 // 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
 //    `losses.rs` (`on_host_lost`), `worker.rs` (one thread).
 // 3. `placement.rs` (where fibers and properties go), `segments.rs` (`segments`), `publish.rs`
-//    (trusts under names), `Sharded`, `collective.rs` (calls of all its shards), `records/`
-//    (`ShardedRecords`), `Barrier`, `team/` (`Team`: collectives), `sync` (channels and
+//    (trusts under names), `Sharded`, `collective.rs` (calls of all its shards),
+//    `scatter.rs` (`Scatter`), `records/` (`ShardedRecords`), `Barrier`, `team/` (`Team`: collectives), `sync` (channels and
 //    notifications), `blocking.rs` (`spawn_blocking`, `block_on`), `Handle`.
 // 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //    processes of a rack find each other).
@@ -306,6 +306,7 @@ mod records;
 #[cfg(feature = "tcp")]
 mod reporter;
 mod run;
+mod scatter;
 mod segments;
 mod sharded;
 mod shared;
@@ -356,6 +357,7 @@ pub use self::policy::Placement;
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};
+pub use self::scatter::Scatter;
 pub use self::segments::segments;
 pub use self::sharded::Sharded;
 pub use self::sync::{

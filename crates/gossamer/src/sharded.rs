@@ -127,6 +127,12 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
+        self.index_by_hash(key)
+    }
+
+    /// As [`index_of`](Self::index_of), for what has the hash of a key.
+    #[inline]
+    pub(crate) fn index_by_hash<Q: Hash + ?Sized>(&self, key: &Q) -> usize {
         let hash = HASHER.hash_one(key);
         // Multiply and shift instead of a remainder: the upper half of hash * shards.
         ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize

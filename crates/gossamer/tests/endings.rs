@@ -56,6 +56,41 @@ fn unobserved_failures_fail_the_rack() {
     });
 }
 
+/// An update that panics fails the rack as a request does, with the line of its `scatter`; those before it
+/// have run.
+#[test]
+fn updates_that_fail_fail_the_rack() {
+    within_deadline("updates_that_fail_fail_the_rack", || {
+        for kind in KINDS {
+            let ended = run(kind, || {
+                let sums = gossamer::Sharded::<u64, u64>::new(|| 0);
+                let other = sums.shards().iter().position(|shard| !shard.is_local()).unwrap();
+                let keys: Vec<u64> =
+                    (0..).filter(|key| sums.index_of(key) == other).take(3).collect();
+                let mut scatter = sums.scatter(|sum: &mut u64, _, fails: bool| {
+                    assert!(!fails, "no update");
+                    *sum += 1;
+                });
+                SCATTERED.store(line!() - 4, Ordering::Relaxed);
+                for (key, fails) in keys.into_iter().zip([false, true, false]) {
+                    scatter.send(key, fails);
+                }
+                scatter.finish();
+                assert_eq!(sums.shards()[other].apply(|sum| *sum), 1);
+            });
+            let Err(RackError::Unobserved { count: 1, first, .. }) = &ended else {
+                panic!("{ended:?}")
+            };
+            let line = format!("endings.rs:{}:", SCATTERED.load(Ordering::Relaxed));
+            assert!(first.place.as_ref().is_some_and(|place| place.contains(&line)), "{first:?}");
+            is_unobserved(ended, "no update");
+        }
+    });
+}
+
+/// The line of the `scatter` above.
+static SCATTERED: AtomicU32 = AtomicU32::new(0);
+
 /// More than the address space has room for.
 const TOO_MANY_BYTES: usize = usize::MAX / 4;
 /// So much that some fit into the address space, and nine do not.

@@ -58,6 +58,7 @@ pub use crate::{
     api::reply::Reply,
     api::trust::{PropertyId, Trust},
     api::trustee::{LocalTrustee, Trustee, local_trustee},
+    api::updates::Updates,
     closure::identity::build_identity,
     closure::invoke::Delegable,
     closure::plain_bytes::PlainBytes,

@@ -149,7 +149,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["callback", "delegate", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
-            &["apply_ref", "flush", "trustee"],
+            &["apply_ref", "flush", "trustee", "updates"],
             &["latch_report", "trust"],
             &["latch"],
             &["launched"],
@@ -188,10 +188,11 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/codec",
         &[
-            &["as_view", "blocks", "fault", "format", "plain", "portable"],
+            &["as_view", "blocks", "fault", "format", "plain", "portable", "text"],
             &["trusts"],
             &["encoded", "undelivered"],
             &["decode", "encode", "in_buffer"],
+            &["entries"],
         ],
     ),
     ("crates/trust-core/src/codec/decode", &[&["decoder"], &["parts"]]),
@@ -236,7 +237,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["reporter", "stalls", "worker"],
             &["end", "handle", "placement", "publish", "segments"],
             &["run", "sharded", "sync", "team"],
-            &["collective", "records"],
+            &["collective", "records", "scatter"],
         ],
     ),
     (

@@ -2,6 +2,7 @@
 //!
 //! - [`sharing`]: two threads and one object or two, with [`locks`] and [`channels`], the classical
 //!   ways to share it.
+//! - [`word_count`]: two threads that count words in one map.
 //! - [`request`]: one request on one thread, by the clock and counted exactly; polls of idle
 //!   clients.
 //! - [`fibers`] with [`raw_fibers`]: stack switches of other crates.
@@ -37,6 +38,7 @@ mod raw_fibers;
 mod request;
 mod segment;
 mod sharing;
+mod word_count;
 
 use prototype::Prototype;
 
@@ -66,6 +68,7 @@ pub(crate) struct Programs {
 pub(crate) fn all(programs: &Programs) -> Vec<Suite> {
     let prototype = programs.prototype.as_ref();
     let mut suites = sharing::suites(prototype);
+    suites.push(word_count::suite());
     suites.extend(request::suites(prototype));
     suites.extend(fibers::suites());
     suites.extend(processes::suites());

@@ -3,6 +3,7 @@
 //! In reading order:
 //! - [`sample`]: one sample of a rack: start, warm up, measure, stop.
 //! - [`share`]: an object that two threads want, entrusted to one of them.
+//! - [`words`]: words of a text that all threads of a rack count.
 //! - [`single_thread`]: client and trustee driven in turn on one thread, for clocks and for the
 //!   counter of instructions; [`lone_call`]: one call at a time, by `apply` and by `launch`;
 //!   [`poll`]: a trustee with many clients that have nothing to ask.
@@ -25,3 +26,4 @@ pub mod segment;
 pub mod share;
 pub mod single_thread;
 pub mod two_process;
+pub mod words;

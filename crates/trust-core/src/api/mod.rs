@@ -29,4 +29,5 @@ pub(crate) mod reply;
 mod spawn;
 pub(crate) mod trust;
 pub(crate) mod trustee;
+pub(crate) mod updates;
 mod visit;

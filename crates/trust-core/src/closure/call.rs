@@ -84,6 +84,67 @@ where
     }
 }
 
+/// The kind of call that runs a closure once for each of many keys and values.
+pub(crate) struct ApplyEach<T, K: ?Sized, V, F>(PhantomData<fn(T, &K, V, F)>);
+
+impl<T, K, V, F> Delegated for ApplyEach<T, K, V, F>
+where
+    T: 'static,
+    K: AsView + ?Sized + 'static,
+    V: DeserializeOwned + 'static,
+    F: for<'a> Fn(&mut T, K::View<'a>, V),
+{
+    #[inline(always)]
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        let result = batch.payload(request, |bytes| {
+            let Some((capture, entries)) = bytes.split_at_checked(size_of::<F>()) else {
+                return Err(cut_short::<(K::View<'_>, V)>(CUT_CAPTURE));
+            };
+            // SAFETY: as in `take_encoded`: the bytes of a closure of this type, which its sender has
+            // forgotten.
+            let closure = unsafe { rebuild::<F>(capture) };
+            // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+            let property = unsafe { &mut *property.cast::<T>() };
+            run_each::<T, K, V, F>(property, &closure, entries, request.head.is_bulk())
+                .map_err(Refusal::Arguments)
+        });
+        match result {
+            Ok(()) => batch.reply(request, ()),
+            Err(refusal) => batch.refuse_by(&refusal),
+        }
+        batch.pass(request);
+    }
+
+    fn describe() -> Description {
+        Description {
+            property: TypeId::of::<T>(),
+            property_name: std::any::type_name::<T>(),
+            closure_name: std::any::type_name::<F>(),
+            has_word: false,
+        }
+    }
+}
+
+/// Runs `closure` for each of the entries that are in front of `bytes`, or are `exactly` these.
+///
+/// # Errors
+/// An entry could not be decoded; those before it have run.
+pub(crate) fn run_each<T, K, V, F>(
+    property: &mut T,
+    closure: &F,
+    bytes: &[u8],
+    exactly: bool,
+) -> Result<(), BadValue>
+where
+    K: AsView + ?Sized,
+    V: DeserializeOwned,
+    F: for<'a> Fn(&mut T, K::View<'a>, V),
+{
+    let run = |key, value| closure(property, key, value);
+    codec::decode_entries::<K::View<'_>, V>(bytes, exactly, run)
+        .map_err(BadValue::undecodable::<(K::View<'_>, V)>)
+}
+
 /// Runs `run` with closure and arguments of a request, and of those behind it that are the same but
 /// for their arguments. It writes the reply.
 #[inline(always)]
@@ -154,6 +215,8 @@ where
     take_encoded(batch, request)
 }
 
+const CUT_CAPTURE: &str = "the request is shorter than what its closure captures";
+
 #[cold]
 fn cut_short<V>(reason: &str) -> Refusal {
     Refusal::Arguments(BadValue::undecodable::<V>(CodecError(reason.to_owned())))
@@ -166,7 +229,7 @@ where
 {
     batch.payload(request, |bytes| {
         let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
-            return Err(cut_short::<V>("the request is shorter than what its closure captures"));
+            return Err(cut_short::<V>(CUT_CAPTURE));
         };
         let arguments = if request.head.is_bulk() {
             codec::decode::<V>(arguments)

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 /// straight into the reply, and the caller decodes it from there; on the trustee's own thread
 /// nothing is encoded. Neither side allocates for a view of up to some 40 KB.
 ///
-/// Slices of other numbers have no view, because their bytes are not aligned in a reply: send them as
-/// bytes, or as the result of [`apply`](crate::Trust::apply).
+/// Numbers, `bool`, `char` and `()` are views of themselves, and a tuple of two or three is seen part by
+/// part. Slices of other numbers have no view, because their bytes are not aligned in a reply: send them
+/// as bytes, or as the result of [`apply`](crate::Trust::apply).
 ///
 /// A store with data beside its bytes has a view of its own:
 ///
@@ -124,3 +125,40 @@ macro_rules! pointers {
 }
 
 pointers! { Box Rc Arc }
+
+macro_rules! plain {
+    ($($type:ty)*) => {
+        $(
+            impl AsView for $type {
+                type View<'a> = $type;
+
+                #[inline(always)]
+                fn as_view(&self) -> $type {
+                    *self
+                }
+            }
+        )*
+    };
+}
+
+plain! { () bool char u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 }
+
+macro_rules! tuples {
+    ($(($($part:ident $index:tt)*))*) => {
+        $(
+            impl<$($part: AsView),*> AsView for ($($part,)*) {
+                type View<'a>
+                    = ($($part::View<'a>,)*)
+                where
+                    Self: 'a;
+
+                #[inline(always)]
+                fn as_view(&self) -> Self::View<'_> {
+                    ($(self.$index.as_view(),)*)
+                }
+            }
+        )*
+    };
+}
+
+tuples! { (A 0 B 1) (A 0 B 1 C 2) }

@@ -100,6 +100,21 @@ impl<const N: usize> Encoded<N> {
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.spilled.is_empty() { &self.place[..self.len] } else { &self.spilled }
     }
+
+    /// Nothing again, with the memory of before.
+    pub(crate) fn clear(&mut self) {
+        self.truncate(0, 0, 0);
+    }
+
+    /// Takes back what has been written behind the first `len` bytes, `fields` fields and `trusts`
+    /// trusts.
+    #[cold]
+    pub(in crate::codec) fn truncate(&mut self, len: usize, fields: u64, trusts: usize) {
+        self.len = len;
+        self.spilled.truncate(len);
+        self.fields = fields;
+        drop(Records(self.trusts.0.split_off(trusts)));
+    }
 }
 
 impl<const N: usize, S: Spill> Encoded<N, S> {

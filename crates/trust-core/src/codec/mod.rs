@@ -33,6 +33,7 @@ mod blocks;
 mod decode;
 mod encode;
 mod encoded;
+mod entries;
 mod fault;
 mod format;
 mod in_buffer;
@@ -40,6 +41,8 @@ mod plain;
 mod portable;
 #[cfg(test)]
 mod tests;
+#[allow(unsafe_code)] // ASCII as a string.
+mod text;
 pub(crate) mod trusts;
 mod undelivered;
 
@@ -51,6 +54,7 @@ use crate::codec::decode::decoder::{Decoder, Source};
 use crate::codec::encode::encoder::Encoder;
 use crate::codec::encoded::Spill;
 pub(crate) use crate::codec::encoded::{Encoded, too_large};
+pub(crate) use crate::codec::entries::{Entries, decode_entries};
 pub(crate) use crate::codec::format::HEADER;
 use crate::codec::format::{ASYMMETRY, FIELDS_MASK, FIELDS_SHIFT, TRUSTS_SHIFT};
 pub(crate) use crate::codec::in_buffer::InBuffer;
@@ -102,6 +106,16 @@ pub(crate) fn decode_front<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, Codec
 
 #[inline(always)]
 fn decode_from<'de, V: Deserialize<'de>>(bytes: &'de [u8], exactly: bool) -> Result<V, CodecError> {
+    let (header, mut source) = split(bytes, exactly)?;
+    let value = V::deserialize(Decoder::new(&mut source))?;
+    check_end::<V>(header, &source)?;
+    Ok(value)
+}
+
+/// Takes apart the message in front of `bytes`, all of them if it is `exactly` these: its header, and
+/// what is to be decoded.
+#[inline(always)]
+fn split(bytes: &[u8], exactly: bool) -> Result<(u64, Source<'_>), CodecError> {
     let Some((header, behind)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(cut_short(bytes.len()));
     };
@@ -112,13 +126,17 @@ fn decode_from<'de, V: Deserialize<'de>>(bytes: &'de [u8], exactly: bool) -> Res
         return Err(cut_short(bytes.len()));
     }
     let (body, records) = behind[..len].split_at(body);
-    let mut source = Source { left: body, fields: 0, records };
-    let value = V::deserialize(Decoder::new(&mut source))?;
+    Ok((header, Source { left: body, fields: 0, records }))
+}
+
+/// Checks that what has been decoded as a `V` is all that was encoded.
+#[inline(always)]
+fn check_end<V>(header: u64, source: &Source<'_>) -> Result<(), CodecError> {
     let differs = (source.fields ^ header >> FIELDS_SHIFT) & FIELDS_MASK != 0;
     if differs || !source.left.is_empty() || !source.records.is_empty() {
         return Err(disagreement(std::any::type_name::<V>()));
     }
-    Ok(value)
+    Ok(())
 }
 
 #[cold]

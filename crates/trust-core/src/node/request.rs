@@ -8,7 +8,7 @@ use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Request};
 use crate::client::viewing::Viewing;
 use crate::client::waiter::Waiter;
-use crate::closure::call::{Apply, ApplyRef};
+use crate::closure::call::{Apply, ApplyEach, ApplyRef};
 use crate::closure::capture::with_capture;
 use crate::closure::invoke::{Invoke, InvokeRef};
 use crate::closure::registry::{Delegated, closure_id};
@@ -53,6 +53,20 @@ where
     T: 'static,
     V: Portable,
     I: InvokeRef<T, V>,
+{
+    #[inline(always)]
+    fn reply_words() -> usize {
+        0
+    }
+}
+
+/// The result is nothing.
+impl<T, K, V, F> Kind for ApplyEach<T, K, V, F>
+where
+    T: 'static,
+    K: AsView + ?Sized + 'static,
+    V: Portable,
+    F: for<'a> Fn(&mut T, K::View<'a>, V),
 {
     #[inline(always)]
     fn reply_words() -> usize {
@@ -144,6 +158,24 @@ impl Node {
         C: Completion + 'static,
     {
         self.request_as::<ApplyRef<T, V, I>, T, I, V, C>(target, invoke, arguments, completion);
+    }
+
+    /// Sends a request with `entries` for a closure of type `F`, of which they begin with the bytes.
+    #[inline(always)]
+    pub(crate) fn request_each<T, K, V, F, C>(
+        &self,
+        target: Target<T>,
+        entries: &[u8],
+        completion: C,
+    ) where
+        T: 'static,
+        K: AsView + ?Sized + 'static,
+        V: Portable,
+        F: for<'a> Fn(&mut T, K::View<'a>, V),
+        C: Completion + 'static,
+    {
+        let arguments = Arguments::Encoded(entries);
+        self.send_request::<ApplyEach<T, K, V, F>, T, C>(target, arguments, completion);
     }
 
     /// As [`request`](Self::request), of any kind.

@@ -69,7 +69,7 @@ impl<'de> Source<'de> {
     /// The byte that an element of no bytes takes, if the element that began when `before` bytes
     /// were left is one.
     #[inline]
-    pub(super) fn complete(&mut self, before: usize) -> Result<(), Fault> {
+    pub(in crate::codec) fn complete(&mut self, before: usize) -> Result<(), Fault> {
         if self.left.len() == before {
             self.take::<1>()?;
         }

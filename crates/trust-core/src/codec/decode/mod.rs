@@ -10,6 +10,7 @@ use crate::codec::decode::decoder::{Decoder, describes_nothing, ended, invalid, 
 use crate::codec::decode::parts::{Counted, Variant};
 use crate::codec::fault::Fault;
 use crate::codec::format::variant_word;
+use crate::codec::text::text;
 use crate::codec::trusts;
 use crate::codec::trusts::Record;
 
@@ -68,7 +69,7 @@ impl<'de> Deserializer<'de> for Decoder<'_, 'de> {
     #[inline]
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         let bytes = self.source.take_bytes()?;
-        match std::str::from_utf8(bytes) {
+        match text(bytes) {
             Ok(text) => visitor.visit_borrowed_str(text),
             Err(_) => Err(unexpected(format_args!("a string that is not UTF-8"))),
         }

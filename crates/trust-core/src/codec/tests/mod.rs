@@ -1,6 +1,7 @@
 //! What is encoded comes back, and bytes that no encoder writes are refused.
 
 mod blocks;
+mod entries;
 mod trusts;
 
 use std::collections::BTreeMap;
