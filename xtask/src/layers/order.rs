@@ -7,6 +7,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
         "gossamer-deploy",
         "gossamer-fuzz-corpus",
         "gossamer-jam-abi",
+        "gossamer-plot",
         "gossamer-primitive",
         "gossamer-rdma-needs",
     ],
