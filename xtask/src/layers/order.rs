@@ -316,6 +316,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["slurm"],
         ],
     ),
+    ("crates/plot/src", &[&["svg"], &["chart"]]),
     ("crates/ried/src", &[&["host"], &["border"], &["start"], &["interface"]]),
     (
         "crates/transport-control/src",
