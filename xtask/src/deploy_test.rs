@@ -1,5 +1,5 @@
-//! `cargo xtask deploy-test`: deploys a rack to namespaces of this machine and runs a bench on it,
-//! with `rack-deploy` and with `gossamer deploy`; ends deployments by signals; deploys again to hosts
+//! `cargo xtask deploy-test`: deploys a rack to namespaces of this machine and runs a bench on it
+//! with `rack-deploy`, and Graph500 with `gossamer deploy`; ends deployments by signals; deploys again to hosts
 //! that are up to date, that lost a daemon, and that have another program; and checks that hosts
 //! which fail a requirement are refused.
 
@@ -17,7 +17,7 @@ use gossamer_deploy::namespaces::Namespaces;
 use gossamer_deploy::rack_file::RackFile;
 
 use crate::netns::check::{eventually, working};
-use crate::programs::check_bench;
+use crate::programs::{GRAPH, check_bench, check_graph};
 use crate::rack_deploy::{build, local_folder, programs};
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -34,13 +34,15 @@ const ENDLESS: &str = "rack-deploy --local 2 --bin kv -- bench --records 300 --o
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     // What the commands below would build, which their timeouts do not include.
     build(workspace, "kv", Mode::Run)?;
+    build(workspace, "graph", Mode::Run)?;
     let rack_deploy = Step::program(&workspace.root, env::current_exe()?, "rack-deploy");
-    let rate = bench(rack_deploy.args("--local 3 --bin kv --").args(BENCH), 3)?;
+    let rate = bench(rack_deploy.args("--local 3 --bin kv --").args(BENCH), 3, check_bench)?;
     println!("deploy: a bench ran on three hosts, {rate} operations per second");
     let release = workspace.target().join("release");
     let deploy = Step::program(&workspace.root, release.join("gossamer"), "deploy --local 2 --");
-    let rate = bench(deploy.arg(release.join("kv")).args(BENCH), 2).context("gossamer deploy")?;
-    println!("deploy: gossamer deploy ran it on two hosts, {rate} operations per second");
+    let rate = bench(deploy.arg(release.join("graph")).args(GRAPH), 2, check_graph);
+    let rate = rate.context("gossamer deploy")?;
+    println!("deploy: gossamer deploy ran Graph500 on two hosts, valid, BFS at {rate} MTEPS");
     for (name, status) in [("INT", 130), ("TERM", 143)] {
         interrupted(workspace, name, status)
             .with_context(|| format!("interrupted by SIG{name}"))?;
@@ -56,13 +58,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Runs a deployment with a bench on `hosts` hosts; returns its throughput.
-fn bench(step: Step, hosts: usize) -> Result<f64> {
+/// Runs a deployment with a program on `hosts` hosts, and checks its output; returns its throughput.
+fn bench(step: Step, hosts: usize, check: impl Fn(&str, usize) -> Result<f64>) -> Result<f64> {
     let printed = step.within(TIMEOUT).read()?;
     // Only the first host reports.
     let lines: Option<Vec<_>> = printed.lines().map(|line| line.strip_prefix("[a] ")).collect();
     let lines = lines.context("output of another host, expected only that of the first")?;
-    check_bench(&lines.join("\n"), hosts)
+    check(&lines.join("\n"), hosts)
 }
 
 /// Ends a deployment's job by a signal, of the terminal or not, and checks that nothing is left.

@@ -61,6 +61,25 @@ pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
     rate.context("no throughput above zero")
 }
 
+/// The arguments of a small run of `graph`, which validates its results.
+pub(crate) const GRAPH: &str = "bench --scale 10 --roots 4";
+
+/// Checks the output of `graph bench` on `hosts` hosts of one thread each: both kernels have a rate, and
+/// valid results. Returns the rate of BFS, in millions of edges per second.
+pub(crate) fn check_graph(output: &str, hosts: usize) -> Result<f64> {
+    let threads = format!(", {hosts} threads;");
+    ensure!(output.contains(&threads), "wrong number of threads, expected {hosts}");
+    let rate = |kernel: &str| {
+        let rows = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = rows.into_iter().find(|row| row.first() == Some(&kernel));
+        let row = row.with_context(|| format!("no row of {kernel}"))?;
+        ensure!(row.last() == Some(&"valid"), "results of {kernel} that are not valid: {row:?}");
+        let rate = row.get(1).and_then(|cell| cell.parse::<f64>().ok()).filter(|rate| *rate > 0.0);
+        rate.with_context(|| format!("no rate of {kernel}: {row:?}"))
+    };
+    rate("sssp").and(rate("bfs"))
+}
+
 /// The cells of a line of a table, which are two spaces or more apart.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
@@ -130,6 +149,23 @@ fn check_rounds(printed: &str, rounds: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_of_graph_is_valid_and_has_all_its_threads() {
+        let good = "scale 10, edge factor 16, 4 roots, 3 threads; the edges were made in 0.01 s, and \
+                    the graph built in 0.02 s\nkernel           MTEPS     median ms    slowest ms       \
+                    results\nbfs              123.4          0.10          0.20         valid\nsssp              \
+                    12.5          1.00          2.00         valid\n";
+        assert_eq!(check_graph(good, 3).unwrap(), 123.4);
+        for (bad, hosts) in [
+            (good.to_owned(), 2),
+            (good.replace("123.4", "0.0"), 3),
+            (good.replacen("valid", "not checked", 1), 3),
+            (good.replace("sssp", "pagerank"), 3),
+        ] {
+            assert!(check_graph(&bad, hosts).is_err(), "{bad}");
+        }
+    }
 
     const GOOD: &str = "\
 workloadc: 2000 records of 1000 bytes, zipfian keys

@@ -37,7 +37,7 @@ struct Suite {
 }
 
 /// All such tests.
-const SUITES: [Suite; 4] = [
+const SUITES: [Suite; 5] = [
     Suite {
         package: "gossamer-transport-rdma",
         programs: &["gossamer_transport_rdma", "conformance", "payloads", "killed", "link_down"],
@@ -53,6 +53,7 @@ const SUITES: [Suite; 4] = [
         programs: &["mailboxes_rdma"],
         kernels: &[Version::Six12],
     },
+    Suite { package: "gossamer-graph", programs: &["rdma"], kernels: &[Version::Six12] },
     Suite { package: "gossamer-daemon", programs: &["rdma"], kernels: &[Version::Six12] },
 ];
 

@@ -12,7 +12,8 @@ use crate::step::Step;
 /// Builds the programs that the gates run. It names no package: cargo selects the features of a
 /// dependency for all packages of a build together, so a build of other packages would build most
 /// dependencies again.
-const PROGRAMS: &str = "build --release --bin kv --bin chaos --bin gossamer --bin gossamerd";
+const PROGRAMS: &str =
+    "build --release --bin kv --bin graph --bin chaos --bin gossamer --bin gossamerd";
 
 /// The workspace that this program belongs to.
 pub(crate) struct Workspace {
@@ -44,7 +45,7 @@ impl Workspace {
         Ok(Self { root, metadata })
     }
 
-    /// Builds `kv`, `chaos`, `gossamer` and `gossamerd`, as releases.
+    /// Builds `kv`, `graph`, `chaos`, `gossamer` and `gossamerd`, as releases.
     pub(crate) fn build_programs(&self) -> Result<()> {
         Step::cargo(&self.root, PROGRAMS).run()
     }

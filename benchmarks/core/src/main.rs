@@ -1,6 +1,7 @@
 //! `core-bench`: measures the delegation core beside its peers; prints a table and writes JSON.
 //!
-//! In reading order: [`suites`], the cases and their comparisons; the other parts are in bench-kit.
+//! In reading order: [`suites`], the cases and their comparisons; [`fadd`], one of them on many objects,
+//! a command of its own; the other parts are in bench-kit.
 //! Racks whose threads share memory stand beside locks, channels, fibers and IPC libraries.
 //!
 //! It succeeds if every case whose program is on this machine was measured, whatever the figures
@@ -8,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+mod fadd;
 mod suites;
 
 use std::path::PathBuf;
@@ -19,7 +21,7 @@ use bench_kit::count::{self};
 use bench_kit::harness::Suite;
 use bench_kit::measure::cores::Cores;
 use bench_kit::{machine, roles, session};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use suites::Programs;
 use suites::prototype::Prototype;
 
@@ -44,8 +46,10 @@ static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 
 /// Measures Gossamer's delegation core beside locks, channels, fibers and IPC libraries.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     session: session::Options,
     /// Measure only this suite (repeatable).
@@ -60,12 +64,28 @@ struct Cli {
     kv: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure fetch-and-add on many objects, by locks, atomics, delegation, MPI and UCX
+    Fadd(fadd::Fadd),
+}
+
 fn main() -> ExitCode {
     let other = || roles::run_role(&suites::ROLES);
     if let Some(code) = count::run_workload(&suites::WORKLOADS).or_else(other) {
         return code;
     }
-    session::exit_code("core-bench", run(&Cli::parse()))
+    let options = Cli::parse();
+    let result = match &options.command {
+        Some(Command::Fadd(options)) => fadd::run(options, header),
+        None => run(&options),
+    };
+    session::exit_code("core-bench", result)
+}
+
+/// What it runs on.
+fn header(cores: Cores) -> String {
+    machine::header(cores, &PEERS, include_str!("../Cargo.lock"))
 }
 
 /// Measures the selected cases; returns whether every case whose program is on this machine was
@@ -87,6 +107,6 @@ fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
         return Ok(true);
     }
     let cores = Cores::of_this_process()?;
-    println!("{}", machine::header(cores, &PEERS, include_str!("../Cargo.lock")));
+    println!("{}", header(cores));
     options.session.run(cores, &mut suites)
 }

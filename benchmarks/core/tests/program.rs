@@ -78,3 +78,43 @@ fn a_role_that_does_not_exist_is_refused() {
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("nobody"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn fadd_measures_what_was_asked_for_and_draws_it() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let [json, plot] = ["rows.json", "plot.svg"].map(|name| folder.path().join(name));
+    let files = ["--json", json.to_str().expect("UTF-8"), "--plot", plot.to_str().expect("UTF-8")];
+    let plan = ["fadd", "--objects", "2,64", "--distribution", "zipfian", "--threads", "3"];
+    let plan = [&plan[..], &["--local", "50", "--rounds", "1", "--filter", "gossamer/"]].concat();
+    let output = run(&[&plan[..], &files].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("--local needs an object for each of 3 threads, got --objects 2"),
+        "{error}"
+    );
+    let plan: Vec<_> =
+        plan.iter().map(|word| if *word == "2,64" { "8,64" } else { word }).collect();
+    let output = run(&[&plan[..], &files].concat());
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let rows: Vec<serde_json::Value> =
+        serde_json::from_slice(&fs::read(&json).expect("the file")).expect("a list");
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
+    assert!(names.iter().any(|name| name.starts_with("gossamer/processes")), "{names:?}");
+    assert!(rows.iter().all(|row| row["median"].as_f64().expect("a rate") > 0.0), "{rows:?}");
+    assert!(fs::read_to_string(&plot).expect("the plot").matches("<polyline").count() >= 3);
+}
+
+#[test]
+fn fadd_lists_every_candidate() {
+    let list = text(&run(&["fadd", "--list", "--objects", "1"]).stdout);
+    for part in [
+        "fadd-uniform-1/lock/parking_lot",
+        "fadd-uniform-1/atomic/fetch_add",
+        "fadd-zipfian-1/gossamer/64 fibers",
+        "fadd-zipfian-1/mpi/MPI_Fetch_and_op",
+        "fadd-uniform-1/ucx/ucp_fadd",
+    ] {
+        assert!(list.lines().any(|line| line.starts_with(part)), "no {part} in\n{list}");
+    }
+}

@@ -58,6 +58,18 @@ impl Options {
     /// # Errors
     /// If nothing was measured, or the list cannot be written.
     pub fn run(&self, cores: Cores, suites: &mut [Suite]) -> Result<bool, Box<dyn Error>> {
+        self.measure(cores, suites).map(|(_, is_complete)| is_complete)
+    }
+
+    /// As [`run`](Self::run); also returns the rows.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn measure(
+        &self,
+        cores: Cores,
+        suites: &mut [Suite],
+    ) -> Result<(Vec<Row>, bool), Box<dyn Error>> {
         let mut all: Vec<Row> = Vec::new();
         let mut complete = true;
         for suite in suites {
@@ -87,7 +99,7 @@ impl Options {
             fs::write(file, serde_json::to_string_pretty(&all)?)
                 .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
         }
-        Ok(complete)
+        Ok((all, complete))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Queue pairs in numbers, as a picture: writes per second over threads, with a queue pair for each
 //! thread and with one for each pair of threads.
 
-use gossamer_kv::bench::svg::{Svg, colour};
+use gossamer_plot::svg::{Svg, colour};
 use serde_json::Value;
 
 use crate::suites::{QUEUE_PAIRS, THREADS, queue_pairs_case};

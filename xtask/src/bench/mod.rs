@@ -28,8 +28,15 @@ pub(crate) enum Bench {
     /// Measure delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the
     /// figures of docs/performance-rdma.md
     Rdma(RdmaMeasuring),
-    /// Measure Graph500 on one process and two, beside the reference implementation: the figures of
-    /// docs/graph.md
+    /// Measure fetch-and-add on many objects by locks, atomics, delegation, MPI and UCX; `-- --help` lists
+    /// what can be chosen
+    Fadd {
+        /// Options of `core-bench fadd`
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
+    /// Measure Graph500 on one process, two and four, beside the reference implementation and petgraph:
+    /// the figures of docs/graph.md
     Graph(Graph),
     /// Write figures of segments, GETs and jams into the documents, and draw their plots
     Figures(Figures),
@@ -92,6 +99,7 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
             (Step::cargo(&folder, "run --release --bin tcp-bench --"), how)
         }
         Bench::Rdma(how) => return rdma::run(workspace, how),
+        Bench::Fadd { options } => return fadd(workspace, options),
         Bench::Graph(options) => return graph::run(workspace, options),
         Bench::Figures(lists) => return figures::run(&workspace.root, lists),
     };
@@ -100,6 +108,17 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
     let json = how.json.as_ref().map(|file| here.join(file));
     let step = step.arg("--kv").arg(build_kv(workspace)?);
     how.applied_to(step, json.as_deref()).run()
+}
+
+/// `cargo xtask bench fadd`.
+fn fadd(workspace: &Workspace, options: &[String]) -> Result<()> {
+    say_if_ucx_is_missing(&workspace.root);
+    let folder = workspace.benchmarks("core")?;
+    Step::cargo(&folder, "build --release --bin core-bench").run()?;
+    // It runs here, so that the names of files are relative to this folder.
+    let program = folder.join("target/release/core-bench");
+    let step = Step::program(&env::current_dir()?, program, "fadd");
+    options.iter().fold(step, Step::arg).run()
 }
 
 /// Builds the key-value store, which is measured by its own program, and serves memcached's protocol

@@ -7,6 +7,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
         "gossamer-deploy",
         "gossamer-fuzz-corpus",
         "gossamer-jam-abi",
+        "gossamer-plot",
         "gossamer-primitive",
         "gossamer-rdma-needs",
     ],
@@ -317,6 +318,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["slurm"],
         ],
     ),
+    ("crates/plot/src", &[&["svg"], &["chart"]]),
     ("crates/ried/src", &[&["host"], &["border"], &["start"], &["interface"]]),
     (
         "crates/transport-control/src",

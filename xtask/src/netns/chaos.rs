@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fastrand::Rng;
 
-use crate::netns::check::{HOSTS, Moment, kill_one, with_rack};
+use crate::netns::check::{ENDLESS, HOSTS, Moment, kill_one, with_rack};
 use crate::netns::rack::Rack;
 use crate::programs::seed_or_new;
 use crate::workspace::Workspace;
@@ -36,7 +36,7 @@ fn rounds_of(rack: &Rack, rounds: u32, seed: u64) -> Result<Vec<Duration>> {
     for round in 1..=rounds {
         let (victim, moment) = plan(&mut rng);
         let host = HOSTS[victim as usize];
-        let took = kill_one(rack, victim, moment)
+        let took = kill_one(rack, victim, moment, ENDLESS)
             .with_context(|| format!("round {round}: killed a process of {host}, {moment:.1?}"))?;
         println!(
             "round {round}: killed a process of {host}, {moment:.1?}; all ended after {took:.1?}"

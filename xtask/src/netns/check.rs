@@ -1,4 +1,4 @@
-//! `cargo xtask netns test`: runs a bench on three hosts, with one process on each and with two that
+//! `cargo xtask netns test`: runs a bench and Graph500 on three hosts, with one process on each and with two that
 //! share memory; kills and stops its processes and unplugs a cable, and checks how the job ends.
 
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use gossamer_deploy::interrupt::signal;
 use gossamer_deploy::namespaces::Namespaces;
 
 use crate::netns::rack::Rack;
-use crate::programs::check_bench;
+use crate::programs::{GRAPH, check_bench, check_graph};
 use crate::workspace::Workspace;
 
 const PREFIX: &str = "gossamer-test";
@@ -23,8 +23,11 @@ const LOSS_BOUND: Duration = Duration::from_secs(1);
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// The time that any other step may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// A bench that runs until it is ended.
-const ENDLESS: &str = "--records 300 --operations 1000000000000 --seconds 600";
+/// A bench that ends soon.
+const SMALL: &str = "kv bench --records 2000 --operations 20000";
+/// Programs that run until they are ended.
+pub(super) const ENDLESS: &str = "kv bench --records 300 --operations 1000000000000 --seconds 600";
+const ENDLESS_GRAPH: &str = "graph graph500 --scale 10 --roots 1000000";
 
 /// When a process is killed.
 #[derive(Clone, Copy, Debug)]
@@ -60,34 +63,38 @@ pub(super) fn with_rack(
 }
 
 fn check(rack: &Rack) -> Result<()> {
-    let small = "--records 2000 --operations 20000";
-    let rate = bench(rack, small)?;
+    let rate = bench(rack)?;
     println!("netns: three hosts, {rate} operations per second");
-    let rate = Job::start_several(rack, 2, small)?.result()?;
+    let rate = Job::start_several(rack, 2, SMALL)?.result(check_bench)?;
     println!("netns: three hosts with two processes each, {rate} operations per second");
+    let rate = Job::start(rack, &format!("graph {GRAPH}"))?.result(check_graph)?;
+    println!("netns: Graph500 on three hosts, valid, BFS at {rate} MTEPS");
+    let took = kill_one(rack, 1, Moment::Working(Duration::ZERO), ENDLESS_GRAPH);
+    let took = took.context("killing b while it searches a graph")?;
+    println!("netns: killed a process of b that searched a graph; all had ended after {took:.1?}");
     for (number, host) in (0..).zip(HOSTS) {
-        let took = kill_one(rack, number, Moment::Working(Duration::ZERO));
+        let took = kill_one(rack, number, Moment::Working(Duration::ZERO), ENDLESS);
         let took = took.with_context(|| format!("killing {host}"))?;
         println!("netns: killed a process of {host}; all had ended after {took:.1?}");
     }
     let took = unplug_a_cable(rack).context("unplugging a cable")?;
     println!("netns: unplugged the cable of c; a and b had ended after {took:.1?}");
-    bench(rack, small).context("after plugging the cable in")?;
+    bench(rack).context("after plugging the cable in")?;
     stop_for_a_while(rack).context("stopping a process for less than the bound")?;
     println!("netns: stopped a process for half the loss bound; the job went on");
     Ok(())
 }
 
 /// Runs a bench to its end; returns its throughput.
-fn bench(rack: &Rack, arguments: &str) -> Result<f64> {
-    Job::start(rack, arguments)?.result()
+fn bench(rack: &Rack) -> Result<f64> {
+    Job::start(rack, SMALL)?.result(check_bench)
 }
 
-/// Kills the process on a host; returns the time until all had ended, or an error if that was too
+/// Kills the process of `work` on a host; returns the time until all had ended, or an error if that was too
 /// long.
-pub(super) fn kill_one(rack: &Rack, number: u32, moment: Moment) -> Result<Duration> {
+pub(super) fn kill_one(rack: &Rack, number: u32, moment: Moment, work: &str) -> Result<Duration> {
     let host = HOSTS[number as usize];
-    let mut job = Job::start(rack, ENDLESS)?;
+    let mut job = Job::start(rack, work)?;
     let process = match moment {
         Moment::Starting(after) => {
             let process = job.started(host)?;
@@ -145,12 +152,12 @@ fn unplug_a_cable(rack: &Rack) -> Result<Duration> {
 }
 
 fn stop_for_a_while(rack: &Rack) -> Result<()> {
-    let mut job = Job::start(rack, "--operations 1000000000000 --seconds 3")?;
+    let mut job = Job::start(rack, "kv bench --operations 1000000000000 --seconds 3")?;
     let process = job.process(2, "c")?;
     signal(process, "STOP");
     sleep(LOSS_BOUND / 2);
     signal(process, "CONT");
-    job.result().map(drop)
+    job.result(check_bench).map(drop)
 }
 
 /// Waits until only the daemon is left on these hosts.
@@ -192,7 +199,7 @@ pub(crate) fn eventually<T>(
     }
 }
 
-/// A bench under way on all hosts.
+/// A program under way on all hosts.
 struct Job<'a> {
     rack: &'a Rack,
     /// The number of processes on each host.
@@ -203,17 +210,19 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn start(rack: &'a Rack, arguments: &str) -> Result<Self> {
-        Self::start_several(rack, 1, arguments)
+    /// Starts `work`: the name of a program, and its arguments.
+    fn start(rack: &'a Rack, work: &str) -> Result<Self> {
+        Self::start_several(rack, 1, work)
     }
 
-    fn start_several(rack: &'a Rack, processes: usize, arguments: &str) -> Result<Self> {
+    fn start_several(rack: &'a Rack, processes: usize, work: &str) -> Result<Self> {
+        let (program, arguments) = work.split_once(' ').context("work without arguments")?;
         let (out, errors) = (rack.file("out"), rack.file("errors"));
         let bound = LOSS_BOUND.as_millis().to_string();
         let run = ["run", "--hosts", &HOSTS.join(","), "--loss-bound", &bound, "--threads", "1"];
         let mut command = rack.gossamer(&run);
         command.args(["--processes-per-host", &processes.to_string()]);
-        command.arg("--").arg(rack.program("kv")).arg("bench").args(arguments.split(' '));
+        command.arg("--").arg(rack.program(program)).args(arguments.split(' '));
         command.stdout(File::create(&out)?).stderr(File::create(&errors)?);
         Ok(Self { rack, processes, controller: command.spawn()?, out, errors })
     }
@@ -253,8 +262,9 @@ impl<'a> Job<'a> {
         eventually("the job ends", || Ok(self.controller.try_wait()?))
     }
 
-    /// Waits for the end of the job, which must succeed; returns the throughput.
-    fn result(&mut self) -> Result<f64> {
+    /// Waits for the end of the job, which must succeed, and checks what it printed; returns the
+    /// throughput.
+    fn result(&mut self, check: impl Fn(&str, usize) -> Result<f64>) -> Result<f64> {
         let status = self.wait()?;
         ensure!(status.success(), "the job ended with {status}:\n{}", self.errors()?);
         let out = fs::read_to_string(&self.out)?;
@@ -265,7 +275,7 @@ impl<'a> Job<'a> {
         let lines =
             lines.with_context(|| format!("output of another host than the first:\n{out}"))?;
         let hosts = HOSTS.len() * self.processes;
-        check_bench(&lines.join("\n"), hosts).with_context(|| format!("its output:\n{out}"))
+        check(&lines.join("\n"), hosts).with_context(|| format!("its output:\n{out}"))
     }
 
     fn errors(&self) -> Result<String> {

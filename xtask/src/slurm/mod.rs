@@ -8,6 +8,7 @@
 mod cluster;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use cluster::Cluster;
 use gossamer_deploy::interrupt::{Interrupt, signal};
 
-use crate::programs::check_bench;
+use crate::programs::{GRAPH, check_bench, check_graph};
 use crate::workspace::Workspace;
 
 /// The time that any step may take.
@@ -45,15 +46,16 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 fn check(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Result<()> {
     let programs = workspace.target().join("release");
-    let (kv, gossamer) = (programs.join("kv"), programs.join("gossamer"));
+    let [kv, graph, gossamer] = ["kv", "graph", "gossamer"].map(|name| programs.join(name));
     let secret = Command::new(&gossamer).arg("secret").output()?;
     ensure!(secret.status.success(), "`gossamer secret` failed: {secret:?}");
     let secret = String::from_utf8(secret.stdout)?.trim().to_owned();
-    let srun = |arguments: &[&str]| {
+    let srun_of = |program: &Path, arguments: &[&str]| {
         let mut srun = cluster.command("srun");
-        srun.args(arguments).arg("--overlap").arg(&kv).env_remove("GOSSAMER_SECRET");
+        srun.args(arguments).arg("--overlap").arg(program).env_remove("GOSSAMER_SECRET");
         srun
     };
+    let srun = |arguments: &[&str]| srun_of(&kv, arguments);
 
     let ran = output(srun(&["-N", "4"]).args(SMALL).env("GOSSAMER_SECRET", &secret), interrupt)?;
     let rate = result(&ran, 4).context("four nodes with one task each")?;
@@ -63,6 +65,12 @@ fn check(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Res
     let ran = output(srun(&two).args(SMALL).env("GOSSAMER_SECRET", &secret), interrupt)?;
     let rate = result(&ran, 4).context("two nodes with two tasks each")?;
     println!("slurm: a rack of two nodes with two tasks each, {rate} operations per second");
+
+    let mut job = srun_of(&graph, &["-N", "4"]);
+    job.args(GRAPH.split(' ')).args(["--threads", "1"]).env("GOSSAMER_SECRET", &secret);
+    let ran = output(&mut job, interrupt)?;
+    let rate = checked(&ran, 4, check_graph).context("Graph500 on four nodes")?;
+    println!("slurm: Graph500 on four nodes, valid, BFS at {rate} MTEPS");
 
     let (script, printed) = (cluster.file("batch.sh"), cluster.file("batch.out"));
     let text = format!(
@@ -134,10 +142,15 @@ fn output(command: &mut Command, interrupt: &Interrupt) -> Result<Output> {
 
 /// Checks that a bench on `hosts` hosts succeeded; returns its throughput.
 fn result(ran: &Output, hosts: usize) -> Result<f64> {
+    checked(ran, hosts, check_bench)
+}
+
+/// Checks that a program on `hosts` hosts succeeded, and what it printed.
+fn checked(ran: &Output, hosts: usize, check: impl Fn(&str, usize) -> Result<f64>) -> Result<f64> {
     let (printed, errors) =
         (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    ensure!(ran.status.success(), "the bench ended with {}:\n{printed}{errors}", ran.status);
-    check_bench(&printed, hosts).with_context(|| format!("its output:\n{printed}{errors}"))
+    ensure!(ran.status.success(), "the program ended with {}:\n{printed}{errors}", ran.status);
+    check(&printed, hosts).with_context(|| format!("its output:\n{printed}{errors}"))
 }
 
 fn until<T>(

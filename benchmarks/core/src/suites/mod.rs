@@ -29,7 +29,7 @@ mod iceoryx;
 mod idle;
 mod jam;
 mod kv;
-mod locks;
+pub(crate) mod locks;
 mod processes;
 pub(crate) mod prototype;
 // `context` is unsafe to use.
@@ -43,8 +43,9 @@ mod word_count;
 use prototype::Prototype;
 
 /// The roles that suites start this program in.
-pub(crate) const ROLES: [Role; 6] = [
+pub(crate) const ROLES: [Role; 7] = [
     iceoryx::SERVER,
+    crate::fadd::delegated::ROLE,
     bench_kit::load::HOG,
     bench_kit::load::STRESS,
     two_process::PAIR,

@@ -4,6 +4,8 @@
 //! and sends each member its share, a slice of the edges at a time: [`Team::all_to_all`] of vectors of
 //! numbers. What has arrived is then sorted into rows, by counting.
 
+use std::time::{Duration, Instant};
+
 use gossamer::Team;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +43,8 @@ pub struct Graph {
     weights: Vec<f32>,
     /// Edges of the member's vertices with themselves, which are in no row.
     pub loops: u64,
+    /// The time in which the member waited for the edges that it brought: to read them, or to make them.
+    pub bringing: Duration,
 }
 
 /// Edges on their way to one member: the number of each first vertex there, the other vertices, and
@@ -76,30 +80,33 @@ impl Graph {
         count: u64,
         edges: impl IntoIterator<Item = Edge>,
     ) -> Graph {
-        let (mut edges, mut mine, mut loops) = (edges.into_iter(), Edges::default(), 0);
+        let (mut edges, mut mine, mut loops) = (edges.into_iter().fuse(), Edges::default(), 0);
+        let (mut slice, mut bringing) = (Vec::with_capacity(SLICE), Duration::ZERO);
         // Members have about as many each; a vector that grows would be half empty.
         let share = count * if shape.undirected { 2 } else { 1 } / team.len() as u64;
         mine.reserve((share + share / 16) as usize, shape.weighted);
         loop {
             let mut parts: Vec<Edges> = Vec::new();
             parts.resize_with(team.len(), Edges::default);
-            let mut add = |from: u64, to: u64, weight: f32| {
-                let from = layout.place(from);
+            let mut add = |from: Place, to: Place, weight: f32| {
                 let part = &mut parts[layout.owner(from)];
                 part.sources.push(layout.local_of(from));
-                part.targets.push(layout.place(to));
+                part.targets.push(to);
                 if shape.weighted {
                     part.weights.push(weight);
                 }
             };
-            let mut taken = 0;
-            for (from, to, weight) in edges.by_ref().take(SLICE) {
-                taken += 1;
+            let start = Instant::now();
+            slice.extend(edges.by_ref().take(SLICE));
+            bringing += start.elapsed();
+            let is_last = slice.len() < SLICE;
+            for (from, to, weight) in slice.drain(..) {
                 if from == to {
                     // A loop is of no use to any search. It is counted where it was brought.
                     loops += 1;
                     continue;
                 }
+                let (from, to) = (layout.place(from), layout.place(to));
                 add(from, to, weight);
                 if shape.undirected {
                     add(to, from, weight);
@@ -108,14 +115,15 @@ impl Graph {
             for mut part in team.all_to_all(parts) {
                 mine.append(&mut part);
             }
-            if team.all_reduce(taken == 0, |a, b| a && b) {
-                return Graph::of_edges(layout, team.index(), shape, &mine, loops);
+            if team.all_reduce(is_last, |a, b| a && b) {
+                let graph = Graph::of_edges(layout, team.index(), shape, &mine);
+                return Graph { loops, bringing, ..graph };
             }
         }
     }
 
     /// Sorts edges into rows.
-    fn of_edges(layout: Layout, member: usize, shape: Shape, edges: &Edges, loops: u64) -> Graph {
+    fn of_edges(layout: Layout, member: usize, shape: Shape, edges: &Edges) -> Graph {
         let count = edges.sources.len();
         assert!(u32::try_from(count).is_ok(), "a member has at most 2^32 edges, got {count}");
         let is_heavy = |edge: usize| edges.weights.get(edge).is_some_and(|w| *w >= shape.delta);
@@ -142,7 +150,8 @@ impl Graph {
                 weights[at] = edges.weights[edge];
             }
         }
-        Graph { layout, member, shape, starts, heavy, targets, weights, loops }
+        let (loops, bringing) = (0, Duration::ZERO);
+        Graph { layout, member, shape, starts, heavy, targets, weights, loops, bringing }
     }
 
     /// The number of vertices here.
@@ -237,7 +246,7 @@ mod tests {
                 targets: edges.iter().map(|edge| edge.1).collect(),
                 weights: edges.iter().map(|edge| weight(edge.2)).collect(),
             };
-            let graph = Graph::of_edges(layout, 0, shape, &brought, 0);
+            let graph = Graph::of_edges(layout, 0, shape, &brought);
             prop_assert_eq!(graph.edges(), edges.len());
             for vertex in 0..50 {
                 let sorted = |mut row: Vec<(Place, f32)>| {

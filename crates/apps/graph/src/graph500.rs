@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use gossamer::{Chain, Team};
+use gossamer_plot::chart::{Axis, Chart, Point, Scale, Series, page};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +46,10 @@ pub struct Results {
     pub settings: Settings,
     /// The members of the team.
     pub members: usize,
-    /// Seconds that it took to make the edges and build the graph from them.
+    /// Seconds that it took to make the edges, slice by slice while the graph was built: those of the
+    /// slowest member.
+    pub generation: f64,
+    /// Seconds that it took to build the graph from them, besides.
     pub construction: f64,
     /// The edges of each root's component.
     pub edges: Vec<f64>,
@@ -79,7 +83,8 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     let shape = Shape { undirected: true, weighted: true, delta: settings.delta };
     let graph = Graph::build(team, layout, shape, kronecker.edges(), edges);
     team.barrier();
-    let construction = start.elapsed().as_secs_f64();
+    let generation = team.all_reduce(graph.bringing.as_secs_f64(), f64::max);
+    let construction = start.elapsed().as_secs_f64() - generation;
     let roots = usable_roots(team, &graph, &kronecker, settings.roots);
     let bar = match team.index() {
         0 => ProgressBar::new(2 * roots.len() as u64),
@@ -87,7 +92,7 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     };
     let members = team.len();
     let (edges, bfs, sssp) = Default::default();
-    let mut results = Results { settings, members, construction, edges, bfs, sssp };
+    let mut results = Results { settings, members, generation, construction, edges, bfs, sssp };
     for &root in &roots {
         bar.inc(1);
         let (time, parents) = timed(team, || bfs::search(team, &graph, root));
@@ -171,10 +176,11 @@ impl Results {
     pub fn table(&self) -> String {
         let Settings { scale, edge_factor, validate, .. } = self.settings;
         let mut text = format!(
-            "scale {scale}, edge factor {edge_factor}, {} roots, {} threads; the graph was built in \
-             {:.2} s\n{:<8}{:>14}{:>14}{:>14}{:>14}\n",
+            "scale {scale}, edge factor {edge_factor}, {} roots, {} threads; the edges were made in \
+             {:.2} s, and the graph built in {:.2} s\n{:<8}{:>14}{:>14}{:>14}{:>14}\n",
             self.edges.len(),
             self.members,
+            self.generation,
             self.construction,
             "kernel",
             "MTEPS",
@@ -197,6 +203,31 @@ impl Results {
         text
     }
 
+    /// The rates of all searches of each kernel, slowest first, as SVG.
+    #[must_use]
+    pub fn plot(&self) -> String {
+        let series = |name: &str, kernel: &Kernel| {
+            let rates =
+                kernel.times.iter().zip(&self.edges).map(|(time, edges)| edges / time / 1e6);
+            let mut rates: Vec<f64> = rates.collect();
+            rates.sort_by(f64::total_cmp);
+            let points = (1u32..).zip(rates);
+            let points = points.map(|(x, y)| Point { x: x.into(), y, spread: (y, y) }).collect();
+            Series { name: format!("{name}, {:.0} MTEPS", self.mteps(kernel)), points }
+        };
+        let axis = |name: &str, scale| Axis { name: name.to_owned(), scale };
+        let Settings { scale, edge_factor, .. } = self.settings;
+        page(&[Chart {
+            title: format!(
+                "Graph500, scale {scale}, edge factor {edge_factor}, {} threads",
+                self.members
+            ),
+            x: axis("searches, slowest first", Scale::Linear),
+            y: axis("MTEPS (in the names: harmonic means)", Scale::Logarithmic),
+            series: vec![series("bfs", &self.bfs), series("sssp", &self.sssp)],
+        }])
+    }
+
     /// The output block of the specification.
     #[must_use]
     pub fn block(&self) -> String {
@@ -205,6 +236,7 @@ impl Results {
         line(&mut text, "edgefactor", self.settings.edge_factor);
         line(&mut text, "NBFS", self.edges.len());
         line(&mut text, "num_members", self.members);
+        line(&mut text, "graph_generation", self.generation);
         line(&mut text, "construction_time", self.construction);
         let kernels = [("bfs  ", &self.bfs), ("sssp ", &self.sssp)];
         for (name, kernel) in kernels {

@@ -26,6 +26,9 @@ impl Layout {
     #[must_use]
     pub fn new(vertices: u64, members: usize) -> Option<Layout> {
         let most = vertices.div_ceil(members as u64).max(1);
+        if most > 1 << 31 {
+            return None;
+        }
         // At least a word of a bitmap for each member.
         let bits = most.next_power_of_two().trailing_zeros().max(6);
         let members = u32::try_from(members).ok()?;
@@ -115,6 +118,8 @@ mod tests {
     #[test]
     fn more_vertices_than_places_are_refused() {
         assert!(Layout::new(1 << 31, 1).is_some());
-        assert!(Layout::new(1 << 32, 1).is_none());
+        for (vertices, members) in [(1 << 32, 1), (1 << 63, 1), (u64::MAX, 1), (u64::MAX, 7)] {
+            assert!(Layout::new(vertices, members).is_none(), "{vertices} over {members}");
+        }
     }
 }

@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::fs::{self, File};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -39,7 +41,13 @@ enum Command {
     /// Run the Graph500 benchmark, and print its output block
     Graph500(Graph500),
     /// Run the Graph500 benchmark at scale 18 with few roots, and print a table
-    Bench(Graph500),
+    Bench {
+        #[command(flatten)]
+        args: Graph500,
+        /// Draw the rates of all searches into this file, as SVG
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
+    },
     /// Find a shortest path in a file's graph, by the weights of its edges if they have any
     Path {
         #[command(flatten)]
@@ -103,12 +111,21 @@ struct Graph500 {
     /// Searches from different vertices [default: 64, of `bench` 16]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     roots: Option<u32>,
-    /// Width of a bucket of the shortest paths
-    #[arg(long, default_value_t = 0.05)]
+    /// Width of a bucket of the shortest paths, from 0.001 to 1: weights are from 0 to 1
+    #[arg(long, default_value_t = 0.05, value_parser = delta)]
     delta: f32,
     /// Do not validate the results
     #[arg(long)]
     skip_validation: bool,
+}
+
+/// Reads the width of a bucket. Narrower ones would only take memory.
+fn delta(text: &str) -> Result<f32, String> {
+    let delta: f32 = text.parse().map_err(|error| format!("{error}"))?;
+    match (0.001..=1.0).contains(&delta) {
+        true => Ok(delta),
+        false => Err(format!("expected a number from 0.001 to 1, got {delta}")),
+    }
 }
 
 impl Graph500 {
@@ -128,7 +145,7 @@ impl Command {
     fn run(self) -> Result<String, String> {
         match self {
             Command::Graph500(args) => Ok(graph500::run(args.settings(64))?.block()),
-            Command::Bench(args) => Ok(graph500::run(args.settings(16))?.table()),
+            Command::Bench { args, plot } => bench(args.settings(16), plot),
             Command::Path { file, from, to, unweighted } => {
                 file.ask(Question::Path { from, to }, !unweighted)
             }
@@ -137,6 +154,20 @@ impl Command {
             Command::Pagerank { file, top } => file.ask(Question::Ranks { top }, false),
         }
     }
+}
+
+/// Runs the benchmark, and draws its plot if one is asked for.
+fn bench(settings: Settings, plot: Option<PathBuf>) -> Result<String, String> {
+    let cannot = |file: &PathBuf| format!("cannot write {}", file.display());
+    if let Some(file) = &plot {
+        // A file that cannot be written is refused before anything is measured.
+        File::create(file).map_err(|error| format!("{}: {error}", cannot(file)))?;
+    }
+    let results = graph500::run(settings)?;
+    if let Some(file) = &plot {
+        fs::write(file, results.plot()).map_err(|error| format!("{}: {error}", cannot(file)))?;
+    }
+    Ok(results.table())
 }
 
 fn main() -> ExitCode {

@@ -69,7 +69,7 @@ fn delta(input: &Input) -> f32 {
     let (sum, largest) = input.weights;
     let per_edge = sum / input.edges.max(1) as f64;
     let per_vertex = per_edge / (input.edges as f64 / input.vertices.max(1) as f64).max(1.0) * 4.0;
-    (per_vertex as f32).max(largest / 1000.0).max(f32::MIN_POSITIVE)
+    (per_vertex as f32).max(largest / 1000.0).clamp(f32::MIN_POSITIVE, f32::MAX)
 }
 
 /// Member 0 reads the file, and all build the graph.

@@ -64,11 +64,12 @@ impl Random {
     }
 }
 
-/// The sum of the products of a row and a column. Each is below 2^62, so they are reduced on the way.
+/// The sum of the products of a row and a column. Each is below 2^62, so they are reduced on the way, to
+/// less than 2^32: 2^31 is 1 modulo [`M`].
 #[inline(always)]
 fn product(row: &[u64; 5], column: &[u64; 5]) -> u64 {
-    let four: u64 = (0..4).map(|at| row[at] * column[at] % M).sum();
-    reduce(four + row[4] * column[4])
+    let products = (0..5).map(|at| row[at] * column[at]);
+    reduce(products.map(|product| (product & M) + (product >> 31)).sum())
 }
 
 impl Steps {

@@ -1,19 +1,13 @@
 //! The program as a user runs it: the benchmark and questions, on racks of threads and of processes,
 //! and over TCP as tasks of a Slurm step.
 
-use std::process::{Command, Output, Stdio};
+mod common;
+
+use std::process::{Command, Output};
 use std::time::Duration;
 use std::{fs, thread};
 
-fn graph(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use common::{graph, text, two_tasks, value};
 
 fn succeeds(arguments: &[&str]) -> String {
     let output = graph(arguments).output().unwrap();
@@ -36,11 +30,6 @@ const RACKS: [[&str; 4]; 4] = [
     ["--hosts", "3", "--threads", "2"],
 ];
 
-fn value<'a>(block: &'a str, name: &str) -> &'a str {
-    let line = block.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
-    line.unwrap_or_else(|| panic!("no {name} in\n{block}")).trim()
-}
-
 #[test]
 fn the_benchmark_is_valid_on_every_rack_and_finds_the_same_edges() {
     let mut found = Vec::new();
@@ -56,43 +45,14 @@ fn the_benchmark_is_valid_on_every_rack_and_finds_the_same_edges() {
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
-/// Two tasks of a step of Slurm, as far as they know, each on a machine of its own: over TCP and TLS.
-fn over_tcp(arguments: &[&str], step: &str) -> String {
-    let job = std::process::id().to_string();
-    let tasks: Vec<_> = (0..2)
-        .map(|rank| {
-            let variables = std::env::vars().filter(|(name, _)| name.starts_with("SLURM"));
-            let mut task = graph(arguments);
-            for (name, _) in variables {
-                task.env_remove(name);
-            }
-            task.env("GOSSAMER_SECRET", "08".repeat(32))
-                .env("SLURM_JOB_ID", &job)
-                .env("SLURM_STEP_ID", step)
-                .env("SLURM_STEP_NUM_TASKS", "2")
-                .env("SLURM_STEP_NODELIST", "localhost")
-                .env("SLURMD_NODENAME", format!("machine{rank}"))
-                .env("SLURM_PROCID", rank.to_string());
-            task.spawn().unwrap()
-        })
-        .collect();
-    let mut outputs = tasks.into_iter().map(|task| task.wait_with_output().unwrap());
-    let first = outputs.next().unwrap();
-    assert!(first.status.success(), "{}", text(&first.stderr));
-    for other in outputs {
-        assert!(other.status.success() && other.stdout.is_empty(), "{}", text(&other.stderr));
-    }
-    text(&first.stdout)
-}
-
 #[test]
 fn the_benchmark_and_questions_run_over_tcp() {
     let run = ["graph500", "--scale", "9", "--roots", "6", "--threads", "2"];
-    let (tcp, alone) = (over_tcp(&run, "0"), succeeds(&run));
+    let (tcp, alone) = (two_tasks(&run, "0", None), succeeds(&run));
     assert_eq!(value(&tcp, "mean_nedge"), value(&alone, "mean_nedge"));
     assert_eq!(value(&tcp, "num_members"), "4");
     let roads = file("tcp.gr", ROADS);
-    let way = over_tcp(&["path", &roads, "--from", "1", "--to", "8"], "1");
+    let way = two_tasks(&["path", &roads, "--from", "1", "--to", "8"], "1", None);
     assert_eq!(way, "length 21, 3 edges\n1 2 7 8\n");
 }
 
@@ -101,6 +61,18 @@ fn a_short_benchmark_prints_a_table() {
     let table = succeeds(&["bench", "--scale", "8", "--roots", "3", "--hosts", "2"]);
     assert!(table.starts_with("scale 8, edge factor 16, 3 roots, "), "{table}");
     assert_eq!(table.matches("valid").count(), 2, "{table}");
+}
+
+#[test]
+fn a_benchmark_draws_its_plot_unless_the_file_cannot_be_written() {
+    let plot = format!("{}/bench.svg", env!("CARGO_TARGET_TMPDIR"));
+    succeeds(&["bench", "--scale", "8", "--roots", "3", "--hosts", "2", "--plot", &plot]);
+    let svg = fs::read_to_string(&plot).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.matches("<polyline").count() == 2, "{svg}");
+    // Before it measures: this scale would not fit.
+    let error =
+        fails(&["bench", "--scale", "30", "--edge-factor", "1024", "--plot", "/no/such/p.svg"]);
+    assert!(error.contains("cannot write /no/such/p.svg"), "{error}");
 }
 
 /// A file in a folder of this test program.
@@ -157,6 +129,45 @@ fn what_cannot_be_answered_is_said() {
     let bad = file("bad.gr", "p sp 2 1\na 1 x 3\n");
     assert!(fails(&["stats", &bad]).contains("bad.gr:2: \"x\", expected a vertex"));
     assert!(fails(&["stats", "/no/such/file"]).contains("cannot read /no/such/file"));
+}
+
+/// Numbers that a file may have and a graph may not, and a compressed file that was cut off.
+#[test]
+fn files_with_absurd_numbers_and_broken_ones_are_refused() {
+    let huge = file("huge.txt", &format!("0 {}\n", u64::MAX));
+    assert!(fails(&["stats", &huge]).contains("vertices are too many"));
+    let announced = file("announced.gr", &format!("p sp {} 0\n", u64::MAX));
+    assert!(fails(&["components", &announced]).contains("vertices are too many"));
+    let wide = file(
+        "wide.mtx",
+        "%%MatrixMarket matrix coordinate pattern general\n2147483648 2147483648 0\n",
+    );
+    assert!(fails(&["pagerank", &wide, "--threads", "1"]).contains("the graph takes about"));
+    let vertex = file("vertex.txt", "0 18446744073709551616\n");
+    assert!(
+        fails(&["stats", &vertex])
+            .contains("vertex.txt:1: \"18446744073709551616\", expected a vertex")
+    );
+    // Header and first bytes of a gzip member.
+    let cut = format!("{}/cut.txt.gz", env!("CARGO_TARGET_TMPDIR"));
+    fs::write(&cut, [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x33, 0x50]).unwrap();
+    let error = fails(&["stats", &cut]);
+    assert!(error.contains("cannot read") && error.contains("cut.txt.gz"), "{error}");
+    for delta in ["0", "nan", "-1", "1e-30"] {
+        assert!(fails(&["bench", "--scale", "5", &format!("--delta={delta}")]).contains("delta"));
+    }
+}
+
+/// Weights so large that a bucket has no width of its own: vertices that no path reaches must still
+/// have none.
+#[test]
+fn the_largest_weights_have_paths() {
+    let max = "340282350000000000000000000000000000000";
+    let text = format!("p sp 4 3\na 1 2 {max}\na 2 3 {max}\na 1 3 {max}\n");
+    let path = file("largest.gr", &text);
+    let way = succeeds(&["path", &path, "--from", "1", "--to", "3", "--undirected"]);
+    assert!(way.ends_with("edges\n1 3\n"), "{way}");
+    assert!(fails(&["path", &path, "--from", "1", "--to", "4"]).contains("no path from 1 to 4"));
 }
 
 #[test]

@@ -366,6 +366,9 @@ impl Team {
             let done = |_| {};
             self.inboxes[to].try_apply_with_then(put, (round, self.index, part), done);
         }
+        // Requests leave when the thread polls. If the parts of all others are here already, this fiber
+        // does not park; without a poll it would compute while the others still wait for its parts.
+        fiber::yield_to_worker();
         let inbox = &self.inboxes[self.index];
         let me = fiber::current().expect("members are fibers").to_bits();
         let mut wait = fiber::Wait::at(Location::caller());

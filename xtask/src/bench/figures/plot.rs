@@ -1,12 +1,7 @@
 //! Dots on a logarithmic axis of time, a line of them for each operation.
 
-// The writer of the key-value store's plots, without the rest of that crate, which xtask would have
-// to build with all that it depends on.
-#[allow(dead_code, unreachable_pub)]
-#[path = "../../../../crates/apps/kv/src/bench/svg.rs"]
-mod svg;
+use gossamer_plot::svg::{Svg, colour};
 
-use self::svg::{Svg, colour};
 use super::tables::time;
 
 const WIDTH: f64 = 860.0;

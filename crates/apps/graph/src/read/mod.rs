@@ -114,7 +114,9 @@ pub fn survey(path: &str, format: Format) -> Result<Input, ReadError> {
     Ok(Input {
         path: path.to_owned(),
         format,
-        vertices: parser.vertices().unwrap_or_else(|| largest.map_or(0, |largest| largest + 1)),
+        vertices: parser
+            .vertices()
+            .unwrap_or_else(|| largest.map_or(0, |largest| largest.saturating_add(1))),
         edges,
         undirected: parser.undirected(),
         weighted: parser.weighted(),

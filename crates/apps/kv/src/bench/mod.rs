@@ -14,7 +14,7 @@
 //! - [`comparison`]: several stores in interleaved rounds.
 //! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store, with [`key`], the
 //!   encoding of its arguments.
-//! - [`text`], [`json`], [`plot`] (with [`svg`]): output formats.
+//! - [`text`], [`json`], [`plot`]: output formats.
 
 pub mod assignment;
 pub mod backend;
@@ -27,7 +27,6 @@ pub mod plot;
 pub mod progress;
 pub mod rack;
 pub mod report;
-pub mod svg;
 pub mod table;
 pub mod text;
 

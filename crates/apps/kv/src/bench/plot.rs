@@ -1,8 +1,9 @@
 //! Results as an SVG plot: throughput as bars, latency as curves over percentiles.
 
+use gossamer_plot::svg::{Svg, colour};
+
 use crate::bench::comparison::Score;
 use crate::bench::report::{Latencies, Operation};
-use crate::bench::svg::{Svg, colour};
 use crate::bench::text::{duration, headline};
 use crate::ycsb::Workload;
 

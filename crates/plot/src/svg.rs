@@ -14,7 +14,7 @@ pub fn colour(index: usize) -> &'static str {
 /// An SVG document on a white background; lengths are in pixels from the upper left corner.
 ///
 /// ```
-/// use gossamer_kv::bench::svg::Svg;
+/// use gossamer_plot::svg::Svg;
 /// let mut svg = Svg::new(100.0, 50.0);
 /// svg.text(50.0, 25.0, "middle", 12, "a < b");
 /// assert!(svg.finish().contains("a &lt; b"));
