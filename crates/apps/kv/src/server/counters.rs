@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::memcached::{ServerStats, VERSION};
+use crate::memcached::{ServerState, VERSION};
 use crate::store::Seconds;
 
 /// Counters of the server, updated by the I/O thread.
@@ -32,8 +32,8 @@ impl ServerCounters {
     }
 }
 
-impl ServerStats for ServerCounters {
-    fn server_stats(&self, now: Seconds) -> Vec<(&'static str, String)> {
+impl ServerState for ServerCounters {
+    fn stats(&self, now: Seconds) -> Vec<(&'static str, String)> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed).to_string();
         vec![
             ("pid", std::process::id().to_string()),

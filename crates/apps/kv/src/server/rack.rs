@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fiber::Unparker;
 use gossamer::Sharded;
@@ -59,6 +60,16 @@ impl Shards for RackShards {
                 reply,
             );
         })
+    }
+
+    fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response> {
+        let shard = self.shards.shards().get(shard)?;
+        let control_at = |store: &mut Store, (control, now)| store.control(control, now);
+        Some(shard.apply_with(control_at, (control, now)))
+    }
+
+    fn sleep_micros(&self, micros: u32) {
+        gossamer::sleep(Duration::from_micros(micros.into()));
     }
 }
 

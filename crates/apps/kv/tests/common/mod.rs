@@ -11,8 +11,14 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::with(&["--hosts", "2", "--threads", "1"])
+    }
+
+    /// The same, with other options.
+    pub(crate) fn with(options: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_kv"))
-            .args(["serve", "--port", "0", "--hosts", "2", "--threads", "1"])
+            .args(["serve", "--port", "0"])
+            .args(options)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
