@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +46,11 @@ impl Listener {
     /// If there is another file, or a server listens there.
     pub fn unix(path: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(path).or_else(|error| {
+            // Connecting to a file that is no socket is refused, too.
+            let is_socket =
+                || path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
             let is_left = error.kind() == ErrorKind::AddrInUse
+                && is_socket()
                 && UnixStream::connect(path)
                     .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
             if !is_left {
@@ -161,5 +166,26 @@ impl AsFd for Socket {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_without_a_listener_is_replaced() {
+        let path = std::env::temp_dir().join(format!("kv-replaced-{}.sock", std::process::id()));
+        std::fs::write(&path, "text").unwrap();
+        let error = Listener::unix(&path).expect_err("a file is there");
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        assert_eq!(std::fs::read(&path).unwrap(), b"text");
+        std::fs::remove_file(&path).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        let listens = Listener::unix(&path).unwrap();
+        let error = Listener::unix(&path).expect_err("a server listens there");
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        drop(listens);
+        assert!(!path.exists());
     }
 }

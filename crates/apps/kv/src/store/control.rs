@@ -3,6 +3,7 @@
 use crate::store::index::Store;
 use crate::store::item::{Seconds, deadline};
 use crate::store::lru::Segment;
+use crate::store::prefixes::Prefixes;
 use crate::store::stats::Stats;
 use crate::store::wire::{Control, ItemsReport, Response};
 
@@ -22,7 +23,7 @@ impl Store {
             Control::ResetStats => {
                 self.stats = Stats::default();
                 if let Some(prefixes) = &mut self.prefixes {
-                    *prefixes = Box::default();
+                    **prefixes = Prefixes::default();
                 }
             }
             Control::Items => return Response::Items(Box::new(self.items_report(now))),

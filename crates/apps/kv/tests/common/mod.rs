@@ -9,6 +9,7 @@ pub(crate) struct Server {
     pub(crate) port: u16,
 }
 
+#[allow(dead_code)] // Not all used by every test program.
 impl Server {
     pub(crate) fn start() -> Self {
         Self::with(&["--hosts", "2", "--threads", "1"])
@@ -29,10 +30,7 @@ impl Server {
         let port = port.unwrap_or_else(|| panic!("the server printed {line:?}"));
         Self { process, port }
     }
-}
 
-#[allow(dead_code)] // Not used by every test program.
-impl Server {
     /// Peak memory of the serving process in bytes.
     pub(crate) fn peak_memory_bytes(&self) -> usize {
         let status =
