@@ -204,9 +204,12 @@ fn real_clients(root: &Path) -> Result<()> {
     if !Step::program(root, "sh", "-c").arg("command -v memccapable").works() {
         missing.push("memccapable (apt-get install libmemcached-tools)");
     }
-    ensure!(missing.is_empty(), "missing memcached clients: {}", missing.join(", "));
+    if !Step::program(root, "sh", "-c").arg("command -v memcached").works() {
+        missing.push("memcached (apt-get install memcached)");
+    }
+    ensure!(missing.is_empty(), "missing memcached programs: {}", missing.join(", "));
     // Of the workspace, for the reason of OPTIONAL_TESTS.
-    let tests = "test --workspace --test memcached_clients -- --ignored";
+    let tests = "test --workspace --test memcached_clients --test memcached_same -- --ignored";
     counted(Step::cargo(root, tests), "tests with real clients")
 }
 

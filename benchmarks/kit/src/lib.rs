@@ -15,7 +15,7 @@
 //! - [`work`]: what a critical section does, and what a thread does between two of them.
 //! - [`product`]: Gossamer as a candidate; [`ucx`]: UCX's own benchmark, with which several
 //!   compare; [`eventfd`]: how the system itself wakes a process; [`memcached`]: servers of
-//!   memcached's protocol.
+//!   memcached's protocol, and [`memcached_load`], many clients of theirs.
 
 #![deny(unsafe_code)]
 
@@ -39,5 +39,6 @@ pub mod work;
 
 pub mod eventfd;
 pub mod memcached;
+pub mod memcached_load;
 pub mod product;
 pub mod ucx;

@@ -23,15 +23,17 @@ const WARM_UP: Duration = Duration::from_millis(10);
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Values that are stored before the client waits for the answers.
 const STORED: usize = 100;
+/// Connections that a server has room for.
+const CONNECTIONS_MAX: usize = 20_000;
 /// What ends a response, behind the value.
 const END: &[u8] = b"\r\nEND\r\n";
 
 /// A server.
 #[derive(Clone, Debug)]
 pub enum Server {
-    /// `kv serve`, one process of one thread, if there is a program.
+    /// `kv serve`, as one process, if there is a program.
     Kv(Option<PathBuf>),
-    /// memcached itself, with one thread.
+    /// memcached itself.
     Memcached,
 }
 
@@ -44,25 +46,41 @@ impl Server {
         }
     }
 
-    /// Starts it on `core`.
-    fn start(&self, core: usize) -> Result<(Ended, SocketAddr), CaseError> {
+    /// Starts it with this many threads, on `core` or wherever the kernel puts it; its process, which
+    /// ends when it is dropped, and where it listens.
+    ///
+    /// # Errors
+    /// [`CaseError::Absent`] without its program; [`CaseError::Failed`] if it does not listen.
+    pub fn start(
+        &self,
+        threads: usize,
+        core: Option<usize>,
+    ) -> Result<(Ended, SocketAddr), CaseError> {
+        let (threads, connections) = (threads.to_string(), CONNECTIONS_MAX.to_string());
         match self {
             Server::Kv(None) => {
                 Err(CaseError::Absent("kv (--kv, or GOSSAMER_KV, names it)".to_owned()))
             }
             Server::Kv(Some(program)) => {
                 let mut command = Command::new(program);
-                command.args(["serve", "--port", "0", "--hosts", "1", "--threads", "1"]);
-                start_kv(core, &mut command)
+                command.args(["serve", "--port", "0", "--hosts", "1", "--threads", &threads]);
+                start_kv(core, command.args(["--connections", &connections]))
             }
-            Server::Memcached => start_memcached(core),
+            Server::Memcached => {
+                let mut command = Command::new("memcached");
+                start_memcached(core, command.args(["-t", &threads, "-c", &connections]))
+            }
         }
     }
 }
 
-fn spawn(core: usize, command: &mut Command) -> Result<Ended, CaseError> {
+fn spawn(core: Option<usize>, command: &mut Command) -> Result<Ended, CaseError> {
     command.stdin(Stdio::null()).stderr(Stdio::null());
-    match spawn_on(core, command) {
+    let started = match core {
+        Some(core) => spawn_on(core, command),
+        None => command.spawn(),
+    };
+    match started {
         Ok(child) => Ok(Ended(child)),
         Err(e) if e.kind() == ErrorKind::NotFound => {
             Err(CaseError::Absent(command.get_program().to_string_lossy().into_owned()))
@@ -72,7 +90,7 @@ fn spawn(core: usize, command: &mut Command) -> Result<Ended, CaseError> {
 }
 
 /// It prints its address once it listens.
-fn start_kv(core: usize, command: &mut Command) -> Result<(Ended, SocketAddr), CaseError> {
+fn start_kv(core: Option<usize>, command: &mut Command) -> Result<(Ended, SocketAddr), CaseError> {
     let mut process = spawn(core, command.stdout(Stdio::piped()))?;
     let (mut line, mut byte) = (Vec::new(), [0]);
     let output = process.0.stdout.as_mut();
@@ -86,11 +104,13 @@ fn start_kv(core: usize, command: &mut Command) -> Result<(Ended, SocketAddr), C
     Ok((process, address))
 }
 
-fn start_memcached(core: usize) -> Result<(Ended, SocketAddr), CaseError> {
+fn start_memcached(
+    core: Option<usize>,
+    command: &mut Command,
+) -> Result<(Ended, SocketAddr), CaseError> {
     let port = free_port()?;
-    let mut command = Command::new("memcached");
     // No UDP; root is asked for by name, and the option is ignored where another user runs it.
-    command.args(["-l", "127.0.0.1", "-t", "1", "-U", "0", "-u", "root", "-p", &port.to_string()]);
+    command.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p", &port.to_string()]);
     let mut process = spawn(core, command.stdout(Stdio::null()))?;
     let start = Instant::now();
     while !listens(port)? {
@@ -116,7 +136,7 @@ pub fn gets_per_second(
     (bytes, under_way): (usize, usize),
     is_strict: bool,
 ) -> Result<f64, CaseError> {
-    let (_process, address) = server.start(sampler.cores.second)?;
+    let (_process, address) = server.start(1, Some(sampler.cores.second))?;
     let (rate, lost) = on_core(sampler.cores.first, || -> io::Result<(f64, f64)> {
         let mut client = Client::connect(address, bytes, under_way)?;
         client.fill()?;
@@ -315,7 +335,7 @@ mod tests {
 
     #[test]
     fn without_a_program_nothing_is_measured() {
-        let absent = Server::Kv(None).start(0).expect_err("no program");
+        let absent = Server::Kv(None).start(1, None).expect_err("no program");
         assert!(matches!(absent, CaseError::Absent(_)), "{absent:?}");
     }
 }

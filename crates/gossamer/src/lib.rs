@@ -263,7 +263,7 @@
 //
 // 1. `error.rs`, `policy.rs`, `topology.rs`, `arguments.rs`, `rack.rs` (`Rack`, its settings).
 // 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
-//    `losses.rs` (`on_host_lost`), `worker.rs` (one thread).
+//    `losses.rs` (`on_host_lost`), `readiness.rs` and `watcher.rs` (`Polled`), `worker.rs` (one thread).
 // 3. `placement.rs` (where fibers and properties go), `segments.rs` (`segments`), `publish.rs`
 //    (trusts under names), `Sharded`, `collective.rs` (calls of all its shards),
 //    `scatter.rs` (`Scatter`), `records/` (`ShardedRecords`), `Barrier`, `team/` (`Team`: collectives), `sync` (channels and
@@ -302,6 +302,7 @@ mod processors;
 mod publications;
 mod publish;
 mod rack;
+mod readiness;
 mod records;
 #[cfg(feature = "tcp")]
 mod reporter;
@@ -317,6 +318,7 @@ mod team;
 mod topology;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
+mod watcher;
 mod worker;
 
 pub use fiber::{
@@ -356,6 +358,7 @@ pub use self::placement::{
 pub use self::policy::Placement;
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
+pub use self::readiness::{Polled, Readiness};
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};
 pub use self::scatter::Scatter;
 pub use self::segments::segments;

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use std::{io, thread};
 
 use fiber::{Config, Remote};
 use gossamer_segment::Segments;
@@ -16,6 +16,7 @@ use crate::error::Unobserved;
 use crate::policy::Placement;
 use crate::publications::Publications;
 use crate::topology::Topology;
+use crate::watcher::Watcher;
 use crate::{OnPeerLoss, RackError, cause};
 
 /// The value of [`Shared::attention`] that stops all threads.
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) sleep_after: Duration,
     on_peer_loss: OnPeerLoss,
     placement: Placement,
+    /// Wakes threads for the files of their fibers; started with the first file.
+    watcher: Mutex<Weak<Watcher>>,
     /// The threads of this process, once all are up.
     pub(crate) remotes: OnceLock<Vec<Remote>>,
     next_fiber: AtomicUsize,
@@ -91,6 +94,7 @@ impl Shared {
             sleep_after,
             on_peer_loss,
             placement,
+            watcher: Mutex::new(Weak::new()),
             remotes: OnceLock::new(),
             next_fiber: AtomicUsize::new(0),
             next_property: AtomicUsize::new(0),
@@ -104,6 +108,17 @@ impl Shared {
             unobserved_of_others: Mutex::new(None),
             ends: AtomicBool::new(false),
         }
+    }
+
+    /// The thread that wakes others for the files of their fibers.
+    pub(crate) fn watcher(&self) -> io::Result<Arc<Watcher>> {
+        let mut watcher = self.watcher.lock();
+        if let Some(watcher) = watcher.upgrade() {
+            return Ok(watcher);
+        }
+        let started = Arc::new(Watcher::start(self.transport.clone())?);
+        *watcher = Arc::downgrade(&started);
+        Ok(started)
     }
 
     /// The thread of this host that gets the next spawned fiber.

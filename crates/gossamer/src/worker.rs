@@ -12,14 +12,17 @@ use trust_core::{DelegateError, Incident, Node, Wiring, WiringError};
 
 use crate::StartError;
 use crate::error::Unobserved;
-use crate::losses;
 use crate::shared::{STOP, Shared};
+use crate::{losses, readiness};
 
 /// Fibers resumed between two polls, at most: it bounds how long a request waits at a thread whose
 /// own fibers never wait.
 const FIBERS_PER_POLL: usize = 128;
 /// Rounds between two readings of the clock while there is work and some fiber sleeps.
 const ROUNDS_PER_CLOCK: u32 = 64;
+/// Rounds between two polls of the files that fibers wait for, while there is other work. A poll is a
+/// system call.
+const ROUNDS_PER_FILE_POLL: u32 = 8;
 /// The longest sleep. Parkers wake for everything that matters, so this is only a safety net.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
@@ -69,6 +72,7 @@ impl Worker {
         let parker = shared.transport.parker(thread).map_err(WiringError::from)?;
         let attached = shared.segments.attach_worker(thread, node.progress().clone());
         SHARED.set(Some(shared.clone()));
+        readiness::enter(shared.clone(), thread);
         Ok(Worker {
             shared,
             scheduler,
@@ -91,6 +95,7 @@ impl Worker {
         scheduler.enter(|| {
             let mut idle = Idle::new(self.shared.sleep_after);
             let mut until_clock = ROUNDS_PER_CLOCK;
+            let mut until_files = ROUNDS_PER_FILE_POLL;
             let mut attended = 0;
             loop {
                 let resumed = scheduler.run(FIBERS_PER_POLL);
@@ -113,7 +118,16 @@ impl Worker {
                     #[cfg(feature = "tcp")]
                     publish(&self.shared, self.thread, &self.node, &scheduler, &idle);
                 }
-                if resumed > 0 || polled {
+                let works = resumed > 0 || polled;
+                let mut has_files = false;
+                if readiness::has_files() {
+                    until_files = if works { until_files - 1 } else { 0 };
+                    if until_files == 0 {
+                        until_files = ROUNDS_PER_FILE_POLL;
+                        has_files = readiness::poll();
+                    }
+                }
+                if works || has_files {
                     idle.reset();
                     until_clock -= 1;
                     if until_clock == 0 {
@@ -138,11 +152,15 @@ impl Worker {
                             None => LONGEST_SLEEP,
                         };
                         let (node, shared) = (&self.node, &self.shared);
+                        if readiness::has_files() {
+                            readiness::arm();
+                        }
                         self.parker.park(timeout, &mut || {
                             scheduler.has_ready()
                                 || scheduler.drain_inbox()
                                 || node.has_work()
                                 || node.poll_lanes()
+                                || readiness::poll()
                                 || shared.is_stopping()
                         });
                         idle.slept(Instant::now());
@@ -169,6 +187,7 @@ impl Worker {
         drop(scheduler);
         self.node.clear();
         losses::forget();
+        readiness::forget();
         SHARED.set(None);
     }
 }

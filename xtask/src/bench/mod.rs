@@ -22,6 +22,8 @@ use crate::workspace::Workspace;
 pub(crate) enum Bench {
     /// Measure delegation, fibers and locks: the figures of docs/performance.md
     Core(Measuring),
+    /// Measure `kv serve` beside memcached, with many clients: the suite `memcached` of core
+    Memcached(Measuring),
     /// Measure delegation over TCP beside remote procedure calls: the figures of
     /// docs/performance-tcp.md
     Tcp(Measuring),
@@ -93,6 +95,12 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
             let folder = workspace.benchmarks("core")?;
             (Step::cargo(&folder, "run --release --bin core-bench --"), how)
         }
+        Bench::Memcached(how) => {
+            say_if_memcached_is_missing(&workspace.root);
+            let folder = workspace.benchmarks("core")?;
+            let program = "run --release --bin core-bench -- --suite memcached";
+            (Step::cargo(&folder, program), how)
+        }
         Bench::Tcp(how) => {
             say_if_ucx_is_missing(&workspace.root);
             let folder = workspace.benchmarks("tcp")?;
@@ -132,6 +140,12 @@ fn build_kv(workspace: &Workspace) -> Result<PathBuf> {
 fn say_if_ucx_is_missing(root: &Path) {
     if !Step::program(root, "sh", "-c").arg("command -v ucx_perftest").works() {
         eprintln!("bench: no ucx_perftest, so no comparison with UCX (apt-get install ucx-utils)");
+    }
+}
+
+fn say_if_memcached_is_missing(root: &Path) {
+    if !Step::program(root, "sh", "-c").arg("command -v memcached").works() {
+        eprintln!("bench: no memcached, so nothing to compare with (apt-get install memcached)");
     }
 }
 

@@ -30,6 +30,7 @@ mod idle;
 mod jam;
 mod kv;
 pub(crate) mod locks;
+mod memcached;
 mod processes;
 pub(crate) mod prototype;
 // `context` is unsafe to use.
@@ -77,6 +78,7 @@ pub(crate) fn all(programs: &Programs) -> Vec<Suite> {
     suites.extend(jam::suites());
     suites.extend(idle::suites());
     suites.push(kv::suite(programs.kv.clone()));
+    suites.push(memcached::suite(programs.kv.clone()));
     let kv = (programs.kv.clone(), true);
     suites.push(get::suite("get-shm", Placement::Pair, kv, two_process::gets_per_second));
     suites

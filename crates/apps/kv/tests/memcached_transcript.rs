@@ -2,17 +2,17 @@
 //! chunk and byte by byte; the responses must be the same.
 
 use gossamer_kv::memcached::local::LocalShards;
-use gossamer_kv::memcached::{Budget, Connection, ServerStats};
+use gossamer_kv::memcached::{Budget, Connection, ServerState};
 
 /// Sent before each exchange, as it was during the recording, so that exchanges are independent.
 const CLEAN: &[u8] = b"delete k noreply\r\ndelete n noreply\r\ndelete a noreply\r\n";
 
 const FIXTURE: &str = include_str!("fixtures/memcached.txt");
 
-struct NoServerStats;
+struct NoServer;
 
-impl ServerStats for NoServerStats {
-    fn server_stats(&self, _now: u64) -> Vec<(&'static str, String)> {
+impl ServerState for NoServer {
+    fn stats(&self, _now: u64) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
@@ -54,7 +54,7 @@ fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
         while let Some(batch) = connection.next_batch() {
             connection.completed(batch.run(
                 shards,
-                &NoServerStats,
+                &NoServer,
                 1_700_000_000,
                 &Budget::new(usize::MAX),
             ));

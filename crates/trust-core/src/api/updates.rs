@@ -137,6 +137,7 @@ where
 
     /// # Errors
     /// `served`, if the thread is none of the rack.
+    #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
     #[inline(never)]
     fn send_as<T: 'static, C: FnOnce() + 'static>(
         &mut self,

@@ -1,33 +1,45 @@
 //! Executes commands against the store and formats the responses.
 //!
 //! A [`Batch`] holds the commands that one connection has pipelined. It runs where blocking on the
-//! store is allowed (in a fiber) and stops when its output is large enough; the remaining commands
-//! run after the client has read the output. It also stops when the [`Budget`] of all connections
-//! cannot cover the next response. So memory use is bounded for any number of clients and of keys
-//! in a `get`.
+//! store is allowed (in a fiber), in rounds: each sends the requests of many commands at once and
+//! waits for all responses together. A batch stops when its output is large enough; the remaining
+//! commands run after the client has read the output. It also stops when the [`Budget`] of all
+//! connections cannot cover the next response. So memory use is bounded for any number of clients
+//! and of keys in a `get`.
 //!
-//! Memory is reserved before a request to a shard. Items are read in two steps: a first request
-//! returns data of up to [`SMALL_BYTES`], or the size of a larger item, which is then reserved.
+//! Requests of a round that concern one key go to one shard, which executes them in order. Only
+//! large items need more: a first request returns data of up to [`SMALL_BYTES`], or the size of a
+//! larger item, for which memory is then reserved. So that no later command changes the item in
+//! between, a round ends before a write to a key that it reads.
 
 use std::collections::VecDeque;
 
+use crate::memcached::admin::{Admin, LruChange, Setting};
 use crate::memcached::command::Command;
+use crate::memcached::meta::Show;
 use crate::memcached::output::{Budget, Output, Shortage};
+use crate::memcached::stats;
 use crate::store::number::Decimal;
-use crate::store::{Control, Request, Response, Seconds, Stats};
+use crate::store::{Control, LruSettings, Request, Response, Seconds};
 
 /// Bytes of output after which a batch stops until they are sent.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
 
-/// Keys of one retrieval that are requested at the same time.
-pub const KEYS_AT_ONCE: usize = 16;
+/// Commands of a round, at most; each key of a retrieval counts.
+pub const ROUND_COMMANDS: usize = 64;
 
 /// Maximum size of data that a read returns without reserving memory for it first.
-pub const SMALL_BYTES: usize = 16 * 1024;
+pub const SMALL_BYTES: usize = 4096;
 
-/// Memory reserved for a response without its data: a `VALUE` line with its key, or a `stats`
-/// report.
-const OVERHEAD_BYTES: usize = 4096;
+/// Memory reserved for a response without its data: a key of 250 bytes, in base64 if need be, some
+/// numbers, and an opaque token.
+const OVERHEAD_BYTES: usize = 512;
+
+/// Memory reserved for a report.
+const REPORT_BYTES: usize = 8192;
+
+/// Items that one request to a shard crawls.
+const CRAWLED_AT_ONCE: u32 = 1000;
 
 /// All shards of the store. Calls may block the calling fiber or thread; the caller passes the
 /// time.
@@ -35,26 +47,87 @@ pub trait Shards {
     /// Executes a request on the shard of its key.
     fn call(&self, request: Request, now: Seconds) -> Response;
 
-    /// Executes independent requests; responses are in the order of the requests.
+    /// Executes requests; responses are in the order of the requests. Those on one key take effect
+    /// in this order.
     fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
         requests.into_iter().map(|request| self.call(request, now)).collect()
     }
 
     /// Executes a control request on every shard.
     fn control(&self, control: Control, now: Seconds) -> Vec<Response>;
+
+    /// Executes a control request on the shard of this number; `None` if there is none.
+    fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response>;
+
+    /// Waits, for so many microseconds.
+    fn sleep_micros(&self, micros: u32);
 }
 
-/// What the `stats` command reports about the server, besides the counters of the store.
-pub trait ServerStats {
-    /// Names and values, in report order.
-    fn server_stats(&self, now: Seconds) -> Vec<(&'static str, String)>;
+/// What a batch reads and changes of the server, besides the store.
+pub trait ServerState {
+    /// Names and values of `stats`, in report order.
+    fn stats(&self, now: Seconds) -> Vec<(&'static str, String)>;
+
+    /// Names and values of `stats settings`.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// Names and values of `stats conns`.
+    fn connections(&self, now: Seconds) -> Vec<(String, String)> {
+        let _ = now;
+        Vec::new()
+    }
+
+    /// Changes a setting.
+    fn set(&self, setting: Setting) {
+        let _ = setting;
+    }
+
+    /// Whether crawls are allowed, how many items of a shard they look at (0 for all), and for how
+    /// many microseconds they sleep in between.
+    fn crawler(&self) -> (bool, u32, u32) {
+        (true, 0, 0)
+    }
+}
+
+/// How to write the response to a request.
+#[derive(Clone, Debug, PartialEq)]
+enum Format {
+    /// As a retrieval's: `VALUE`, with the key, maybe with the unique number, and with the end of the
+    /// retrieval behind the last one.
+    Value { key: Vec<u8>, touch: Option<i32>, cas: bool, is_last: bool },
+    /// As a classic command's, or not at all.
+    Single { noreply: bool },
+    /// As a meta command's.
+    Meta(Box<Show>),
+    /// This text.
+    Text(&'static str),
+}
+
+/// What a command still needs before its response can be written.
+#[derive(Debug, PartialEq)]
+enum Work {
+    Request(Request),
+    Response(Response),
+}
+
+/// A command of a round, whose request was sent.
+struct Sent {
+    format: Format,
+    /// The response, if the command needed no request.
+    response: Option<Response>,
+    /// The request, if its response may be large and `format` does not tell it.
+    request: Option<Request>,
 }
 
 /// Commands of one connection, in order.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Batch {
+    /// Commands that a round has begun and could not finish; before `commands`.
+    begun: VecDeque<(Format, Work)>,
     commands: VecDeque<Command>,
-    /// Number of keys of the first command, a retrieval, that already have a response.
+    /// Number of keys of the first command, a retrieval, that have been requested.
     keys_done: usize,
 }
 
@@ -80,14 +153,14 @@ impl Batch {
         self.commands.push_back(command);
     }
 
-    /// The number of commands.
+    /// The number of commands, of which the first may have run in part.
     pub fn len(&self) -> usize {
-        self.commands.len()
+        self.begun.len() + self.commands.len()
     }
 
     /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
-        self.commands.is_empty()
+        self.begun.is_empty() && self.commands.is_empty()
     }
 
     /// Runs the commands in order until all are complete, the output is large enough, or `budget`
@@ -95,136 +168,328 @@ impl Batch {
     pub fn run(
         mut self,
         shards: &dyn Shards,
-        server_stats: &dyn ServerStats,
+        server: &dyn ServerState,
         now: Seconds,
         budget: &Budget,
     ) -> Progress {
         let mut output = Output::new(budget);
         let mut shortage = None;
-        while output.len() < OUTPUT_BYTES
-            && shortage.is_none()
-            && let Some(command) = self.commands.pop_front()
-        {
-            shortage = output.reserve(OVERHEAD_BYTES).err();
-            if shortage.is_some() {
-                self.commands.push_front(command);
-                break;
-            }
-            match command {
-                Command::Retrieve { keys, touch, cas } => {
-                    let mut retrieval = Retrieval { touch, cas, shards, now, output: &mut output };
-                    shortage = retrieval.run(&keys, &mut self.keys_done).err();
-                    if self.keys_done < keys.len() {
-                        self.commands.push_front(Command::Retrieve { keys, touch, cas });
-                    } else {
-                        self.keys_done = 0;
-                        output.push(b"END\r\n");
-                    }
+        while output.len() < OUTPUT_BYTES && shortage.is_none() && !self.is_empty() {
+            shortage = match self.commands.front() {
+                Some(&Command::Admin { admin, noreply }) if self.begun.is_empty() => {
+                    self.run_admin(admin, noreply, (shards, server, now), &mut output).err()
                 }
-                Command::Single { request, noreply } => {
-                    let response = shards.call(request, now);
-                    if !noreply {
-                        write_response(&response, &mut output);
-                    }
-                }
-                Command::FlushAll { exptime, noreply } => {
-                    shards.control(Control::FlushAll { exptime }, now);
-                    if !noreply {
-                        output.push(b"OK\r\n");
-                    }
-                }
-                Command::Stats => write_stats(shards, server_stats, now, &mut output),
-                Command::ResetStats => {
-                    shards.control(Control::ResetStats, now);
-                    output.push(b"RESET\r\n");
-                }
-                Command::Respond(text) => output.push(text.as_bytes()),
-                Command::Close => {}
-            }
+                _ => self.run_round(shards, now, &mut output).err(),
+            };
             output.settle();
         }
         Progress { output, remaining: self, shortage }
     }
-}
 
-/// A running `get`, `gets`, `gat` or `gats`.
-struct Retrieval<'a> {
-    touch: Option<i32>,
-    cas: bool,
-    shards: &'a dyn Shards,
-    now: Seconds,
-    output: &'a mut Output,
-}
-
-impl Retrieval<'_> {
-    fn request(&self, key: &[u8], max_bytes: usize) -> Request {
-        let (key, max_bytes) = (key.to_vec(), u32::try_from(max_bytes).unwrap_or(u32::MAX));
-        match self.touch {
-            None => Request::Get { key, max_bytes },
-            Some(exptime) => Request::GetAndTouch { key, exptime, max_bytes },
+    /// The next command of the batch, or a part of it.
+    fn next(&mut self) -> Option<(Format, Work)> {
+        if let Some(begun) = self.begun.pop_front() {
+            return Some(begun);
+        }
+        let text = |text| Some((Format::Text(text), Work::Response(Response::Done)));
+        if let Some(Command::Retrieve { keys, touch, cas }) = self.commands.front_mut()
+            && let Some(key) = keys.get_mut(self.keys_done).map(std::mem::take)
+        {
+            self.keys_done += 1;
+            let is_last = self.keys_done == keys.len();
+            let format = Format::Value { key, touch: *touch, cas: *cas, is_last };
+            if is_last {
+                self.commands.pop_front();
+                self.keys_done = 0;
+            }
+            let request = format.request(SMALL_BYTES as u32)?;
+            return Some((format, Work::Request(request)));
+        }
+        if let Command::Admin { .. } = self.commands.front()? {
+            return None;
+        }
+        match self.commands.pop_front()? {
+            Command::Single { request, noreply } => {
+                Some((Format::Single { noreply }, Work::Request(request)))
+            }
+            Command::Meta { mut request, show } => {
+                if let Request::MetaGet { max_bytes: Some(max), .. } = &mut request {
+                    *max = SMALL_BYTES as u32;
+                }
+                Some((Format::Meta(Box::new(show)), Work::Request(request)))
+            }
+            Command::Respond(response) => text(response),
+            // Without keys.
+            Command::Retrieve { .. } => text("END\r\n"),
+            // Neither is here: the caller runs the one, the parser ends with the other.
+            Command::Close | Command::Admin { .. } => text(""),
         }
     }
 
-    /// Reads the keys from `done` on, a few at a time, until the output is large enough. Advances
-    /// `done`, also if it fails.
-    fn run(&mut self, keys: &[Vec<u8>], done: &mut usize) -> Result<(), Shortage> {
-        while *done < keys.len() && self.output.len() < OUTPUT_BYTES {
-            let mut window = &keys[*done..keys.len().min(*done + KEYS_AT_ONCE)];
-            if self.output.reserve(window.len() * (OVERHEAD_BYTES + SMALL_BYTES)).is_err() {
-                // Fall back to one key at a time.
-                window = &window[..1];
-                self.output.reserve(OVERHEAD_BYTES + SMALL_BYTES)?;
-            }
-            let responses = match window {
-                [key] => vec![self.shards.call(self.request(key, SMALL_BYTES), self.now)],
-                _ => {
-                    let requests = window.iter().map(|key| self.request(key, SMALL_BYTES));
-                    self.shards.call_all(requests.collect(), self.now)
+    /// Sends the requests of as many commands as possible, and writes their responses.
+    fn run_round(
+        &mut self,
+        shards: &dyn Shards,
+        now: Seconds,
+        output: &mut Output,
+    ) -> Result<(), Shortage> {
+        let mut round: Vec<Sent> = Vec::new();
+        let mut requests = Vec::new();
+        let mut need = 0;
+        while round.len() < ROUND_COMMANDS
+            && let Some((format, work)) = self.next()
+        {
+            let more = needed_bytes(&work);
+            let conflicts = match &work {
+                Work::Request(request) => {
+                    changes(request) && round.iter().any(|sent| sent.reads(request.key()))
                 }
+                Work::Response(_) => false,
             };
-            for (key, response) in window.iter().zip(responses) {
-                // If this fails, the other keys of the window are requested again later.
-                let response = self.full_value(key, response)?;
-                write_value(key, &response, self.cas, self.output);
-                *done += 1;
-                if self.output.len() >= OUTPUT_BYTES {
-                    break;
+            if conflicts || output.reserve(need + more).is_err() {
+                self.begun.push_front((format, work));
+                if round.is_empty() {
+                    return Err(Shortage { bytes: more });
+                }
+                break;
+            }
+            need += more;
+            match work {
+                Work::Response(response) => {
+                    round.push(Sent { format, response: Some(response), request: None });
+                }
+                Work::Request(request) => {
+                    let returns_data =
+                        matches!(request, Request::MetaGet { max_bytes: Some(_), .. });
+                    let kept = returns_data.then(|| request.clone());
+                    requests.push(request);
+                    round.push(Sent { format, response: None, request: kept });
                 }
             }
-            self.output.settle();
+        }
+        let responses = match requests.len() {
+            1 => requests.pop().map(|request| shards.call(request, now)).into_iter().collect(),
+            0 => Vec::new(),
+            _ => shards.call_all(requests, now),
+        };
+        self.write_round(round, responses, (shards, now), need, output)
+    }
+
+    fn write_round(
+        &mut self,
+        round: Vec<Sent>,
+        responses: Vec<Response>,
+        (shards, now): (&dyn Shards, Seconds),
+        need: usize,
+        output: &mut Output,
+    ) -> Result<(), Shortage> {
+        let mut responses = responses.into_iter();
+        let mut round = round.into_iter();
+        while let Some(sent) = round.next() {
+            let mut response = sent.response.or_else(|| responses.next()).unwrap_or(Response::Miss);
+            // Loops more than once only if the item grows in the meantime.
+            while let Response::Large { bytes } = response {
+                let again =
+                    sent.format.request(bytes).or_else(|| full_request(&sent.request, bytes));
+                let Some(request) = again else { break };
+                let is_enough = output.len() >= OUTPUT_BYTES;
+                let reserved = match is_enough {
+                    true => Ok(()),
+                    false => output.reserve(need + bytes as usize),
+                };
+                if is_enough || reserved.is_err() {
+                    self.keep_unfinished((sent.format, Work::Request(request)), round, responses);
+                    return reserved;
+                }
+                response = shards.call(request, now);
+            }
+            sent.format.write(&response, output);
         }
         Ok(())
     }
 
-    /// The full response for `key`, with memory reserved for it, given the response to the first
-    /// request.
-    fn full_value(&mut self, key: &[u8], mut response: Response) -> Result<Response, Shortage> {
-        // Loops more than once only if the item grows in the meantime.
-        while let Response::Large { bytes } = response {
-            let bytes = bytes as usize;
-            self.output.reserve(OVERHEAD_BYTES + bytes)?;
-            response = self.shards.call(self.request(key, bytes), self.now);
+    /// Keeps what a round could not finish: one command, and those behind it, which were executed.
+    fn keep_unfinished(
+        &mut self,
+        first: (Format, Work),
+        round: impl Iterator<Item = Sent>,
+        mut responses: impl Iterator<Item = Response>,
+    ) {
+        let mut begun = VecDeque::from([first]);
+        for Sent { format, response, request } in round {
+            let response = response.or_else(|| responses.next()).unwrap_or(Response::Miss);
+            // Reads again rather than keep data for which memory is not reserved any more. No
+            // command of the round behind this one has changed the item.
+            let again = format.request(SMALL_BYTES as u32).or(match response {
+                Response::Large { .. } => request,
+                _ => None,
+            });
+            begun.push_back((format, again.map_or(Work::Response(response), Work::Request)));
         }
-        Ok(response)
+        begun.append(&mut self.begun);
+        self.begun = begun;
+    }
+
+    fn run_admin(
+        &mut self,
+        admin: Admin,
+        noreply: bool,
+        (shards, server, now): (&dyn Shards, &dyn ServerState, Seconds),
+        output: &mut Output,
+    ) -> Result<(), Shortage> {
+        output.reserve(REPORT_BYTES)?;
+        self.commands.pop_front();
+        let mut text = "OK\r\n";
+        match admin {
+            Admin::Report(report) => {
+                stats::write(report, shards, server, now, output);
+                return Ok(());
+            }
+            Admin::CountSizes(counts) => {
+                shards.control(Control::CountSizes(counts), now);
+                stats::write_sizes_status(counts, output);
+                return Ok(());
+            }
+            Admin::FlushAll { exptime } => drop(shards.control(Control::FlushAll { exptime }, now)),
+            Admin::ResetStats => {
+                shards.control(Control::ResetStats, now);
+                text = "RESET\r\n";
+            }
+            Admin::CountPrefixes(counts) => {
+                drop(shards.control(Control::CountPrefixes(counts), now))
+            }
+            Admin::MemoryLimit { bytes } => {
+                let count = shards.control(Control::Lru, now).len().max(1) as u64;
+                shards.control(Control::MemoryLimit { bytes: bytes / count }, now);
+            }
+            Admin::Lru(change) => {
+                let settings = stats::lru_settings(shards, now);
+                shards.control(Control::SetLru(changed(settings, change)), now);
+            }
+            Admin::Set(setting) => server.set(setting),
+            Admin::Crawl => match server.crawler() {
+                (false, ..) => text = "CLIENT_ERROR lru crawler disabled\r\n",
+                (true, items, sleep) => crawl(shards, items, sleep, now),
+            },
+        }
+        if !noreply {
+            output.push(text.as_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Memory to reserve for the response.
+fn needed_bytes(work: &Work) -> usize {
+    OVERHEAD_BYTES
+        + match work {
+            Work::Request(
+                Request::Get { max_bytes, .. }
+                | Request::GetAndTouch { max_bytes, .. }
+                | Request::MetaGet { max_bytes: Some(max_bytes), .. },
+            ) => *max_bytes as usize,
+            Work::Response(Response::Meta(item)) => item.data.as_ref().map_or(0, |data| data.len()),
+            _ => 0,
+        }
+}
+
+impl Sent {
+    /// Whether the command reads the data of `key`, which may be large.
+    fn reads(&self, key: &[u8]) -> bool {
+        match (&self.format, &self.request) {
+            (Format::Value { key: read, .. }, _) => read == key,
+            (_, Some(request)) => request.key() == key,
+            _ => false,
+        }
+    }
+}
+
+/// The request of a meta get, for data of so many bytes.
+fn full_request(request: &Option<Request>, bytes: u32) -> Option<Request> {
+    let mut request = request.clone()?;
+    if let Request::MetaGet { max_bytes, .. } = &mut request {
+        *max_bytes = Some(bytes);
+    }
+    Some(request)
+}
+
+/// Whether a request can change an item.
+fn changes(request: &Request) -> bool {
+    !matches!(request, Request::Get { .. } | Request::MetaDebug { .. })
+}
+
+fn changed(settings: LruSettings, change: LruChange) -> LruSettings {
+    match change {
+        LruChange::Segmented(segmented) => LruSettings { segmented, ..settings },
+        LruChange::Tune { hot_percent, warm_percent, hot_factor, warm_factor } => {
+            LruSettings { hot_percent, warm_percent, hot_factor, warm_factor, ..settings }
+        }
+        LruChange::TemporaryTtl(temporary_ttl) => LruSettings { temporary_ttl, ..settings },
+    }
+}
+
+/// Removes dead items of all shards, a few at a time.
+fn crawl(shards: &dyn Shards, items: u32, sleep_micros: u32, now: Seconds) {
+    let mut shard = 0;
+    let (mut from, mut left) = (0, if items == 0 { u32::MAX } else { items });
+    loop {
+        let count = left.min(CRAWLED_AT_ONCE);
+        match shards.control_one(shard, Control::Crawl { from, count }, now) {
+            None => return,
+            Some(Response::Crawled { next: Some(next) }) if left > count => {
+                (from, left) = (next, left - count);
+            }
+            Some(_) => {
+                (from, left) = (0, if items == 0 { u32::MAX } else { items });
+                shard += 1;
+            }
+        }
+        if sleep_micros > 0 {
+            shards.sleep_micros(sleep_micros);
+        }
+    }
+}
+
+impl Format {
+    /// The request of a retrieval, for data of so many bytes.
+    fn request(&self, max_bytes: u32) -> Option<Request> {
+        let Format::Value { key, touch, .. } = self else { return None };
+        let key = key.clone();
+        Some(match *touch {
+            None => Request::Get { key, max_bytes },
+            Some(exptime) => Request::GetAndTouch { key, exptime, max_bytes },
+        })
+    }
+
+    fn write(&self, response: &Response, output: &mut Output) {
+        match self {
+            Format::Text(text) => output.push(text.as_bytes()),
+            Format::Single { noreply: true } => {}
+            Format::Single { noreply: false } => write_response(response, output),
+            Format::Meta(show) => show.write(response, output),
+            Format::Value { key, cas, is_last, .. } => {
+                write_value(key, response, *cas, output);
+                if *is_last {
+                    output.push(b"END\r\n");
+                }
+            }
+        }
     }
 }
 
 fn write_value(key: &[u8], response: &Response, with_cas: bool, output: &mut Output) {
     let Response::Value { flags, cas, data } = response else { return };
-    let mut line = Vec::with_capacity(key.len() + 64);
-    let mut put = |bytes: &[u8]| line.extend_from_slice(bytes);
-    put(b"VALUE ");
-    put(key);
-    put(b" ");
-    put(Decimal::new(u64::from(*flags)).as_bytes());
-    put(b" ");
-    put(Decimal::new(data.len() as u64).as_bytes());
+    output.push(b"VALUE ");
+    output.push(key);
+    output.push(b" ");
+    output.push(Decimal::new(u64::from(*flags)).as_bytes());
+    output.push(b" ");
+    output.push(Decimal::new(data.len() as u64).as_bytes());
     if with_cas {
-        put(b" ");
-        put(Decimal::new(*cas).as_bytes());
+        output.push(b" ");
+        output.push(Decimal::new(*cas).as_bytes());
     }
-    put(b"\r\n");
-    output.push(&line);
+    output.push(b"\r\n");
     output.push_data(data);
     output.push(b"\r\n");
 }
@@ -244,35 +509,7 @@ fn write_response(response: &Response, output: &mut Output) {
             output.push(Decimal::new(*number).as_bytes());
             "\r\n"
         }
-        Response::Done | Response::Value { .. } | Response::Large { .. } | Response::Stats(_) => {
-            "OK\r\n"
-        }
+        _ => "OK\r\n",
     };
     output.push(text.as_bytes());
-}
-
-fn write_stats(
-    shards: &dyn Shards,
-    server_stats: &dyn ServerStats,
-    now: Seconds,
-    output: &mut Output,
-) {
-    let mut total = Stats::default();
-    for response in shards.control(Control::Stats, now) {
-        if let Response::Stats(stats) = response {
-            total.add(&stats);
-        }
-    }
-    let mut put = |name: &str, value: &str| {
-        for part in ["STAT ", name, " ", value, "\r\n"] {
-            output.push(part.as_bytes());
-        }
-    };
-    for (name, value) in server_stats.server_stats(now) {
-        put(name, &value);
-    }
-    for (name, value) in total.each() {
-        put(name, &value.to_string());
-    }
-    output.push(b"END\r\n");
 }

@@ -3,8 +3,10 @@
 //! The order of the checks is memcached's: it determines which of several errors in a line is
 //! reported and whether `noreply` suppresses it.
 
+use crate::memcached::admin::{self, Admin};
+use crate::memcached::meta::{self, Show};
 use crate::store::number::{signed, unsigned};
-use crate::store::{DATA_BYTES_MAX, Direction, KEY_BYTES_MAX, Request, Verb};
+use crate::store::{DATA_BYTES_MAX, Direction, KEY_BYTES_MAX, MetaStore, Request, Verb};
 
 const ERROR: &str = "ERROR\r\n";
 const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
@@ -15,12 +17,12 @@ const VERSION: &str = concat!("VERSION ", version!(), "\r\n");
 pub(super) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
 pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
 
-/// Maximum number of tokens of a line. Store commands with too many arguments are refused by their
-/// number, so more tokens make no difference.
-const TOKENS_MAX: usize = 9;
+/// Maximum number of tokens of a line, as in memcached. Commands with more are refused by their
+/// number, so further tokens make no difference; those of a retrieval are read one by one.
+const TOKENS_MAX: usize = 23;
 
 /// A complete command, including its data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Read any number of keys, in order.
     Retrieve {
@@ -38,17 +40,20 @@ pub enum Command {
         /// Whether to suppress the response.
         noreply: bool,
     },
-    /// Invalidate all items.
-    FlushAll {
-        /// The time, in the format of an expiry.
-        exptime: i32,
+    /// A meta request on one key.
+    Meta {
+        /// The request.
+        request: Request,
+        /// How to write the response.
+        show: Show,
+    },
+    /// A command on the server or the whole store.
+    Admin {
+        /// The command.
+        admin: Admin,
         /// Whether to suppress the response.
         noreply: bool,
     },
-    /// Report the counters.
-    Stats,
-    /// Reset the counters.
-    ResetStats,
     /// Send this fixed response; empty if `noreply` suppresses it.
     Respond(&'static str),
     /// Close the connection.
@@ -56,7 +61,7 @@ pub enum Command {
 }
 
 /// A parsed line: a command, or the head of one whose data follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Line {
     /// A complete command.
     Command(Command),
@@ -89,13 +94,20 @@ pub struct Store {
     pub exptime: i32,
     /// Whether to suppress the response.
     pub noreply: bool,
+    /// Of a meta set: what it adds, and how to write the response.
+    pub meta: Option<(MetaStore, Box<Show>)>,
 }
 
 impl Store {
     /// The complete command.
     pub fn with_data(self, data: Vec<u8>) -> Command {
-        let Self { verb, key, flags, exptime, noreply } = self;
-        Command::Single { request: Request::Store { verb, key, flags, exptime, data }, noreply }
+        let Self { verb, key, flags, exptime, noreply, meta } = self;
+        let (meta, show) = meta.unzip();
+        let request = Request::Store { verb, key, flags, exptime, data, meta };
+        match show {
+            Some(show) => Command::Meta { request, show: *show },
+            None => Command::Single { request, noreply },
+        }
     }
 }
 
@@ -121,7 +133,8 @@ pub fn parse(line: &[u8]) -> Line {
     let Some((&name, arguments)) = tokens[..count].split_first() else { return respond(ERROR) };
     let noreply = arguments.last() == Some(&&b"noreply"[..]);
     match (name, arguments.len()) {
-        (b"get" | b"gets", 1..) => retrieve(words().skip(1), None, name == b"gets"),
+        (&[b'm', letter], _) => meta::parse(letter, arguments),
+        (b"get" | b"gets" | b"bget", 1..) => retrieve(words().skip(1), None, name == b"gets"),
         (b"gat" | b"gats", 1..) => match signed(arguments[0]) {
             Some(exptime) => retrieve(words().skip(2), Some(exptime as i32), name == b"gats"),
             None => respond(BAD_EXPTIME),
@@ -137,20 +150,21 @@ pub fn parse(line: &[u8]) -> Line {
         (b"touch", 2 | 3) => touch(arguments, noreply),
         (b"delete", 1..=3) => delete(arguments, noreply),
         (b"flush_all", 0..=2) => flush_all(arguments, noreply),
-        (b"verbosity", 1 | 2) => verbosity(arguments[0], noreply),
         (b"version", _) => respond(VERSION),
         (b"quit", _) => Line::Command(Command::Close),
-        (b"stats", 0) => Line::Command(Command::Stats),
-        (b"stats", 1) if arguments[0] == b"reset" => Line::Command(Command::ResetStats),
         // Close connections of HTTP clients instead of sending an error for every line.
         (b"GET" | b"POST", 1..) if arguments.iter().any(|word| word.starts_with(b"HTTP/")) => {
             Line::Command(Command::Close)
         }
-        _ => respond(ERROR),
+        _ => match admin::parse(name, arguments, noreply) {
+            Some(Ok(admin)) => Line::Command(Command::Admin { admin, noreply }),
+            Some(Err(text)) => respond(text),
+            None => respond(ERROR),
+        },
     }
 }
 
-fn respond(text: &'static str) -> Line {
+pub(super) fn respond(text: &'static str) -> Line {
     Line::Command(Command::Respond(text))
 }
 
@@ -205,7 +219,8 @@ fn store(verb: Verb, arguments: &[&[u8]], noreply: bool) -> Line {
         then.push(Command::Respond(if noreply { "" } else { TOO_LARGE }));
         return Line::Skip { length, then };
     }
-    Line::Data { store: Store { verb, key: key.to_vec(), flags, exptime, noreply }, length }
+    let store = Store { verb, key: key.to_vec(), flags, exptime, noreply, meta: None };
+    Line::Data { store, length }
 }
 
 fn arithmetic(direction: Direction, arguments: &[&[u8]], noreply: bool) -> Line {
@@ -251,14 +266,12 @@ fn flush_all(arguments: &[&[u8]], noreply: bool) -> Line {
         [exptime, ..] => signed(exptime),
     };
     match exptime {
-        Some(exptime) => Line::Command(Command::FlushAll { exptime: exptime as i32, noreply }),
+        Some(exptime) => {
+            let admin = Admin::FlushAll { exptime: exptime as i32 };
+            Line::Command(Command::Admin { admin, noreply })
+        }
         None => respond_unless(noreply, BAD_EXPTIME),
     }
-}
-
-fn verbosity(level: &[u8], noreply: bool) -> Line {
-    // There is no log level to change, but clients expect a response.
-    respond_unless(noreply, if unsigned(level).is_some() { "OK\r\n" } else { BAD_FORMAT })
 }
 
 fn single(request: Request, noreply: bool) -> Line {

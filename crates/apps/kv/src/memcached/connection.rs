@@ -135,14 +135,14 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memcached::batch::ServerStats;
+    use crate::memcached::batch::ServerState;
     use crate::memcached::local::LocalShards;
     use crate::memcached::output::Budget;
 
-    struct NoServerStats;
+    struct NoServer;
 
-    impl ServerStats for NoServerStats {
-        fn server_stats(&self, _now: u64) -> Vec<(&'static str, String)> {
+    impl ServerState for NoServer {
+        fn stats(&self, _now: u64) -> Vec<(&'static str, String)> {
             Vec::new()
         }
     }
@@ -155,7 +155,7 @@ mod tests {
             connection.received(piece);
             while let Some(batch) = connection.next_batch() {
                 let budget = Budget::new(usize::MAX);
-                connection.completed(batch.run(shards, &NoServerStats, 1_700_000_000, &budget));
+                connection.completed(batch.run(shards, &NoServer, 1_700_000_000, &budget));
                 responses.extend_from_slice(&connection.output().to_vec());
                 connection.sent(connection.output().len());
             }
@@ -189,7 +189,7 @@ mod tests {
         while let Some(batch) = connection.next_batch() {
             assert!(!connection.wants_input() || connection.output().is_empty());
             let budget = Budget::new(usize::MAX);
-            connection.completed(batch.run(&shards, &NoServerStats, 1_700_000_000, &budget));
+            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, &budget));
             let length = connection.output().len();
             assert!(length < OUTPUT_BYTES + 110_000);
             assert!(connection.next_batch().is_none(), "nothing runs before the output is sent");
@@ -210,7 +210,7 @@ mod tests {
         connection.received(input.as_bytes());
         let (mut responses, mut shortages) = (Vec::new(), 0);
         while let Some(batch) = connection.next_batch() {
-            let progress = batch.run(&shards, &NoServerStats, 1_700_000_000, &budget);
+            let progress = batch.run(&shards, &NoServer, 1_700_000_000, &budget);
             connection.completed(progress);
             let held = 250_000 - budget.available();
             assert_eq!(held, connection.output().len(), "exactly the unsent bytes");
@@ -236,7 +236,7 @@ mod tests {
         connection.input_ended();
         let batch = connection.next_batch().unwrap();
         assert!(!connection.wants_input() && !connection.is_finished());
-        connection.completed(batch.run(&shards, &NoServerStats, 0, &Budget::new(usize::MAX)));
+        connection.completed(batch.run(&shards, &NoServer, 0, &Budget::new(usize::MAX)));
         assert!(connection.next_batch().is_none());
         assert!(!connection.is_finished(), "the response is not sent yet");
         connection.sent(connection.output().len());

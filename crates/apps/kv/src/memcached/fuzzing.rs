@@ -3,7 +3,7 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/memcached`.
 
-use crate::memcached::batch::ServerStats;
+use crate::memcached::batch::ServerState;
 use crate::memcached::connection::Connection;
 use crate::memcached::local::LocalShards;
 use crate::memcached::output::Budget;
@@ -14,10 +14,10 @@ const BUDGET_BYTES: usize = 400 << 10;
 /// Bytes of responses that are compared: a few bytes of input can request very many.
 const COMPARED_BYTES: usize = 256 << 10;
 
-struct NoServerStats;
+struct NoServer;
 
-impl ServerStats for NoServerStats {
-    fn server_stats(&self, _now: u64) -> Vec<(&'static str, String)> {
+impl ServerState for NoServer {
+    fn stats(&self, _now: u64) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
@@ -54,7 +54,7 @@ fn responses(bytes: &[u8], chunk: usize) -> Vec<u8> {
         while responses.len() <= COMPARED_BYTES
             && let Some(batch) = connection.next_batch()
         {
-            connection.completed(batch.run(&shards, &NoServerStats, 1_700_000_000, &budget));
+            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, &budget));
             responses.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
             // There is no other output, so the budget is available again.
@@ -101,6 +101,20 @@ mod tests {
         put(
             "others",
             "touch a 5\r\ndelete a\r\nflush_all 10\r\nstats\r\nversion\r\nverbosity 1\r\nquit\r\n",
+        );
+        put(
+            "meta",
+            "ms a 3 c k Oz\r\nabc\r\nmg a v s t f h l\r\nma n N0 J5 v\r\nmd a I T5\r\nmg a v R9\r\nme a\r\nmn\r\n",
+        );
+        put(
+            "meta-wrong",
+            "ms a x\r\nms a 2 MX\r\nab\r\nmg Zm9v b k\r\nmg a a\r\nma a q\r\nms a 9999999\r\nmg\r\n",
+        );
+        put(
+            "admin",
+            "stats detail on\r\nget a:b\r\nstats detail dump\r\nstats sizes_enable\r\nstats items\r\n\
+             stats slabs\r\nstats settings\r\nlru mode flat\r\nlru tune 1 2 3 4\r\nlru_crawler crawl all\r\n\
+             cache_memlimit 8\r\n",
         );
         put("wrong", "set a 0 0 9999999\r\nnope\r\nset a 0 0 2\r\nabcd\r\nget\r\n \r\nset\r\n");
         let large = "x".repeat(17_000);

@@ -34,4 +34,12 @@ impl Shards for LocalShards {
     fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
         self.shards.iter().map(|shard| shard.lock().control(control, now)).collect()
     }
+
+    fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response> {
+        self.shards.get(shard).map(|shard| shard.lock().control(control, now))
+    }
+
+    fn sleep_micros(&self, micros: u32) {
+        std::thread::sleep(std::time::Duration::from_micros(micros.into()));
+    }
 }

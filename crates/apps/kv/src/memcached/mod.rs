@@ -9,9 +9,11 @@
 //!   socket <--bytes-- Connection <------- output
 //! ```
 //!
-//! In reading order: [`command`] (command lines), [`parser`] (framing), [`output`] (unsent
-//! responses and their memory budget), [`batch`] (executing commands), [`local`] (a store without a
-//! rack), [`connection`] (one client: order, limits), `fuzzing` (properties for arbitrary input).
+//! In reading order: [`command`] (command lines), [`meta`] and [`admin`] (those of meta commands and
+//! of commands on the server), [`parser`] (framing), [`output`] (unsent responses and their memory
+//! budget), [`batch`] (executing commands), [`stats`] (reports), [`local`] (a store without a rack),
+//! [`connection`] (one client: order, limits), `fuzzing` (properties for arbitrary input);
+//! [`base64`].
 
 /// The version reported to clients. It starts with the version of memcached whose responses these
 /// match, because clients select behaviour by it.
@@ -21,19 +23,23 @@ macro_rules! version {
     };
 }
 
+pub mod admin;
+pub mod base64;
 pub mod batch;
 pub mod command;
 pub mod connection;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod local;
+pub mod meta;
 pub mod output;
 pub mod parser;
+pub mod stats;
 
 /// The version reported to clients.
 pub const VERSION: &str = version!();
 
-pub use batch::{Batch, Progress, ServerStats, Shards};
+pub use batch::{Batch, Progress, ServerState, Shards};
 pub use command::{Command, Line};
 pub use connection::Connection;
 pub use output::{Budget, Output, Shortage};

@@ -294,6 +294,20 @@ mod tests {
             "verbosity",
             "stats",
             "quit",
+            "mg",
+            "ms",
+            "md",
+            "ma",
+            "mn",
+            "me",
+            "v",
+            "b",
+            "Oz",
+            "MX",
+            "T30",
+            "lru",
+            "lru_crawler",
+            "cache_memlimit",
             "noreply",
             "reset",
             "key",
@@ -328,6 +342,12 @@ mod tests {
                     let data = "d".repeat(length);
                     format!("{verb} key 0 0 {length}{cas}\r\n{data}\r\n").into_bytes()
                 }),
+            2 => (prop::sample::select(vec!["", " T0", " MX", " b", " q"]), 0..20usize).prop_map(
+                |(flags, length)| {
+                    let data = "d".repeat(length);
+                    format!("ms key {length}{flags}\r\n{data}\r\n").into_bytes()
+                }
+            ),
         ];
         prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
     }

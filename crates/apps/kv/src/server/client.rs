@@ -1,125 +1,210 @@
-//! One client's socket, and its turns on the I/O thread.
+//! One connection, served by a fiber of its own on the thread that owns the socket.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
+use gossamer::{Polled, Readiness};
 
-use crate::memcached::{Connection, Progress};
-use crate::server::job::{CompletionSender, ConnectionId, Executor, Job};
+use crate::memcached::{Connection, Shards};
+use crate::server::Options;
+use crate::server::counters::{Client, HostState, unix_time};
+use crate::server::socket::Socket;
+
+/// Maximum number of bytes of one read.
+const READ_BYTES: usize = 16 * 1024;
 
 /// Bytes that a client must read within [`Options::stall`] while the output budget is exhausted, or
 /// its connection is stalled.
 ///
 /// [`Options::stall`]: crate::server::Options::stall
-pub(super) const MIN_READ_BYTES: usize = 64 * 1024;
+const MIN_READ_BYTES: usize = 64 * 1024;
 
-/// Maximum number of reads from one connection in a turn.
-const READS_PER_TURN: usize = 8;
+/// Time between two looks at the budget, while it is exhausted.
+const BUDGET_INTERVAL: Duration = Duration::from_millis(1);
 
-#[derive(Debug)]
-pub(super) struct Client {
-    pub(super) stream: TcpStream,
-    pub(super) connection: Connection,
-    pub(super) serial: u64,
-    /// Whether the socket may be readable; the poll is edge-triggered.
-    pub(super) readable: bool,
-    /// Whether the socket may be writable.
-    pub(super) writable: bool,
-    /// Whether the client is in the list of turns.
-    pub(super) queued: bool,
-    /// Time of the last read, write or completed batch.
-    pub(super) active: Instant,
-    /// Bytes sent since `window_start`.
-    pub(super) sent: usize,
-    /// Start of the time window in which `sent` is counted, to detect stalls.
-    pub(super) window_start: Instant,
+thread_local! {
+    /// Where sockets are read to: no fiber waits between a read and its use.
+    static SCRATCH: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; READ_BYTES]);
 }
 
-/// The result of a client's turn.
-pub(super) enum Turn {
-    Waits,
-    WantsAnother,
-    Ended,
+/// Serves a connection until it ends.
+pub(super) fn serve(socket: Socket, client: &Client, shards: &dyn Shards, host: &HostState) {
+    if let Ok(socket) = Polled::new(socket) {
+        let connection = Connection::new();
+        // An error ends this connection only.
+        let _ = Serving { socket, connection, client, shards, host, window: None }.run();
+    }
 }
 
-impl Client {
-    /// Sends, runs and reads as much as possible without blocking.
-    pub(super) fn turn(
-        &mut self,
-        slot: usize,
-        now: Instant,
-        executor: &dyn Executor,
-        completions: &CompletionSender,
-        scratch: &mut [u8],
-    ) -> Turn {
-        for _ in 0..READS_PER_TURN {
-            if self.send(now).is_err() {
-                return Turn::Ended;
-            }
+struct Serving<'a> {
+    socket: Polled<Socket>,
+    connection: Connection,
+    client: &'a Client,
+    shards: &'a dyn Shards,
+    host: &'a HostState,
+    /// Since when bytes that the client reads are counted, and how many, to detect stalls.
+    window: Option<(Instant, usize)>,
+}
+
+impl Serving<'_> {
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            self.send()?;
+            self.wait_for_budget();
             if let Some(batch) = self.connection.next_batch() {
-                let connection = ConnectionId { slot, serial: self.serial };
-                executor.start(Job::new(connection, batch, completions.clone()));
+                let now = unix_time();
+                self.client.last_command.store(now, Ordering::Relaxed);
+                let progress = batch.run(self.shards, self.host, now, &self.host.budget);
+                if self.connection.output().is_empty() {
+                    self.window = None;
+                }
+                self.connection.completed(progress);
+                continue;
             }
             if self.connection.is_finished() {
-                return Turn::Ended;
+                return Ok(());
             }
-            if !self.readable || !self.connection.wants_input() {
-                return Turn::Waits;
-            }
-            match self.stream.read(scratch) {
-                Ok(0) => {
-                    self.readable = false;
-                    self.connection.input_ended();
-                }
-                Ok(length) => {
-                    self.active = now;
-                    self.connection.received(&scratch[..length]);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Turn::Ended,
+            let goes_on = self.receive()?
+                || match self.connection.output().is_empty() {
+                    true => self.wait_for_input(),
+                    false => self.wait_for_client(),
+                };
+            if !goes_on {
+                return Ok(());
             }
         }
-        Turn::WantsAnother
     }
 
-    /// Handles the result of a batch.
-    pub(super) fn completed(&mut self, progress: Progress, now: Instant) {
-        self.active = now;
-        if self.connection.output().is_empty() {
-            (self.window_start, self.sent) = (now, 0);
-        }
-        self.connection.completed(progress);
-    }
-
-    /// Whether output is pending and the client has read less than [`MIN_READ_BYTES`] in `limit`.
-    /// Input from the client does not count.
-    pub(super) fn is_stalled(&mut self, now: Instant, limit: Duration) -> bool {
-        if self.connection.output().is_empty() || now.duration_since(self.window_start) < limit {
-            return false;
-        }
-        let is_stalled = self.sent < MIN_READ_BYTES;
-        if !is_stalled {
-            (self.window_start, self.sent) = (now, 0);
-        }
-        is_stalled
-    }
-
-    fn send(&mut self, now: Instant) -> io::Result<()> {
-        while self.writable && !self.connection.output().is_empty() {
-            match self.stream.write_vectored(&self.connection.output().slices()) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(length) => {
-                    self.active = now;
-                    self.sent += length;
+    /// Sends what the socket takes.
+    fn send(&mut self) -> io::Result<()> {
+        while !self.connection.output().is_empty() {
+            let output = self.connection.output();
+            match self.socket.try_write_with(|socket| socket.write(&output.slices())) {
+                Some(Ok(0)) => return Err(ErrorKind::WriteZero.into()),
+                Some(Ok(length)) => {
                     self.connection.sent(length);
+                    if let Some((_, sent)) = &mut self.window {
+                        *sent += length;
+                    }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Some(Err(error)) => return Err(error),
+                None => break,
             }
         }
         Ok(())
+    }
+
+    /// Reads once, if there may be something to read; whether there was.
+    fn receive(&mut self) -> io::Result<bool> {
+        if !self.connection.wants_input() {
+            return Ok(false);
+        }
+        let (socket, connection) = (&self.socket, &mut self.connection);
+        let read = SCRATCH.with_borrow_mut(|scratch| {
+            let read = socket.try_read_with(|socket| socket.read(scratch));
+            if let Some(Ok(length)) = read {
+                connection.received(&scratch[..length]);
+                if length > 0 && length < scratch.len() {
+                    // A stream that returns less has no more; what comes now is a new event.
+                    socket.clear_readable();
+                }
+            }
+            read
+        });
+        match read {
+            None => Ok(false),
+            Some(Ok(0)) => {
+                connection.input_ended();
+                Ok(true)
+            }
+            Some(Ok(_)) => Ok(true),
+            Some(Err(error)) if error.kind() == ErrorKind::Interrupted => Ok(true),
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    /// Waits for a command; false if the connection is to be closed, because none comes.
+    fn wait_for_input(&self) -> bool {
+        let idle = self.host.options.idle;
+        let deadline = idle.map(|idle| Instant::now() + idle);
+        let came = self.socket.wait(Readiness::Readable, deadline);
+        if !came && idle.is_some() {
+            self.host.idle_kicks.fetch_add(1, Ordering::Relaxed);
+        }
+        came
+    }
+
+    /// Waits until the client reads, or sends more if that is wanted; false if the connection is to
+    /// be closed, because it does neither. Sending does not count as reading.
+    fn wait_for_client(&mut self) -> bool {
+        let Options { stall, idle, .. } = self.host.options;
+        let what = match self.connection.wants_input() {
+            true => Readiness::Either,
+            false => Readiness::Writable,
+        };
+        let idle_at = idle.map(|idle| Instant::now() + idle);
+        loop {
+            let (start, sent) = *self.window.get_or_insert_with(|| (Instant::now(), 0));
+            if self.socket.wait(what, Some(start + stall)) {
+                return true;
+            }
+            let now = Instant::now();
+            if idle_at.is_some_and(|at| at <= now) {
+                self.host.idle_kicks.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
+            if now.duration_since(start) >= stall {
+                if sent < MIN_READ_BYTES && self.host.kicks_stalled(now) {
+                    return false;
+                }
+                self.window = Some((now, 0));
+            }
+        }
+    }
+
+    /// Waits while the next response needs more memory than the budget has. Other connections send
+    /// meanwhile, or are closed because they do not.
+    fn wait_for_budget(&mut self) {
+        let Some(shortage) = self.connection.shortage() else { return };
+        if !self.connection.output().is_empty() {
+            // What this connection holds comes back once it is sent.
+            return;
+        }
+        let _waiting = Waiting::new(&self.host.waiting);
+        while self.host.budget.available() < shortage.bytes {
+            gossamer::sleep(BUDGET_INTERVAL);
+        }
+        self.connection.resume();
+    }
+}
+
+/// Counts a connection that waits for the budget, also if its fiber is unwound.
+struct Waiting<'a>(&'a AtomicU64);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends the entry of a connection, also if its fiber is unwound.
+pub(super) struct Entry {
+    pub(super) host: Arc<HostState>,
+    pub(super) number: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.host.closed(self.number);
     }
 }

@@ -1,28 +1,69 @@
-//! The memcached server: sockets, and the store on a rack.
+//! The memcached server: sockets, and the store on a rack behind them.
 //!
-//! One I/O thread owns all sockets. It reads, parses commands and writes responses, and never waits
-//! for the store: complete commands become a [`Job`] for an [`Executor`], which runs them where
-//! blocking is allowed (in a fiber of the rack) and returns the output through a channel and a
-//! wake-up. So trustees and fibers never touch sockets, and a slow client delays only itself.
+//! Each connection has a fiber, on the thread that owns its socket: the fiber reads, sends the
+//! requests of all commands that have arrived to the trustees in one round, waits for the responses,
+//! and writes. The sockets of a thread are polled by its worker ([`gossamer::Polled`]), so no request
+//! passes through another thread than its trustee's.
 //!
 //! ```text
-//!   sockets <--> I/O thread (mio) --Job--> fibers --requests--> trustees
-//!                     ^---- Completion + wake --'
+//!   accepting fiber --socket--> connection's fiber <--requests, responses--> trustees
+//!                                  ^--- reads, writes --- socket
 //! ```
 //!
-//! In reading order: [`counters`] (server statistics), [`job`] (jobs and completions), `client`
-//! (one client's socket), [`io`] (the I/O thread), [`rack`] (the store on a rack, and fibers that
-//! run jobs), [`local`] (an executor without a rack).
+//! In reading order: [`socket`] (TCP and Unix sockets), `counters` (what the connections of a host
+//! share), `client` (one connection), [`host`] (a host's listeners), [`rack`] (the store on a rack).
 
 mod client;
-pub mod counters;
-pub mod io;
-pub mod job;
-pub mod local;
+mod counters;
+pub mod host;
 pub mod rack;
+pub mod socket;
 
-pub use io::{Options, Server, StopHandle};
-pub use job::{Executor, Job};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use host::{Host, drain, serve};
 
 #[cfg(test)]
 mod tests;
+
+/// Options of the server on each host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Options {
+    /// The TCP address to listen on; port 0 picks a free port.
+    pub address: Option<SocketAddr>,
+    /// Whether other processes may listen on the same port, each of which gets a part of the
+    /// connections.
+    pub shares_port: bool,
+    /// The path of a Unix socket to listen on.
+    pub unix: Option<String>,
+    /// Maximum number of connections of the host; further ones wait in the listener's queue.
+    pub connections_max: usize,
+    /// Number of threads of the rack, reported by `stats`.
+    pub threads: usize,
+    /// Memory budget in bytes for unsent responses of all connections; at least 2 MiB, so that the
+    /// largest item can be read.
+    pub output_bytes: usize,
+    /// While the output budget is exhausted, connections whose client reads less than 64 KiB in
+    /// this time are closed, one at a time.
+    pub stall: Duration,
+    /// Idle connections are closed after this time.
+    pub idle: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            address: None,
+            shares_port: false,
+            unix: None,
+            connections_max: 1024,
+            threads: 1,
+            output_bytes: 64 << 20,
+            stall: Duration::from_secs(2),
+            idle: None,
+        }
+    }
+}

@@ -1,36 +1,56 @@
-//! The server on loopback, with the in-process executor behind it.
+//! The server on loopback, on a rack of two threads.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use gossamer::Rack;
+
+use super::rack::RackShards;
 use super::*;
-use crate::memcached::local::LocalShards;
-use crate::server::job::Executor;
-use crate::server::local::LocalExecutor;
 
 /// Turns a hang into a failure.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct TestServer {
     address: SocketAddr,
-    stop: StopHandle,
-    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    /// Returns how many connections were left when it ended.
+    thread: Option<JoinHandle<usize>>,
 }
 
 impl TestServer {
-    fn with(options: Options, executor: impl Executor + Send + 'static) -> Self {
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
-        let (address, stop) = (server.local_address().unwrap(), server.stop_handle());
-        let thread = Some(thread::spawn(move || server.run(&executor).unwrap()));
-        Self { address, stop, thread }
+    fn with(options: Options) -> Self {
+        let (sender, started) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = stop.clone();
+        let main = move || {
+            let shards = Arc::new(RackShards::new(64 << 20));
+            let address = Some("127.0.0.1:0".parse().unwrap());
+            let (host, address) = Host::start(shards, Options { address, ..options }).unwrap();
+            sender.send(address.unwrap()).unwrap();
+            while !stops.load(Ordering::Acquire) {
+                gossamer::sleep(Duration::from_millis(5));
+            }
+            host.drain(Duration::from_secs(1))
+        };
+        let thread = Some(thread::spawn(|| Rack::new().threads(2).run(main).unwrap()));
+        Self { address: started.recv().unwrap(), stop, thread }
     }
 
     fn start() -> Self {
-        let shards = Arc::new(LocalShards::new(2, Some(64 << 20)));
-        Self::with(Options::default(), LocalExecutor::new(shards, 2))
+        Self::with(Options::default())
+    }
+
+    /// Drains the server; how many connections were left.
+    fn drain(&mut self) -> usize {
+        self.stop.store(true, Ordering::Release);
+        self.thread.take().map_or(0, |thread| thread.join().unwrap())
     }
 
     fn connect(&self) -> TcpStream {
@@ -53,12 +73,12 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        self.stop.stop();
+        self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
             && !thread::panicking()
         {
-            panic!("the I/O thread panicked");
+            panic!("the rack panicked");
         }
     }
 }
@@ -129,8 +149,7 @@ fn reads_nothing(server: &TestServer, keys: usize) -> TcpStream {
 fn a_client_that_reads_is_served_when_others_exhaust_the_budget() {
     let options =
         Options { output_bytes: 4 << 20, stall: Duration::from_millis(100), ..Options::default() };
-    let shards = Arc::new(LocalShards::new(2, None));
-    let server = TestServer::with(options, LocalExecutor::new(shards, 2));
+    let server = TestServer::with(options);
     let value = "x".repeat(1 << 20);
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
@@ -174,8 +193,7 @@ fn a_client_that_reads_is_served_when_others_exhaust_the_budget() {
 #[test]
 fn idle_connections_are_closed() {
     let options = Options { idle: Some(Duration::from_secs(1)), ..Options::default() };
-    let shards = Arc::new(LocalShards::new(1, None));
-    let server = TestServer::with(options, LocalExecutor::new(shards, 1));
+    let server = TestServer::with(options);
     let mut idle = server.connect();
     assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the server closes it");
     // An incomplete command does not keep a connection open.
@@ -206,9 +224,8 @@ fn many_connections_at_once() {
 
 #[test]
 fn connections_beyond_the_limit_wait_for_their_turn() {
-    let shards = Arc::new(LocalShards::new(1, None));
     let options = Options { connections_max: 1, ..Options::default() };
-    let server = TestServer::with(options, LocalExecutor::new(shards, 1));
+    let server = TestServer::with(options);
     let mut first = server.connect();
     first.write_all(b"version\r\n").unwrap();
     let mut byte = [0];
@@ -220,13 +237,51 @@ fn connections_beyond_the_limit_wait_for_their_turn() {
 }
 
 #[test]
-fn a_lost_job_closes_its_connection() {
-    struct Forgetful;
-    impl Executor for Forgetful {
-        fn start(&self, job: Job) {
-            drop(job);
+fn a_server_that_drains_answers_what_it_has_received() {
+    let mut server = TestServer::start();
+    let mut idle = server.connect();
+    let mut busy = server.connect();
+    busy.write_all(b"set k 0 0 1\r\n1\r\nget k\r\nget").unwrap();
+    // Until the server has accepted both.
+    while !server.exchange(b"stats\r\n").contains("STAT curr_connections 3\r\n") {}
+    assert_eq!(server.drain(), 0, "connections that had not ended");
+    let mut response = String::new();
+    busy.read_to_string(&mut response).unwrap();
+    assert_eq!(response, "STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+    assert!(TcpStream::connect(server.address).is_err(), "it still listens");
+}
+
+#[test]
+fn a_unix_socket_is_served_and_removed() {
+    let path = std::env::temp_dir().join(format!("kv-{}.sock", std::process::id()));
+    let name = path.to_str().unwrap().to_owned();
+    // One that a killed server has left.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let mut server = TestServer::with(Options { unix: Some(name.clone()), ..Options::default() });
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(b"set k 0 0 1\r\n1\r\nstats conns\r\nquit\r\n").unwrap();
+    let mut response = String::new();
+    client.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("STORED\r\n"), "{response}");
+    assert!(response.contains(&format!("listen_addr unix:{name}\r\n")), "{response}");
+    assert_eq!(server.exchange(b"get k\r\n"), "VALUE k 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(server.drain(), 0);
+    assert!(!path.exists());
+}
+
+#[test]
+fn threads_that_sleep_wake_for_their_sockets() {
+    let server = TestServer::start();
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for round in 0..5 {
+        // Far longer than a thread without work stays awake.
+        thread::sleep(Duration::from_millis(30));
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.write_all(format!("set k{number} 0 0 1\r\n{round}\r\n").as_bytes()).unwrap();
+            let mut line = [0; 8];
+            client.read_exact(&mut line).unwrap();
+            assert_eq!(&line, b"STORED\r\n");
         }
     }
-    let server = TestServer::with(Options::default(), Forgetful);
-    assert_eq!(server.exchange(b"version\r\n"), "");
 }

@@ -1,12 +1,15 @@
-//! [`Store`]: lookup, memory accounting and eviction.
+//! [`Store`]: lookup, memory accounting, dead items.
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
+use crate::store::eviction::LruSettings;
 use crate::store::item::{Item, Seconds};
-use crate::store::lru::Lru;
+use crate::store::lru::{Lru, SEGMENTS};
+use crate::store::prefixes::Prefixes;
+use crate::store::sizes::Sizes;
 use crate::store::stats::Stats;
 
 /// The limits of a store.
@@ -39,8 +42,19 @@ pub struct Store {
     pub(super) items: Lru<Item>,
     index: HashTable<u32>,
     hasher: RandomState,
-    limits: Limits,
-    memory: usize,
+    pub(super) limits: Limits,
+    pub(super) lru: LruSettings,
+    pub(super) memory: usize,
+    /// The memory of each segment's items; not counted without a memory limit.
+    pub(super) segment_bytes: [usize; SEGMENTS],
+    /// Seconds for which the item that was evicted last had not been used.
+    pub(super) evicted_idle: u32,
+    /// Items evicted that would have expired.
+    pub(super) evicted_with_deadline: u64,
+    /// Counters by prefix of the key, while `stats detail` is on.
+    pub(super) prefixes: Option<Box<Prefixes>>,
+    /// Items by size, once `stats sizes_enable` has asked for it.
+    pub(super) sizes: Option<Box<Sizes>>,
     last_cas: u64,
     /// Number of flushes; items of an older generation are dead.
     generation: u32,
@@ -63,7 +77,13 @@ impl Store {
             index: HashTable::new(),
             hasher: RandomState::default(),
             limits,
+            lru: LruSettings::default(),
             memory: 0,
+            segment_bytes: [0; SEGMENTS],
+            evicted_idle: 0,
+            evicted_with_deadline: 0,
+            prefixes: None,
+            sizes: None,
             last_cas: 0,
             generation: 0,
             flush_at: None,
@@ -113,7 +133,7 @@ impl Store {
         let Some(target) = item.data_mut().get_mut(offset..end) else { return false };
         target.copy_from_slice(part);
         item.cas = cas;
-        self.mark_used(index);
+        self.mark_changed(index, now);
         true
     }
 
@@ -178,19 +198,13 @@ impl Store {
         self.index.clear();
         self.items = Lru::new();
         self.memory = 0;
+        self.segment_bytes = [0; SEGMENTS];
+        self.sizes = self.sizes.take().map(|_| Box::default());
     }
 
     pub(super) fn next_cas(&mut self) -> u64 {
         self.last_cas += 1;
         self.last_cas
-    }
-
-    /// Marks an item as the most recently used. Without a memory limit the order is not needed, and
-    /// reads avoid touching the cache lines of two neighbours.
-    pub(super) fn mark_used(&mut self, index: u32) {
-        if self.limits.memory.is_some() {
-            self.items.touch(index);
-        }
     }
 
     /// Whether an item with `content` bytes of key and data fits into an empty store.
@@ -200,51 +214,74 @@ impl Store {
 
     /// Adds an item whose key is not in the store, and evicts others if needed; see
     /// [`Store::fits_limit`].
-    pub(super) fn insert(&mut self, mut item: Item) {
+    pub(super) fn insert(&mut self, mut item: Item, now: Seconds) -> u32 {
         item.generation = self.generation;
+        item.set_used(now);
         let hash = item.hash;
-        self.memory += item.memory();
-        let index = self.items.insert(item);
+        let segment = self.first_segment(&item, now);
+        self.count_in(&item, segment as usize);
+        let index = self.items.insert(item, segment);
         let items = &self.items;
         self.index.insert_unique(spread(hash), index, |&index| spread(items.get(index).hash));
-        self.evict_to_limit(index);
+        self.make_room(index, now);
+        index
+    }
+
+    /// Applies `change` to an item, which is as a new one then, and accounts for its change of size.
+    pub(super) fn replace(&mut self, index: u32, now: Seconds, change: impl FnOnce(&mut Item)) {
+        self.resize(index, change);
+        self.items.get_mut(index).set_used(now);
+        if self.limits.memory.is_some() {
+            let (item, from) = (self.items.get(index), self.items.segment(index));
+            let to = self.first_segment(item, now);
+            let bytes = item.memory();
+            self.segment_bytes[from as usize] -= bytes;
+            self.segment_bytes[to as usize] += bytes;
+            self.items.place(index, to);
+        }
+        self.make_room(index, now);
     }
 
     /// Applies `change` to an item and accounts for its change of size.
-    pub(super) fn resize(&mut self, index: u32, change: impl FnOnce(&mut Item)) {
-        let generation = self.generation;
+    fn resize(&mut self, index: u32, change: impl FnOnce(&mut Item)) {
+        let (generation, segment) = (self.generation, self.items.segment(index) as usize);
         let item = self.items.get_mut(index);
         let before = item.memory();
         change(item);
         item.generation = generation;
-        self.memory = self.memory - before + item.memory();
-        self.mark_used(index);
-        self.evict_to_limit(index);
-    }
-
-    pub(super) fn remove(&mut self, index: u32) {
-        let item = self.items.remove(index);
-        self.memory -= item.memory();
-        if let Ok(entry) = self.index.find_entry(spread(item.hash), |&other| other == index) {
-            entry.remove();
+        let after = item.memory();
+        self.memory = self.memory - before + after;
+        if self.limits.memory.is_some() {
+            self.segment_bytes[segment] = self.segment_bytes[segment] - before + after;
+        }
+        if let Some(sizes) = &mut self.sizes {
+            sizes.remove(before);
+            sizes.add(after);
         }
     }
 
-    /// Evicts the least recently used items until memory is within the limit, but never `keep`.
-    fn evict_to_limit(&mut self, keep: u32) {
-        let Some(limit) = self.limits.memory else { return };
-        while self.memory > limit {
-            let Some(oldest) = self.items.oldest().filter(|&oldest| oldest != keep) else { return };
-            let item = self.items.get(oldest);
-            // The time is not known here, so an expired item counts as evicted, as in memcached
-            // before its crawler finds the item.
-            if item.is_flushed(self.generation) {
-                self.stats.reclaimed += 1;
-            } else {
-                self.stats.evictions += 1;
-                self.stats.evicted_unfetched += u64::from(!item.fetched);
-            }
-            self.remove(oldest);
+    fn count_in(&mut self, item: &Item, segment: usize) {
+        self.memory += item.memory();
+        if self.limits.memory.is_some() {
+            self.segment_bytes[segment] += item.memory();
+        }
+        if let Some(sizes) = &mut self.sizes {
+            sizes.add(item.memory());
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        let segment = self.items.segment(index) as usize;
+        let item = self.items.remove(index);
+        self.memory -= item.memory();
+        if self.limits.memory.is_some() {
+            self.segment_bytes[segment] -= item.memory();
+        }
+        if let Some(sizes) = &mut self.sizes {
+            sizes.remove(item.memory());
+        }
+        if let Ok(entry) = self.index.find_entry(spread(item.hash), |&other| other == index) {
+            entry.remove();
         }
     }
 }

@@ -59,9 +59,26 @@ pub struct Item {
     /// The store's flush generation at the last write; see [`Item::is_flushed`].
     pub(super) generation: u32,
     pub(super) flags: u32,
+    /// When the item was last used, as far as its order of use notes it; in seconds since the epoch.
+    pub(super) used: u32,
     key_bytes: u8,
-    /// Whether the item was read since it was stored.
-    pub(super) fetched: bool,
+    marks: u8,
+}
+
+/// A mark of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Mark {
+    /// Read since it was stored.
+    Fetched = 1,
+    /// Read more than once since it was stored or last moved to another segment.
+    Active = 2,
+    /// Invalidated by a meta delete or a late meta set, so that one client recaches it.
+    Stale = 4,
+    /// A client was told to recache the item.
+    TokenSent = 8,
+    /// The client sent the key in base64, and gets it back so.
+    BinaryKey = 16,
 }
 
 impl Item {
@@ -70,7 +87,57 @@ impl Item {
         let bytes = concat([key, data, &[]]);
         debug_assert!(key.len() <= KEY_BYTES_MAX);
         let key_bytes = key.len() as u8;
-        Self { bytes, cas: 0, hash, expires: 0, generation: 0, flags: 0, key_bytes, fetched: false }
+        Self {
+            bytes,
+            cas: 0,
+            hash,
+            expires: 0,
+            generation: 0,
+            flags: 0,
+            used: 0,
+            key_bytes,
+            marks: 0,
+        }
+    }
+
+    pub(super) fn is_marked(&self, mark: Mark) -> bool {
+        self.marks & mark as u8 != 0
+    }
+
+    pub(super) fn mark(&mut self, mark: Mark) {
+        self.marks |= mark as u8;
+    }
+
+    pub(super) fn unmark(&mut self, mark: Mark) {
+        self.marks &= !(mark as u8);
+    }
+
+    /// Removes all marks.
+    pub(super) fn unmark_all(&mut self) {
+        self.marks = 0;
+    }
+
+    /// Notes that the item was used at `now`.
+    pub(super) fn set_used(&mut self, now: Seconds) {
+        self.used = u32::try_from(now).unwrap_or(u32::MAX);
+    }
+
+    /// Seconds since the noted last use.
+    pub(super) fn idle(&self, now: Seconds) -> u32 {
+        u32::try_from(now.saturating_sub(self.used.into())).unwrap_or(u32::MAX)
+    }
+
+    /// When the item expires; 0 is never.
+    pub(super) fn deadline(&self) -> Seconds {
+        self.expires.into()
+    }
+
+    /// Seconds until the item expires; -1 if it does not.
+    pub(super) fn ttl(&self, now: Seconds) -> i64 {
+        match self.expires {
+            0 => -1,
+            at => i64::from(at).saturating_sub_unsigned(now).max(0),
+        }
     }
 
     /// The key.

@@ -1,12 +1,12 @@
-//! [`Lru`]: values in order of last use, with constant-time operations.
+//! [`Lru`]: values in segments, each in order of last use, with constant-time operations.
 //!
-//! The values are in a slab. A doubly linked list of slab indices orders them from the most
-//! recently used (head) to the least recently used (tail), without pointers or an allocation per
-//! link.
+//! The values are in a slab. In each segment, a doubly linked list of slab indices orders them from
+//! the most recently used (head) to the least recently used (tail), without pointers or an
+//! allocation per link.
 //!
 //! ```text
 //!   head --> [7] <--> [2] <--> [9] <-- tail
-//!            used last          next to be evicted
+//!            used last          leaves the segment next
 //! ```
 
 use slab::Slab;
@@ -14,32 +14,58 @@ use slab::Slab;
 /// No neighbour.
 const NONE: u32 = u32::MAX;
 
+/// A part of the order of use; see [`eviction`](crate::store::eviction).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// New values.
+    Hot,
+    /// Values that were used more than once.
+    Warm,
+    /// Values that are evicted next.
+    Cold,
+    /// Values that expire soon.
+    Temporary,
+}
+
+/// The number of segments.
+pub const SEGMENTS: usize = 4;
+
 /// A value and its list links; aligned, so that a small value occupies one cache line and not two.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Node<V> {
     newer: u32,
     older: u32,
+    segment: Segment,
     value: V,
+}
+
+/// The ends of a segment's list.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    head: u32,
+    tail: u32,
+    count: usize,
 }
 
 /// Values by index, in order of last use. Holds up to 2^32 - 2 values.
 ///
 /// ```
-/// use gossamer_kv::store::lru::Lru;
+/// use gossamer_kv::store::lru::{Lru, Segment};
 /// let mut lru = Lru::new();
-/// let (a, b) = (lru.insert("a"), lru.insert("b"));
-/// assert_eq!(lru.oldest(), Some(a));
-/// lru.touch(a);
-/// assert_eq!(lru.oldest(), Some(b));
+/// let (a, b) = (lru.insert("a", Segment::Hot), lru.insert("b", Segment::Hot));
+/// assert_eq!(lru.oldest(Segment::Hot), Some(a));
+/// lru.place(a, Segment::Hot);
+/// assert_eq!(lru.oldest(Segment::Hot), Some(b));
+/// lru.place(b, Segment::Cold);
+/// assert_eq!((lru.oldest(Segment::Hot), lru.oldest(Segment::Cold)), (Some(a), Some(b)));
 /// assert_eq!(lru.remove(b), "b");
 /// assert_eq!(lru.len(), 1);
 /// ```
 #[derive(Debug)]
 pub struct Lru<V> {
     nodes: Slab<Node<V>>,
-    head: u32,
-    tail: u32,
+    lists: [Ends; SEGMENTS],
 }
 
 impl<V> Default for Lru<V> {
@@ -49,9 +75,10 @@ impl<V> Default for Lru<V> {
 }
 
 impl<V> Lru<V> {
-    /// An empty list.
+    /// Without values.
     pub fn new() -> Self {
-        Self { nodes: Slab::new(), head: NONE, tail: NONE }
+        let empty = Ends { head: NONE, tail: NONE, count: 0 };
+        Self { nodes: Slab::new(), lists: [empty; SEGMENTS] }
     }
 
     /// The number of values.
@@ -64,15 +91,26 @@ impl<V> Lru<V> {
         self.nodes.is_empty()
     }
 
-    /// Adds a value as the most recently used and returns its index.
+    /// The number of values in a segment.
+    pub fn count(&self, segment: Segment) -> usize {
+        self.lists[segment as usize].count
+    }
+
+    /// One more than the largest index of a value.
+    pub fn end(&self) -> u32 {
+        // Lossless: `insert` admits no larger index.
+        self.nodes.iter().next_back().map_or(0, |(index, _)| index as u32 + 1)
+    }
+
+    /// Adds a value as the most recently used of a segment and returns its index.
     ///
     /// # Panics
     /// With more than 2^32 - 2 values, which are over 200 GB of items.
-    pub fn insert(&mut self, value: V) -> u32 {
-        let index = self.nodes.insert(Node { newer: NONE, older: NONE, value });
+    pub fn insert(&mut self, value: V, segment: Segment) -> u32 {
+        let index = self.nodes.insert(Node { newer: NONE, older: NONE, segment, value });
         let index = u32::try_from(index).ok().filter(|&index| index != NONE);
         let index = index.expect("a shard holds fewer than 2^32 - 1 items");
-        self.link(index);
+        self.link(index, segment);
         index
     }
 
@@ -85,17 +123,34 @@ impl<V> Lru<V> {
         self.nodes.remove(index as usize).value
     }
 
-    /// Marks a value as the most recently used.
-    pub fn touch(&mut self, index: u32) {
-        if self.head != index {
+    /// Makes a value the most recently used of a segment.
+    ///
+    /// # Panics
+    /// If there is no value at `index`.
+    pub fn place(&mut self, index: u32, segment: Segment) {
+        if self.lists[segment as usize].head != index {
             self.unlink(index);
-            self.link(index);
+            self.link(index, segment);
         }
     }
 
-    /// The index of the least recently used value.
-    pub fn oldest(&self) -> Option<u32> {
-        (self.tail != NONE).then_some(self.tail)
+    /// The segment of the value at `index`.
+    ///
+    /// # Panics
+    /// If there is no such value.
+    pub fn segment(&self, index: u32) -> Segment {
+        self.nodes[index as usize].segment
+    }
+
+    /// The index of the least recently used value of a segment.
+    pub fn oldest(&self, segment: Segment) -> Option<u32> {
+        let tail = self.lists[segment as usize].tail;
+        (tail != NONE).then_some(tail)
+    }
+
+    /// The value at `index`, if there is one.
+    pub fn at(&self, index: u32) -> Option<&V> {
+        self.nodes.get(index as usize).map(|node| &node.value)
     }
 
     /// The value at `index`.
@@ -118,25 +173,29 @@ impl<V> Lru<V> {
         &mut self.nodes[index as usize]
     }
 
-    fn link(&mut self, index: u32) {
-        let older = std::mem::replace(&mut self.head, index);
-        let node = self.node(index);
-        (node.newer, node.older) = (NONE, older);
-        match older {
-            NONE => self.tail = index,
-            older => self.node(older).newer = index,
+    fn link(&mut self, index: u32, segment: Segment) {
+        let list = &mut self.lists[segment as usize];
+        list.count += 1;
+        let older = std::mem::replace(&mut list.head, index);
+        if older == NONE {
+            list.tail = index;
+        } else {
+            self.node(older).newer = index;
         }
+        let node = self.node(index);
+        (node.newer, node.older, node.segment) = (NONE, older, segment);
     }
 
     fn unlink(&mut self, index: u32) {
         let node = self.node(index);
-        let (newer, older) = (node.newer, node.older);
+        let (newer, older, segment) = (node.newer, node.older, node.segment as usize);
+        self.lists[segment].count -= 1;
         match newer {
-            NONE => self.head = older,
+            NONE => self.lists[segment].head = older,
             newer => self.node(newer).older = older,
         }
         match older {
-            NONE => self.tail = newer,
+            NONE => self.lists[segment].tail = newer,
             older => self.node(older).newer = newer,
         }
     }
@@ -148,46 +207,64 @@ mod tests {
 
     use super::*;
 
-    fn order(lru: &Lru<u32>) -> Vec<u32> {
+    const ALL: [Segment; SEGMENTS] =
+        [Segment::Hot, Segment::Warm, Segment::Cold, Segment::Temporary];
+
+    fn order(lru: &Lru<u32>, segment: Segment) -> Vec<u32> {
+        let Ends { head, tail, count } = lru.lists[segment as usize];
         let mut order = Vec::new();
-        let mut at = lru.head;
+        let mut at = head;
         while at != NONE {
             order.push(at);
             at = lru.nodes[at as usize].older;
         }
         let mut back = Vec::new();
-        let mut at = lru.tail;
+        let mut at = tail;
         while at != NONE {
             back.push(at);
             at = lru.nodes[at as usize].newer;
         }
         back.reverse();
         assert_eq!(order, back, "both directions agree");
+        assert_eq!(order.len(), count);
         order
     }
 
     proptest! {
         #[test]
-        fn agrees_with_a_plain_list(steps in prop::collection::vec((0..3u8, any::<prop::sample::Index>()), 0..200)) {
+        fn agrees_with_plain_lists(
+            steps in prop::collection::vec(
+                (0..3u8, 0..SEGMENTS, any::<prop::sample::Index>()),
+                0..200,
+            )
+        ) {
             let mut lru = Lru::new();
-            let mut model: Vec<u32> = Vec::new();
-            for (step, which) in steps {
+            let mut model: [Vec<u32>; SEGMENTS] = Default::default();
+            for (step, to, which) in steps {
+                let all: Vec<u32> = model.iter().flatten().copied().collect();
                 match step {
-                    0 => model.insert(0, lru.insert(0)),
-                    1 if !model.is_empty() => {
-                        let index = model.remove(which.index(model.len()));
-                        lru.touch(index);
-                        model.insert(0, index);
+                    0 => {
+                        let index = lru.insert(0, ALL[to]);
+                        model[to].insert(0, index);
                     }
-                    2 if !model.is_empty() => {
-                        let index = model.remove(which.index(model.len()));
+                    _ if all.is_empty() => {}
+                    1 => {
+                        let index = all[which.index(all.len())];
+                        lru.place(index, ALL[to]);
+                        model.iter_mut().for_each(|list| list.retain(|&other| other != index));
+                        model[to].insert(0, index);
+                    }
+                    _ => {
+                        let index = all[which.index(all.len())];
                         lru.remove(index);
+                        model.iter_mut().for_each(|list| list.retain(|&other| other != index));
                     }
-                    _ => {}
                 }
-                prop_assert_eq!(order(&lru), model.clone());
-                prop_assert_eq!(lru.oldest(), model.last().copied());
-                prop_assert_eq!(lru.len(), model.len());
+                for (list, segment) in model.iter().zip(ALL) {
+                    prop_assert_eq!(&order(&lru, segment), list);
+                    prop_assert_eq!(lru.oldest(segment), list.last().copied());
+                }
+                prop_assert_eq!(lru.len(), model.iter().map(Vec::len).sum::<usize>());
             }
         }
     }

@@ -9,34 +9,44 @@
 //! used items.
 //!
 //! In reading order: [`wire`] (requests and responses), [`data`] (the bytes of an item), [`item`]
-//! (an item and its expiry), [`lru`] (the order of use), `index` (lookup, memory accounting,
-//! eviction), `ops` (the operations), [`number`] (numbers in items), [`stats`] (counters).
+//! (an item and its expiry), [`lru`] (lists in order of use), `index` (lookup, memory accounting),
+//! [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the whole
+//! store), [`number`] (numbers in items), [`stats`], [`prefixes`] and [`sizes`] (counters).
 //!
 //! ```
 //! use gossamer_kv::store::{Limits, Request, Response, Store, Verb};
 //! let mut store = Store::new(Limits::default());
 //! let (key, data) = (b"answer".to_vec(), b"42".to_vec());
-//! let set = Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data };
+//! let set =
+//!     Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data, meta: None };
 //! assert_eq!(store.execute(set, 1000), Response::Stored);
 //! let get = Request::Get { key, max_bytes: 100 };
 //! assert!(matches!(store.execute(get.clone(), 1009), Response::Value { flags: 7, .. }));
 //! assert_eq!(store.execute(get, 1010), Response::Miss);
 //! ```
 
+mod control;
 pub mod data;
+pub mod eviction;
 mod index;
 pub mod item;
 pub mod lru;
+mod meta;
 pub mod number;
 mod ops;
+pub mod prefixes;
+pub mod sizes;
 pub mod stats;
 pub mod wire;
 
 pub use data::Data;
+pub use eviction::LruSettings;
 pub use index::{Limits, Store};
 pub use item::{DATA_BYTES_MAX, KEY_BYTES_MAX, Seconds};
 pub use stats::Stats;
-pub use wire::{Control, Direction, Request, Response, Verb};
+pub use wire::{
+    Control, Direction, ItemsReport, MetaItem, MetaStore, Request, Response, Step, Verb,
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,9 @@
 //! The operations of a store, one for each request.
 
 use crate::store::index::Store;
-use crate::store::item::{DATA_BYTES_MAX, Item, KEY_BYTES_MAX, Seconds, deadline};
+use crate::store::item::{DATA_BYTES_MAX, Item, KEY_BYTES_MAX, Mark, Seconds, deadline};
 use crate::store::number::{Decimal, unsigned};
-use crate::store::stats::Stats;
-use crate::store::wire::{Control, Direction, Request, Response, Verb};
+use crate::store::wire::{Direction, MetaStore, Request, Response, Verb};
 
 impl Store {
     /// Executes a request on one key at the time `now`.
@@ -16,39 +15,38 @@ impl Store {
             Request::GetAndTouch { key, exptime, max_bytes } => {
                 self.get_and_touch(&key, exptime, max_bytes, now)
             }
-            Request::Store { verb, key, flags, exptime, data } => {
-                self.store(verb, &key, flags, exptime, &data, now)
+            Request::Store { verb, key, flags, exptime, data, meta } => {
+                let stored = self.write(verb, &key, (flags, exptime), &data, meta, now);
+                match (stored, meta) {
+                    (Ok(_), None) => Response::Stored,
+                    (Ok(index), Some(_)) => Response::MetaStored { cas: self.items.get(index).cas },
+                    (Err(refused), _) => refused,
+                }
             }
             Request::Delete { key } => self.delete(&key, now),
             Request::Discard { key } => {
+                self.stats.store_too_large += 1;
                 if let Some(index) = self.live(self.hash(&key), &key, now) {
                     self.remove(index);
                 }
                 Response::Done
             }
             Request::Arithmetic { key, direction, delta } => {
-                self.arithmetic(&key, direction, delta, now)
-            }
-        }
-    }
-
-    /// Executes a request that goes to every shard.
-    pub fn control(&mut self, control: Control, now: Seconds) -> Response {
-        self.apply_due_flush(now);
-        match control {
-            Control::FlushAll { exptime } => {
-                self.stats.cmd_flush += 1;
-                match deadline(exptime, now) {
-                    at if at > now => self.flush_at = Some(at),
-                    _ => self.flush(),
+                match self.arithmetic(&key, direction, delta, 0, now) {
+                    Ok((_, number)) => Response::Number(number),
+                    Err(refused) => refused,
                 }
-                Response::Done
             }
-            Control::Stats => Response::Stats(Box::new(self.stats())),
-            Control::ResetStats => {
-                self.stats = Stats::default();
-                Response::Done
+            Request::MetaGet { key, binary_key, max_bytes, no_update, steps } => {
+                self.meta_get(&key, binary_key, max_bytes, no_update, &steps, now)
             }
+            Request::MetaDelete { key, compare, invalidate } => {
+                self.meta_delete(&key, compare, invalidate, now)
+            }
+            Request::MetaArithmetic { key, direction, delta, compare, initial, steps } => {
+                self.meta_arithmetic(&key, (direction, delta), compare, initial, &steps, now)
+            }
+            Request::MetaDebug { key } => self.meta_debug(&key, now),
         }
     }
 
@@ -60,11 +58,17 @@ impl Store {
         self.stats.cmd_get += 1;
         self.count_dead(hash, key, now);
         let found = self.live(hash, key, now);
-        self.read_response(found)
+        self.read_response(key, found, now)
     }
 
     /// The response to a read of a live item whose data is larger than `max_bytes`.
-    fn larger_than(&self, max_bytes: u32, hash: u32, key: &[u8], now: Seconds) -> Option<Response> {
+    pub(super) fn larger_than(
+        &self,
+        max_bytes: u32,
+        hash: u32,
+        key: &[u8],
+        now: Seconds,
+    ) -> Option<Response> {
         let item = self.items.get(self.find(hash, key)?);
         // Lossless: items have at most DATA_BYTES_MAX bytes of data.
         let bytes = item.data().len() as u32;
@@ -83,15 +87,23 @@ impl Store {
         }
         self.stats.cmd_get += 1;
         let found = self.set_expiry(key, exptime, now);
-        self.read_response(found)
+        self.read_response(key, found, now)
     }
 
     /// The response to a read, given the item that it found.
-    fn read_response(&mut self, found: Option<u32>) -> Response {
+    fn read_response(&mut self, key: &[u8], found: Option<u32>, now: Seconds) -> Response {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.count(key, |counters| {
+                counters.gets += 1;
+                counters.hits += u64::from(found.is_some());
+            });
+        }
         match found {
             Some(index) => {
                 self.stats.get_hits += 1;
-                self.value(index)
+                self.mark_read(index, now);
+                let item = self.items.get(index);
+                Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
             }
             None => {
                 self.stats.get_misses += 1;
@@ -103,7 +115,7 @@ impl Store {
     fn touch(&mut self, key: &[u8], exptime: i32, now: Seconds) -> Response {
         match self.set_expiry(key, exptime, now) {
             Some(index) => {
-                self.mark_used(index);
+                self.mark_read(index, now);
                 Response::Touched
             }
             None => Response::NotFound,
@@ -123,14 +135,10 @@ impl Store {
         index
     }
 
-    fn value(&mut self, index: u32) -> Response {
-        self.mark_used(index);
-        let item = self.items.get_mut(index);
-        item.fetched = true;
-        Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
-    }
-
     fn delete(&mut self, key: &[u8], now: Seconds) -> Response {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.count(key, |counters| counters.deletes += 1);
+        }
         match self.live(self.hash(key), key, now) {
             Some(index) => {
                 self.remove(index);
@@ -154,31 +162,61 @@ impl Store {
         data: &[u8],
         now: Seconds,
     ) -> Response {
+        self.write(verb, key, (flags, exptime), data, None, now).err().unwrap_or(Response::Stored)
+    }
+
+    /// Writes an item; its index, or why it was not written.
+    fn write(
+        &mut self,
+        verb: Verb,
+        key: &[u8],
+        (flags, exptime): (u32, i32),
+        data: &[u8],
+        meta: Option<MetaStore>,
+        now: Seconds,
+    ) -> Result<u32, Response> {
         self.stats.cmd_set += 1;
         if key.len() > KEY_BYTES_MAX || data.len() > DATA_BYTES_MAX {
-            return Response::TooLarge;
+            self.stats.store_too_large += 1;
+            return Err(Response::TooLarge);
         }
+        // As in memcached, which does not count meta commands by prefix.
+        if let (Some(prefixes), None) = (&mut self.prefixes, meta) {
+            prefixes.count(key, |counters| counters.sets += 1);
+        }
+        let meta = meta.unwrap_or_default();
         let hash = self.hash(key);
         let found = self.live(hash, key, now);
+        // Set if the value is stale: the item has been invalidated since the client read it.
+        let mut is_late = false;
         match (verb, found) {
             (Verb::Append | Verb::Prepend, Some(index)) => {
-                return self.extend(index, data, verb == Verb::Prepend);
+                if meta.compare != 0 && meta.compare != self.items.get(index).cas {
+                    return Err(Response::Exists);
+                }
+                return self.extend(index, data, verb == Verb::Prepend, now);
             }
             (Verb::Add, Some(index)) => {
                 // As in memcached, the attempt counts as a use of the item.
-                self.mark_used(index);
-                return Response::NotStored;
+                self.mark_changed(index, now);
+                return Err(Response::NotStored);
             }
-            (Verb::Replace | Verb::Append | Verb::Prepend, None) => return Response::NotStored,
+            (Verb::Replace | Verb::Append | Verb::Prepend, None) => {
+                return Err(Response::NotStored);
+            }
             (Verb::Cas(_), None) => {
                 self.stats.cas_misses += 1;
-                return Response::NotFound;
+                return Err(Response::NotFound);
             }
-            (Verb::Cas(expected), Some(index)) if self.items.get(index).cas != expected => {
-                self.stats.cas_badval += 1;
-                return Response::Exists;
+            (Verb::Cas(expected), Some(index)) => {
+                let cas = self.items.get(index).cas;
+                is_late = meta.invalidate && expected < cas && expected != 0;
+                if expected != cas && !is_late {
+                    self.stats.cas_badval += 1;
+                    return Err(Response::Exists);
+                }
+                self.stats.cas_hits += 1;
             }
-            (Verb::Cas(_), Some(_)) => self.stats.cas_hits += 1,
             (Verb::Set, _) | (Verb::Add, None) | (Verb::Replace, Some(_)) => {}
         }
         if !self.fits_limit(key.len() + data.len()) {
@@ -186,62 +224,87 @@ impl Store {
             if let Some(index) = found {
                 self.remove(index);
             }
-            return Response::OutOfMemory;
+            self.stats.store_no_memory += 1;
+            return Err(Response::OutOfMemory);
         }
         let cas = self.next_cas();
         let describe = |item: &mut Item| {
             (item.flags, item.cas) = (flags, cas);
-            item.set_deadline(deadline(exptime, now));
-            item.fetched = false;
+            let is_token_sent = item.is_marked(Mark::TokenSent);
+            item.unmark_all();
+            if meta.binary_key {
+                item.mark(Mark::BinaryKey);
+            }
+            if !is_late {
+                item.set_deadline(deadline(exptime, now));
+                return;
+            }
+            item.mark(Mark::Stale);
+            if is_token_sent {
+                item.mark(Mark::TokenSent);
+            }
         };
+        self.stats.total_items += 1;
         match found {
-            Some(index) => self.resize(index, |item| {
-                item.set_data(data);
-                describe(item);
-            }),
+            Some(index) => {
+                self.replace(index, now, |item| {
+                    item.set_data(data);
+                    describe(item);
+                });
+                Ok(index)
+            }
             None => {
                 let mut item = Item::new(key, hash, data);
                 describe(&mut item);
-                self.insert(item);
+                Ok(self.insert(item, now))
             }
         }
-        self.stats.total_items += 1;
-        Response::Stored
     }
 
-    fn extend(&mut self, index: u32, data: &[u8], before: bool) -> Response {
+    fn extend(
+        &mut self,
+        index: u32,
+        data: &[u8],
+        before: bool,
+        now: Seconds,
+    ) -> Result<u32, Response> {
         let item = self.items.get(index);
         let length = item.data().len() + data.len();
         if length > DATA_BYTES_MAX || !self.fits_limit(item.key().len() + length) {
             // As in memcached, which has no separate error for this.
-            return Response::NotStored;
+            return Err(Response::NotStored);
         }
         let cas = self.next_cas();
-        self.resize(index, |item| {
+        self.replace(index, now, |item| {
             item.extend_data(data, before);
+            item.unmark_all();
             item.cas = cas;
         });
         self.stats.total_items += 1;
-        Response::Stored
+        Ok(index)
     }
 
-    fn arithmetic(
+    /// Changes the number in an item, if that has the unique number `compare` or this is 0; the
+    /// item's index and the number, or why it was not changed.
+    pub(super) fn arithmetic(
         &mut self,
         key: &[u8],
         direction: Direction,
         delta: u64,
+        compare: u64,
         now: Seconds,
-    ) -> Response {
+    ) -> Result<(u32, u64), Response> {
         let found = self.live(self.hash(key), key, now);
-        let Some(index) = found else {
-            match direction {
-                Direction::Increment => self.stats.incr_misses += 1,
-                Direction::Decrement => self.stats.decr_misses += 1,
-            }
-            return Response::NotFound;
-        };
-        let data = self.items.get(index).data();
-        let Some(before) = unsigned(data) else { return Response::NotNumeric };
+        let Some(index) = found else { return Err(self.arithmetic_missed(direction)) };
+        let item = self.items.get(index);
+        let data = item.data();
+        if data.is_empty() {
+            return Err(Response::NotNumeric);
+        }
+        if compare != 0 && compare != item.cas {
+            return Err(Response::Exists);
+        }
+        let Some(before) = unsigned(data) else { return Err(Response::NotNumeric) };
         let (after, hits) = match direction {
             Direction::Increment => (before.wrapping_add(delta), &mut self.stats.incr_hits),
             Direction::Decrement => (before.saturating_sub(delta), &mut self.stats.decr_hits),
@@ -249,21 +312,35 @@ impl Store {
         *hits += 1;
         let digits = Decimal::new(after);
         let digits = digits.as_bytes();
-        if digits.len() > data.len() && !self.fits_limit(key.len() + digits.len()) {
-            return Response::OutOfMemory;
+        let grows = digits.len() > data.len();
+        if grows && !self.fits_limit(key.len() + digits.len()) {
+            return Err(Response::OutOfMemory);
         }
         let cas = self.next_cas();
-        self.resize(index, |item| {
-            if digits.len() <= item.data().len() {
-                // As in memcached, a shorter number is padded with spaces to the old length.
-                let target = item.data_mut();
-                target.fill(b' ');
-                target[..digits.len()].copy_from_slice(digits);
-            } else {
+        if grows {
+            self.replace(index, now, |item| {
                 item.set_data(digits);
-            }
+                item.unmark_all();
+                item.cas = cas;
+            });
+        } else {
+            let item = self.items.get_mut(index);
+            // As in memcached, a shorter number is padded with spaces to the old length.
+            let target = item.data_mut();
+            target.fill(b' ');
+            target[..digits.len()].copy_from_slice(digits);
             item.cas = cas;
-        });
-        Response::Number(after)
+            self.mark_changed(index, now);
+        }
+        Ok((index, after))
+    }
+
+    /// Counts a change of a number that does not exist.
+    fn arithmetic_missed(&mut self, direction: Direction) -> Response {
+        match direction {
+            Direction::Increment => self.stats.incr_misses += 1,
+            Direction::Decrement => self.stats.decr_misses += 1,
+        }
+        Response::NotFound
     }
 }

@@ -33,6 +33,8 @@ counters! {
     cmd_flush,
     /// Touches, with or without a read.
     cmd_touch,
+    /// Meta debug commands.
+    cmd_meta,
     /// Keys requested and found.
     get_hits,
     /// Keys requested and not found.
@@ -63,6 +65,10 @@ counters! {
     touch_hits,
     /// Touches that found nothing.
     touch_misses,
+    /// Writes of items that are larger than the largest item may be.
+    store_too_large,
+    /// Writes of items that are larger than the memory limit.
+    store_no_memory,
     /// Memory limit in bytes; 0 for none.
     limit_maxbytes,
     /// Memory in use, in bytes.
@@ -71,10 +77,24 @@ counters! {
     curr_items,
     /// Items stored since the start.
     total_items,
-    /// Items evicted to free memory.
-    evictions,
+    /// Dead items removed to free memory that were never read.
+    expired_unfetched,
     /// Evicted items that were never read.
     evicted_unfetched,
+    /// Evicted items that were read since they were last moved.
+    evicted_active,
+    /// Items evicted to free memory.
+    evictions,
     /// Dead items removed to free memory.
     reclaimed,
+    /// Dead items removed by the crawler.
+    crawler_reclaimed,
+    /// Items that the crawler has looked at.
+    crawler_items_checked,
+    /// Items moved to the segment Cold.
+    moves_to_cold,
+    /// Items moved to the segment Warm.
+    moves_to_warm,
+    /// Items moved inside the segment Warm.
+    moves_within_lru,
 }

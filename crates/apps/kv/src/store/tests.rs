@@ -184,16 +184,109 @@ fn the_least_recently_used_items_are_evicted() {
     for key in ["a", "b", "c"] {
         set(&mut store, key, &data);
     }
-    get(&mut store, "a");
+    // The second read makes an item active; the first does not.
+    for key in ["a", "a", "b"] {
+        get(&mut store, key);
+    }
     set(&mut store, "d", &data);
-    assert_eq!(get(&mut store, "b"), None, "the least recently used");
-    assert!(get(&mut store, "a").is_some() && get(&mut store, "c").is_some());
-    assert_eq!(store.stats().evictions, 1);
+    assert!(store.peek(b"b", NOW).is_none(), "the least recently used that is not active");
+    assert!(store.peek(b"a", NOW).is_some() && store.peek(b"c", NOW).is_some());
+    assert_eq!((store.stats().evictions, store.stats().moves_to_warm), (1, 1));
     // A value that by itself exceeds the limit removes its own predecessor and nothing else.
     let huge = "x".repeat(3 * each);
     assert_eq!(set(&mut store, "a", &huge), Response::OutOfMemory);
     assert_eq!(get(&mut store, "a"), None);
     assert_eq!(store.len(), 2);
+}
+
+#[test]
+fn without_segments_a_read_counts_once_a_minute() {
+    let each = item::Item::memory_for(1 + 100);
+    let mut store = Store::new(Limits { memory: Some(2 * each) });
+    let flat = LruSettings { segmented: false, ..LruSettings::default() };
+    store.control(Control::SetLru(flat), NOW);
+    let data = "x".repeat(100);
+    let mut keys = ["a", "b", "c", "d"].into_iter();
+    for key in keys.by_ref().take(2) {
+        set(&mut store, key, &data);
+    }
+    get_at(&mut store, "a", NOW + 60);
+    let put = |store: &mut Store, key: &str, now| {
+        store.store(Verb::Set, key.as_bytes(), 0, 0, data.as_bytes(), now)
+    };
+    put(&mut store, "c", NOW + 61);
+    assert!(store.peek(b"a", NOW).is_none(), "read too soon after it was stored");
+    get_at(&mut store, "b", NOW + 61);
+    put(&mut store, "d", NOW + 62);
+    assert!(store.peek(b"b", NOW).is_some() && store.peek(b"c", NOW).is_none());
+}
+
+#[test]
+fn items_that_expire_soon_stay_in_a_segment_of_their_own() {
+    let mut store = Store::new(Limits { memory: Some(1 << 20) });
+    let lru = LruSettings { temporary_ttl: Some(60), ..LruSettings::default() };
+    store.control(Control::SetLru(lru), NOW);
+    store.store(Verb::Set, b"soon", 0, 60, b"", NOW);
+    store.store(Verb::Set, b"later", 0, 61, b"", NOW);
+    let Response::Items(report) = store.control(Control::Items, NOW + 5) else { panic!() };
+    assert_eq!(report.counts[3], 1);
+    assert_eq!(report.counts.iter().sum::<u64>(), 2);
+    assert_eq!(report.ages[3], 5);
+}
+
+#[test]
+fn a_crawl_removes_dead_items_in_parts() {
+    let mut store = Store::default();
+    for number in 0..10 {
+        let exptime = if number % 2 == 0 { 5 } else { 0 };
+        store.store(Verb::Set, format!("k{number}").as_bytes(), 0, exptime, b"v", NOW);
+    }
+    let (mut from, mut parts) = (Some(0), 0);
+    while let Some(at) = from {
+        let crawl = Control::Crawl { from: at, count: 3 };
+        let Response::Crawled { next } = store.control(crawl, NOW + 5) else { panic!() };
+        (from, parts) = (next, parts + 1);
+    }
+    assert_eq!((parts, store.len()), (4, 5));
+    assert_eq!(store.stats().crawler_reclaimed, 5);
+    let endless = store.control(Control::Crawl { from: 0, count: 0 }, NOW);
+    assert_eq!(endless, Response::Crawled { next: None });
+}
+
+#[test]
+fn a_smaller_memory_limit_evicts() {
+    let each = item::Item::memory_for(1 + 100);
+    let mut store = Store::new(Limits { memory: Some(4 * each) });
+    for key in ["a", "b", "c", "d"] {
+        set(&mut store, key, &"x".repeat(100));
+    }
+    store.control(Control::MemoryLimit { bytes: 2 * each as u64 }, NOW);
+    assert_eq!((store.len(), store.stats().evictions), (2, 2));
+    assert!(store.memory() <= 2 * each);
+}
+
+#[test]
+fn sizes_and_prefixes_are_counted_on_request() {
+    let mut store = Store::default();
+    set(&mut store, "before:k", "v");
+    store.control(Control::CountSizes(true), NOW);
+    store.control(Control::CountPrefixes(true), NOW);
+    set(&mut store, "p:k", "v");
+    get(&mut store, "p:k");
+    get(&mut store, "p:none");
+    let Response::Sizes(Some(sizes)) = store.control(Control::Sizes, NOW) else { panic!() };
+    assert_eq!(sizes.iter().map(|(_, count)| count).sum::<u64>(), 1);
+    store.execute(Request::Delete { key: b"p:k".to_vec() }, NOW);
+    store.execute(Request::Delete { key: b"before:k".to_vec() }, NOW);
+    assert_eq!(store.control(Control::Sizes, NOW), Response::Sizes(Some(Vec::new())));
+    let Response::Prefixes(Some(prefixes)) = store.control(Control::Prefixes, NOW) else {
+        panic!()
+    };
+    let of = |prefix: &[u8]| prefixes.iter().find(|(name, _)| name == prefix).unwrap().1;
+    assert_eq!(of(b"p"), prefixes::PrefixStats { gets: 2, hits: 1, sets: 1, deletes: 1 });
+    assert_eq!(of(b"before").deletes, 1);
+    store.control(Control::CountPrefixes(false), NOW);
+    assert_eq!(store.control(Control::Prefixes, NOW), Response::Prefixes(None));
 }
 
 #[test]
@@ -234,7 +327,7 @@ fn step() -> impl Strategy<Value = Step> {
     let up = prop::sample::select(vec![Direction::Increment, Direction::Decrement]);
     prop_oneof![
         6 => (verb, key.clone(), exptime.clone(), data).prop_map(|(verb, key, exptime, data)| {
-            Step::Request(Request::Store { verb, key, flags: 0, exptime, data })
+            Step::Request(Request::Store { verb, key, flags: 0, exptime, data, meta: None })
         }),
         4 => key.clone().prop_map(|key| Step::Request(Request::Get { key, max_bytes: u32::MAX })),
         1 => key.clone().prop_map(|key| Step::Request(Request::Delete { key })),

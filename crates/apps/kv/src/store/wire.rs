@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::store::data::Data;
+use crate::store::eviction::LruSettings;
+use crate::store::prefixes::PrefixStats;
 use crate::store::stats::Stats;
 
 /// The condition and kind of a write.
@@ -29,6 +31,30 @@ pub enum Direction {
     Increment,
     /// Stops at 0.
     Decrement,
+}
+
+/// What a meta command does with the expiry of an item; carried out in the order of its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Change when it expires (flag T).
+    SetExpiry(i32),
+    /// If the item does not exist, create it with this expiry (flag N).
+    Vivify(i32),
+    /// Let the client recache the item if it expires sooner than this (flag R).
+    Recache(i32),
+    /// Return the seconds until it expires (flag t).
+    Ttl,
+}
+
+/// What a meta set adds to a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetaStore {
+    /// For appends and prepends: only if the item has this unique number; 0 is any.
+    pub compare: u64,
+    /// With [`Verb::Cas`]: an older number than the item's stores a stale value (flag I).
+    pub invalidate: bool,
+    /// The key came in base64.
+    pub binary_key: bool,
 }
 
 /// A request on one key. `exptime` is the value that clients send: 0 for never, negative for
@@ -75,6 +101,54 @@ pub enum Request {
         /// The data.
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
+        /// Of a meta set, whose response is [`Response::MetaStored`].
+        meta: Option<MetaStore>,
+    },
+    /// Read an item with its circumstances.
+    MetaGet {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// Whether the key came in base64, for an item that is created.
+        binary_key: bool,
+        /// Whether to return the data, of up to so many bytes; see [`Response::Large`].
+        max_bytes: Option<u32>,
+        /// Whether the read does not count as a use of the item.
+        no_update: bool,
+        /// What to do with the expiry.
+        steps: Vec<Step>,
+    },
+    /// Remove or invalidate an item.
+    MetaDelete {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// Only if the item has this unique number.
+        compare: Option<u64>,
+        /// Mark the item as stale instead, and change when it expires.
+        invalidate: Option<Option<i32>>,
+    },
+    /// Change the decimal number in an item, or create it.
+    MetaArithmetic {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// Increment or decrement.
+        direction: Direction,
+        /// The amount.
+        delta: u64,
+        /// Only if the item has this unique number; 0 is any.
+        compare: u64,
+        /// The number of an item that is created; see [`Step::Vivify`].
+        initial: u64,
+        /// What to do with the expiry.
+        steps: Vec<Step>,
+    },
+    /// Read the circumstances of an item, and change none.
+    MetaDebug {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
     },
     /// Remove an item.
     Delete {
@@ -111,13 +185,17 @@ impl Request {
             | Self::Store { key, .. }
             | Self::Delete { key }
             | Self::Discard { key }
+            | Self::MetaGet { key, .. }
+            | Self::MetaDelete { key, .. }
+            | Self::MetaArithmetic { key, .. }
+            | Self::MetaDebug { key }
             | Self::Arithmetic { key, .. } => key,
         }
     }
 }
 
 /// A request to every shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Control {
     /// Invalidate all items stored before the given time (0 or less: now).
     FlushAll {
@@ -128,10 +206,95 @@ pub enum Control {
     Stats,
     /// Reset the counters of events; those of current contents remain.
     ResetStats,
+    /// Read what the segments hold.
+    Items,
+    /// Read the number of items by size.
+    Sizes,
+    /// Begin to count items by size, or stop.
+    CountSizes(bool),
+    /// Read the counters by prefix.
+    Prefixes,
+    /// Begin to count by prefix, or stop.
+    CountPrefixes(bool),
+    /// Change the memory limit.
+    MemoryLimit {
+        /// Of each shard, in bytes.
+        bytes: u64,
+    },
+    /// Read how items are ordered by use.
+    Lru,
+    /// Change it.
+    SetLru(LruSettings),
+    /// Remove dead items among some.
+    Crawl {
+        /// Where to begin: 0, or what the last response said.
+        from: u32,
+        /// Items to look at, at most.
+        count: u32,
+    },
+}
+
+/// The circumstances of an item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetaItem {
+    /// As stored.
+    pub flags: u32,
+    /// The number of this version of the item.
+    pub cas: u64,
+    /// Bytes of data.
+    pub bytes: u32,
+    /// Seconds until it expires, -1 for never; as [`Step::Ttl`] found it, or else in the end.
+    pub ttl: i64,
+    /// Seconds since its last use.
+    pub idle: u32,
+    /// Whether it was read before.
+    pub is_fetched: bool,
+    /// Whether the key was stored in base64.
+    pub is_binary_key: bool,
+    /// Whether this client may recache the item.
+    pub is_won: bool,
+    /// Whether the item was invalidated.
+    pub is_stale: bool,
+    /// Whether another client was told to recache it.
+    pub is_token_sent: bool,
+    /// Memory that the item uses.
+    pub memory: u32,
+    /// The data, if it was asked for.
+    pub data: Option<Data>,
+}
+
+/// What the segments of a store hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemsReport {
+    /// Items in Hot, Warm, Cold and Temporary.
+    pub counts: [u64; 4],
+    /// Seconds since the last use of the oldest item of each.
+    pub ages: [u32; 4],
+    /// Memory of all items.
+    pub bytes: u64,
+    /// Seconds for which the item that was evicted last had not been used.
+    pub evicted_idle: u32,
+    /// Items evicted that would have expired.
+    pub evicted_with_deadline: u64,
+}
+
+impl ItemsReport {
+    /// Adds that of another shard.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        for (age, other) in self.ages.iter_mut().zip(other.ages) {
+            *age = (*age).max(other);
+        }
+        self.bytes += other.bytes;
+        self.evicted_idle = self.evicted_idle.max(other.evicted_idle);
+        self.evicted_with_deadline += other.evicted_with_deadline;
+    }
 }
 
 /// A response of a store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Response {
     /// The item of a read.
     Value {
@@ -174,4 +337,35 @@ pub enum Response {
     Done,
     /// Counters.
     Stats(Box<Stats>),
+    /// The item of a meta get or meta debug.
+    Meta(Box<MetaItem>),
+    /// A meta set has stored a value with this unique number.
+    MetaStored {
+        /// The number.
+        cas: u64,
+    },
+    /// The number after a meta arithmetic command.
+    MetaNumber {
+        /// The number.
+        number: u64,
+        /// The unique number of the item.
+        cas: u64,
+        /// Seconds until it expires; see [`MetaItem::ttl`].
+        ttl: i64,
+        /// Whether the item was created.
+        is_created: bool,
+    },
+    /// What the segments hold.
+    Items(Box<ItemsReport>),
+    /// Items by size; `None` if they are not counted.
+    Sizes(Option<Vec<(u32, u64)>>),
+    /// Counters by prefix; `None` if they are not counted.
+    Prefixes(Option<Vec<(Vec<u8>, PrefixStats)>>),
+    /// How items are ordered by use.
+    Lru(LruSettings),
+    /// Where the next [`Control::Crawl`] begins; `None` at the end.
+    Crawled {
+        /// The next item.
+        next: Option<u32>,
+    },
 }

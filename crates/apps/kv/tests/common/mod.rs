@@ -9,10 +9,17 @@ pub(crate) struct Server {
     pub(crate) port: u16,
 }
 
+#[allow(dead_code)] // Not all used by every test program.
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::with(&["--hosts", "2", "--threads", "1"])
+    }
+
+    /// The same, with other options.
+    pub(crate) fn with(options: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_kv"))
-            .args(["serve", "--port", "0", "--hosts", "2", "--threads", "1"])
+            .args(["serve", "--port", "0"])
+            .args(options)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -23,10 +30,7 @@ impl Server {
         let port = port.unwrap_or_else(|| panic!("the server printed {line:?}"));
         Self { process, port }
     }
-}
 
-#[allow(dead_code)] // Not used by every test program.
-impl Server {
     /// Peak memory of the serving process in bytes.
     pub(crate) fn peak_memory_bytes(&self) -> usize {
         let status =

@@ -2,61 +2,104 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use gossamer_kv::fibers::run_blocking;
-use gossamer_kv::server::rack::{FiberExecutor, RackShards};
-use gossamer_kv::server::{Options, Server};
+use gossamer::{HostId, Trustee};
+use gossamer_kv::server::rack::RackShards;
+use gossamer_kv::server::{Options, drain, serve};
+use signal_hook::consts::SIGTERM;
+use signal_hook::flag;
 
 use crate::RackArgs;
+
+/// Time between two looks for a signal.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a server that gets SIGTERM waits for its connections to end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Args, Clone)]
 pub(super) struct Serve {
     #[command(flatten)]
     rack: RackArgs,
-    /// Port to listen on; 0 picks a free port
+    /// Port to listen on; 0 picks a free port. Every host listens there: those of one machine share
+    /// the port, and the kernel spreads connections over them
     #[arg(long, default_value_t = 11211)]
     port: u16,
     /// Address to listen on. The protocol has no authentication: every client that can connect can
     /// read and write all items
     #[arg(long, default_value = "127.0.0.1")]
     listen: IpAddr,
-    /// Memory limit for items in MiB, over all hosts. Unsent responses use up to 64 MiB more on the
-    /// serving host
+    /// Path of a Unix socket on which the first host listens, too
+    #[arg(long)]
+    unix: Option<String>,
+    /// Memory limit for items in MiB, over all hosts. Unsent responses use up to 64 MiB more on each
+    /// host
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     memory: u32,
-    /// Maximum number of open connections
+    /// Maximum number of open connections of each host; further ones wait
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
     /// Close connections after this many seconds without traffic; 0 never closes them
     #[arg(long, default_value_t = 600)]
     idle_timeout: u32,
-    /// Requests served concurrently, one fiber each
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
-    fibers: u64,
 }
 
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
-        self.rack.clone().run(move || self.main())
+        // In every process of the rack: the first one ends the others once it has drained them.
+        let stop = Arc::new(AtomicBool::new(false));
+        if let Err(error) = flag::register(SIGTERM, stop.clone()) {
+            eprintln!("kv: cannot handle SIGTERM: {error}");
+            return ExitCode::FAILURE;
+        }
+        self.rack.clone().run(move || self.main(&stop))
     }
 
-    fn main(self) -> Result<(), String> {
-        let address = SocketAddr::new(self.listen, self.port);
-        let options = Options {
+    fn main(self, stop: &AtomicBool) -> Result<(), String> {
+        let shards = RackShards::new(self.memory as usize * (1 << 20));
+        let mut options = Options {
+            address: Some(SocketAddr::new(self.listen, self.port)),
+            shares_port: gossamer::hosts().count() > 1,
+            unix: self.unix.clone(),
             connections_max: self.connections as usize,
             threads: gossamer::threads().count(),
             idle: (self.idle_timeout > 0).then(|| Duration::from_secs(self.idle_timeout.into())),
             ..Options::default()
         };
-        let server = Server::bind(address, options)
-            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-        let address = server.local_address().map_err(|error| error.to_string())?;
-        let shards = RackShards::new(self.memory as usize * (1 << 20));
-        let executor = FiberExecutor::start(&shards, self.fibers);
-        println!("kv: serving the memcached protocol on {address}");
-        run_blocking(move || server.run(&executor))
-            .map_err(|error| format!("the server stopped: {error}"))
+        for host in gossamer::hosts() {
+            let arguments = (shards.clone(), options.clone());
+            let address = gossamer::spawn_on_with(first_thread(host), serve, arguments)
+                .join()
+                .map_err(|error| error.to_string())??;
+            // The others listen on the port that the first one has got.
+            (options.address, options.unix) = (address, None);
+        }
+        if let Some(address) = options.address {
+            println!("kv: serving the memcached protocol on {address}");
+        }
+        if let Some(path) = &self.unix {
+            println!("kv: serving the memcached protocol on {path}");
+        }
+        while !stop.load(Ordering::Acquire) {
+            gossamer::sleep(SIGNAL_INTERVAL);
+        }
+        let drains: Vec<_> = gossamer::live_hosts()
+            .map(|host| gossamer::spawn_on_with(first_thread(host), drain, DRAIN_TIMEOUT))
+            .collect();
+        let left: usize = drains.into_iter().filter_map(|drained| drained.join().ok()).sum();
+        if left > 0 {
+            eprintln!("kv: {left} connections closed before they had ended");
+        }
+        Ok(())
     }
+}
+
+/// The first thread of a host.
+fn first_thread(host: HostId) -> Trustee {
+    let mut threads = gossamer::threads();
+    threads.find(|thread| thread.thread().host == host).expect("a host has a thread")
 }

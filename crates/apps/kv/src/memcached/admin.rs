@@ -1,0 +1,243 @@
+//! Commands on the server or the whole store: flushes, statistics, settings.
+//!
+//! The server has no slab classes, keeps no log and dumps no keys. It answers commands for these as
+//! memcached does when started without them (options `-X` and `-W`), and `shutdown` as memcached does
+//! by default.
+
+use crate::store::number::{signed, unsigned};
+
+const ERROR: &str = "ERROR\r\n";
+const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
+const BAD_CLASS: &str = "BADCLASS invalid class id\r\n";
+
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// Slab classes of memcached: numbers from here on are invalid.
+const CLASSES_MAX: u64 = 64;
+
+/// A command on the server or the whole store.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Admin {
+    /// Invalidate all items.
+    FlushAll {
+        /// The time, in the format of an expiry.
+        exptime: i32,
+    },
+    /// Report something.
+    Report(Report),
+    /// Reset the counters.
+    ResetStats,
+    /// Begin to count items by size, or stop.
+    CountSizes(bool),
+    /// Begin to count by prefix, or stop.
+    CountPrefixes(bool),
+    /// Change the memory limit.
+    MemoryLimit {
+        /// Of all shards together.
+        bytes: u64,
+    },
+    /// Change how items are ordered by use.
+    Lru(LruChange),
+    /// Change a setting of the server.
+    Set(Setting),
+    /// Remove dead items.
+    Crawl,
+}
+
+/// What `stats` reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The counters.
+    General,
+    /// The settings.
+    Settings,
+    /// The segments.
+    Items,
+    /// The memory.
+    Slabs,
+    /// Items by size.
+    Sizes,
+    /// The connections.
+    Connections,
+    /// Counters by prefix.
+    Prefixes,
+}
+
+/// A change of how items are ordered by use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LruChange {
+    /// With segments, or without.
+    Segmented(bool),
+    /// The shares and ages of the segments.
+    Tune {
+        /// Share of Hot in percent.
+        hot_percent: u32,
+        /// Share of Warm in percent.
+        warm_percent: u32,
+        /// Age of Hot, as a part of that of Cold.
+        hot_factor: f64,
+        /// Age of Warm.
+        warm_factor: f64,
+    },
+    /// Items that expire within so many seconds go to a segment of their own.
+    TemporaryTtl(Option<u32>),
+}
+
+/// A setting of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// How much to log; nothing is logged, but `stats settings` reports it.
+    Verbosity(u32),
+    /// Whether `lru_crawler crawl` is allowed.
+    Crawler(bool),
+    /// Items of a shard that a crawl looks at, at most; 0 for all.
+    CrawlerItems(u32),
+    /// Microseconds that a crawl sleeps between two parts of its work.
+    CrawlerSleep(u32),
+}
+
+/// Parses a command; `None` if there is no such command, and the response if it is refused.
+pub(super) fn parse(
+    name: &[u8],
+    arguments: &[&[u8]],
+    noreply: bool,
+) -> Option<Result<Admin, &'static str>> {
+    let quietly = |text| if noreply { "" } else { text };
+    let parsed = match (name, arguments) {
+        (b"stats", _) => stats(arguments),
+        (b"verbosity", [level] | [level, _]) => match unsigned(level) {
+            Some(level) => Ok(Admin::Set(Setting::Verbosity((level as u32).min(2)))),
+            None => Err(quietly(BAD_FORMAT)),
+        },
+        (b"cache_memlimit", [limit] | [limit, _]) => memory_limit(limit).map_err(quietly),
+        (b"lru", [_, ..]) => lru(arguments).map_err(quietly),
+        (b"lru_crawler", _) => crawler(arguments),
+        (b"slabs", [b"reassign", _, _]) => Err("CLIENT_ERROR slab reassignment disabled\r\n"),
+        (b"watch", _) => Err(quietly("CLIENT_ERROR watch commands not allowed\r\n")),
+        (b"shutdown", _) => Err("ERROR: shutdown not enabled\r\n"),
+        _ => return None,
+    };
+    Some(parsed)
+}
+
+fn stats(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
+    let Some((&family, rest)) = arguments.split_first() else {
+        return Ok(Admin::Report(Report::General));
+    };
+    match (family, rest) {
+        (b"reset", _) => Ok(Admin::ResetStats),
+        (b"settings", _) => Ok(Admin::Report(Report::Settings)),
+        (b"items", _) => Ok(Admin::Report(Report::Items)),
+        (b"slabs", _) => Ok(Admin::Report(Report::Slabs)),
+        (b"sizes", _) => Ok(Admin::Report(Report::Sizes)),
+        (b"sizes_enable", _) => Ok(Admin::CountSizes(true)),
+        (b"sizes_disable", _) => Ok(Admin::CountSizes(false)),
+        (b"conns", _) => Ok(Admin::Report(Report::Connections)),
+        (b"detail", [b"on", ..]) => Ok(Admin::CountPrefixes(true)),
+        (b"detail", [b"off", ..]) => Ok(Admin::CountPrefixes(false)),
+        (b"detail", [b"dump", ..]) => Ok(Admin::Report(Report::Prefixes)),
+        (b"detail", _) => Err("CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+        (b"cachedump", _) => Err("CLIENT_ERROR stats cachedump not allowed\r\n"),
+        _ => Err(ERROR),
+    }
+}
+
+fn memory_limit(limit: &[u8]) -> Result<Admin, &'static str> {
+    match unsigned(limit).map(|limit| limit as u32) {
+        None => Err(ERROR),
+        Some(..8) => Err("MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n"),
+        Some(1_000_000_001..) => {
+            Err("MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n")
+        }
+        Some(limit) => Ok(Admin::MemoryLimit { bytes: u64::from(limit) * MIB }),
+    }
+}
+
+fn lru(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
+    let change = match arguments {
+        [b"tune", hot, warm, hot_factor, warm_factor, ..] => {
+            let percent = |text| unsigned(text).map(|percent| percent as u32);
+            let (Some(hot_percent), Some(warm_percent), Some(hot_factor), Some(warm_factor)) =
+                (percent(hot), percent(warm), float(hot_factor), float(warm_factor))
+            else {
+                return Err(ERROR);
+            };
+            if hot_percent.saturating_add(warm_percent) > 80 {
+                return Err("ERROR hot and warm pcts must not exceed 80\r\n");
+            }
+            if hot_factor <= 0.0 || warm_factor <= 0.0 {
+                return Err("ERROR hot/warm age factors must be greater than 0\r\n");
+            }
+            LruChange::Tune { hot_percent, warm_percent, hot_factor, warm_factor }
+        }
+        [b"mode", b"flat", ..] => LruChange::Segmented(false),
+        [b"mode", b"segmented", ..] => LruChange::Segmented(true),
+        [b"temp_ttl", ttl, ..] => match signed(ttl).map(|ttl| ttl as i32) {
+            Some(ttl) => LruChange::TemporaryTtl(u32::try_from(ttl).ok()),
+            None => return Err(ERROR),
+        },
+        _ => return Err(ERROR),
+    };
+    Ok(Admin::Lru(change))
+}
+
+/// A finite number with a decimal point or without.
+fn float(text: &[u8]) -> Option<f64> {
+    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    number.is_finite().then_some(number)
+}
+
+fn crawler(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
+    match arguments {
+        [b"enable"] => Ok(Admin::Set(Setting::Crawler(true))),
+        [b"disable"] => Ok(Admin::Set(Setting::Crawler(false))),
+        [b"crawl", b"all"] => Ok(Admin::Crawl),
+        [b"crawl", classes] => {
+            // All items are of one class, whichever is named.
+            let is_class = |class: &[u8]| matches!(unsigned(class), Some(1..CLASSES_MAX));
+            let mut classes = classes.split(|&byte| byte == b',');
+            if classes.all(is_class) { Ok(Admin::Crawl) } else { Err(BAD_CLASS) }
+        }
+        [b"metadump", _] => Err("ERROR metadump not allowed\r\n"),
+        [b"tocrawl", count] => match unsigned(count) {
+            Some(count) => Ok(Admin::Set(Setting::CrawlerItems(count as u32))),
+            None => Err(BAD_FORMAT),
+        },
+        [b"sleep", micros] => match unsigned(micros).map(|micros| micros as u32) {
+            Some(1_000_001..) => Err("CLIENT_ERROR sleep must be one second or less\r\n"),
+            Some(micros) => Ok(Admin::Set(Setting::CrawlerSleep(micros))),
+            None => Err(BAD_FORMAT),
+        },
+        _ => Err(ERROR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<Result<Admin, &'static str>> {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        parse(words[0], &words[1..], words.last() == Some(&&b"noreply"[..]))
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let mib = |limit: u64| Some(Ok(Admin::MemoryLimit { bytes: limit << 20 }));
+        assert_eq!(parsed("cache_memlimit 64"), mib(64));
+        assert!(
+            matches!(parsed("cache_memlimit 7"), Some(Err(text)) if text.contains("TOO_SMALL"))
+        );
+        assert_eq!(parsed("cache_memlimit x noreply"), Some(Err("")));
+        assert_eq!(
+            parsed("lru tune 10 80 1 1"),
+            Some(Err("ERROR hot and warm pcts must not exceed 80\r\n"))
+        );
+        assert_eq!(parsed("lru temp_ttl -1"), Some(Ok(Admin::Lru(LruChange::TemporaryTtl(None)))));
+        assert_eq!(parsed("lru_crawler crawl 1,x"), Some(Err(BAD_CLASS)));
+        assert_eq!(parsed("slabs automove 1"), None);
+        let verbosity = Admin::Set(Setting::Verbosity(2));
+        assert_eq!(parsed("verbosity 9"), Some(Ok(verbosity)));
+    }
+}

@@ -1,0 +1,139 @@
+//! The server on one host: its listeners, and the end of its connections.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use gossamer::{Polled, Readiness};
+use parking_lot::Mutex;
+
+use crate::memcached::Shards;
+use crate::server::Options;
+use crate::server::client::{self, Entry};
+use crate::server::counters::HostState;
+use crate::server::rack::RackShards;
+use crate::server::socket::Listener;
+
+/// Time until the next `accept` after one failed, for example because descriptors ran out, and while
+/// there are as many connections as there may be.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Time between two looks at whether a server that drains has ended its connections.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The server of this process, for [`drain`], which the first host calls on each.
+static SERVER: Mutex<Option<Arc<HostState>>> = Mutex::new(None);
+
+/// A server that accepts connections on this host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    state: Arc<HostState>,
+}
+
+impl Host {
+    /// Listens, and serves connections in fibers of this host; returns with the TCP address, if there
+    /// is one.
+    ///
+    /// # Errors
+    /// If an address cannot be bound, for example because the port is in use.
+    ///
+    /// # Panics
+    /// Outside a fiber of a rack.
+    pub fn start(
+        shards: Arc<dyn Shards + Send + Sync>,
+        mut options: Options,
+    ) -> io::Result<(Self, Option<SocketAddr>)> {
+        let mut listeners = Vec::new();
+        if let Some(address) = options.address {
+            let listener = Listener::tcp(address, options.shares_port)?;
+            options.address = listener.address();
+            listeners.push(listener);
+        }
+        if let Some(path) = &options.unix {
+            listeners.push(Listener::unix(Path::new(path))?);
+        }
+        let address = options.address;
+        let state = Arc::new(HostState::new(options));
+        for listener in listeners {
+            let (state, shards) = (state.clone(), shards.clone());
+            drop(gossamer::spawn(move || accept(listener, &state, &shards)));
+        }
+        Ok((Self { state }, address))
+    }
+
+    /// Accepts no further connections, ends the input of the others, which run and answer what they
+    /// have received, and waits until they have ended, `timeout` at most; how many have not.
+    ///
+    /// # Panics
+    /// Outside a fiber of a rack.
+    #[must_use]
+    pub fn drain(&self, timeout: Duration) -> usize {
+        let start = Instant::now();
+        self.state.drain();
+        while self.state.connections() > 0 && start.elapsed() < timeout {
+            gossamer::sleep(DRAIN_INTERVAL);
+        }
+        self.state.connections()
+    }
+}
+
+/// Starts the server on the host that calls it; the TCP address.
+///
+/// # Errors
+/// As text, since it crosses the rack: if an address cannot be bound.
+///
+/// # Panics
+/// Outside a fiber of a rack.
+pub fn serve((shards, options): (RackShards, Options)) -> Result<Option<SocketAddr>, String> {
+    let at = (options.address, options.unix.clone());
+    let (host, address) = Host::start(Arc::new(shards), options).map_err(|error| {
+        let address = at.0.map(|address| address.to_string());
+        let names: Vec<String> = address.into_iter().chain(at.1).collect();
+        format!("cannot listen on {}: {error}", names.join(" and "))
+    })?;
+    *SERVER.lock() = Some(host.state);
+    Ok(address)
+}
+
+/// Drains the server that [`serve`] has started on this host, for `timeout` at most; how many
+/// connections have not ended.
+///
+/// # Panics
+/// Outside a fiber of a rack.
+#[must_use]
+pub fn drain(timeout: Duration) -> usize {
+    let state = SERVER.lock().clone();
+    state.map_or(0, |state| Host { state }.drain(timeout))
+}
+
+/// Accepts connections until the server drains.
+fn accept(listener: Listener, state: &Arc<HostState>, shards: &Arc<dyn Shards + Send + Sync>) {
+    let name: Arc<str> = listener.name().into();
+    let Ok(listener) = Polled::new(listener) else { return };
+    while !state.drains.load(Ordering::Acquire) {
+        if state.connections() >= state.options.connections_max {
+            gossamer::sleep(ACCEPT_INTERVAL);
+            continue;
+        }
+        match listener.try_read_with(Listener::accept) {
+            Some(Ok((socket, peer))) => {
+                let (number, client) = state.connected(socket.clone(), peer, name.clone());
+                let entry = Entry { host: state.clone(), number };
+                let shards = shards.clone();
+                drop(gossamer::spawn(move || {
+                    client::serve(socket, &client, &*shards, &entry.host);
+                }));
+            }
+            Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+            // The client has disconnected, or descriptors have run out.
+            Some(Err(_)) => gossamer::sleep(ACCEPT_INTERVAL),
+            None => {
+                let look_again = Instant::now() + 20 * ACCEPT_INTERVAL;
+                listener.wait(Readiness::Readable, Some(look_again));
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The order of use, and eviction: memcached's segmented LRU.
+//!
+//! Reading an item only marks it; the marks decide where it goes when it reaches the end of its
+//! segment, so a read touches no other item.
+//!
+//! ```text
+//!   stored --> Hot ---- read more than once ----> Warm <--.
+//!               |                                  |  `---' read again
+//!               `--------> Cold <------ unread ----'
+//!                            `-- read more than once --> Warm
+//!                            `-- memory is needed -----> evicted
+//! ```
+//!
+//! Hot and Warm hold a share of the memory in use each (`lru tune`), and items that are not used for
+//! long against the oldest of Cold leave them earlier. Items that expire within the time of
+//! `lru temp_ttl` go to Temporary and stay there. With `lru mode flat` all items are in Cold, where
+//! an item becomes the newest when it is read, at most once a minute.
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::index::Store;
+use crate::store::item::{Item, Mark, Seconds};
+use crate::store::lru::Segment;
+
+/// Items that one insertion moves to another segment, at most. Each insertion adds one.
+const MOVES: usize = 8;
+
+/// In flat mode, an item becomes the newest at most once in so many seconds.
+const FLAT_INTERVAL: u32 = 60;
+
+/// How a store orders its items by use; memcached's command `lru` changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LruSettings {
+    /// Whether there are segments.
+    pub segmented: bool,
+    /// Share of Hot in the memory in use, in percent.
+    pub hot_percent: u32,
+    /// Share of Warm.
+    pub warm_percent: u32,
+    /// Items leave Hot when they are unused for longer than this part of the age of the oldest item
+    /// of Cold.
+    pub hot_factor: f64,
+    /// The same, for Warm.
+    pub warm_factor: f64,
+    /// Items that expire within so many seconds go to Temporary.
+    pub temporary_ttl: Option<u32>,
+}
+
+impl Default for LruSettings {
+    fn default() -> Self {
+        Self {
+            segmented: true,
+            hot_percent: 20,
+            warm_percent: 40,
+            hot_factor: 0.2,
+            warm_factor: 2.0,
+            temporary_ttl: None,
+        }
+    }
+}
+
+impl Store {
+    /// The segment of a new item.
+    pub(super) fn first_segment(&self, item: &Item, now: Seconds) -> Segment {
+        let soon =
+            |limit: u32| item.deadline() != 0 && item.deadline() <= now + Seconds::from(limit);
+        match self.lru.temporary_ttl {
+            Some(limit) if soon(limit) => Segment::Temporary,
+            _ if self.lru.segmented => Segment::Hot,
+            _ => Segment::Cold,
+        }
+    }
+
+    /// A read has used the item.
+    pub(super) fn mark_read(&mut self, index: u32, now: Seconds) {
+        let item = self.items.get_mut(index);
+        if !self.lru.segmented {
+            item.mark(Mark::Fetched);
+            self.mark_changed(index, now);
+        } else if !item.is_marked(Mark::Fetched) {
+            item.mark(Mark::Fetched);
+        } else if !item.is_marked(Mark::Active) {
+            item.mark(Mark::Active);
+            item.set_used(now);
+            if self.items.segment(index) == Segment::Cold {
+                self.items.get_mut(index).unmark(Mark::Active);
+                self.place(index, Segment::Warm);
+                self.stats.moves_to_warm += 1;
+            }
+        }
+    }
+
+    /// A write in place, or an attempt to add the item, has used it.
+    pub(super) fn mark_changed(&mut self, index: u32, now: Seconds) {
+        let item = self.items.get_mut(index);
+        if self.lru.segmented {
+            item.set_used(now);
+        } else if item.idle(now) > FLAT_INTERVAL {
+            item.set_used(now);
+            self.place(index, self.items.segment(index));
+        }
+    }
+
+    /// Makes an item the newest of a segment. Without a memory limit the order is not needed, and
+    /// reads avoid touching the cache lines of neighbours.
+    fn place(&mut self, index: u32, to: Segment) {
+        if self.limits.memory.is_some() {
+            let from = self.items.segment(index);
+            let bytes = self.items.get(index).memory();
+            self.segment_bytes[from as usize] -= bytes;
+            self.segment_bytes[to as usize] += bytes;
+            self.items.place(index, to);
+        }
+    }
+
+    /// Makes room: moves items that are due to other segments, and evicts the least recently used
+    /// until memory is within the limit, but never `keep`.
+    pub(super) fn make_room(&mut self, keep: u32, now: Seconds) {
+        let Some(limit) = self.limits.memory else { return };
+        self.balance(now);
+        while self.memory > limit {
+            let candidates = [Segment::Cold, Segment::Warm, Segment::Hot, Segment::Temporary];
+            let oldest = candidates
+                .into_iter()
+                .find_map(|segment| self.items.oldest(segment).filter(|&oldest| oldest != keep));
+            let Some(oldest) = oldest else { return };
+            self.evict(oldest, now);
+        }
+    }
+
+    fn evict(&mut self, index: u32, now: Seconds) {
+        let item = self.items.get(index);
+        let unfetched = u64::from(!item.is_marked(Mark::Fetched));
+        if self.is_dead(item, now) {
+            self.stats.reclaimed += 1;
+            self.stats.expired_unfetched += unfetched;
+        } else {
+            self.stats.evictions += 1;
+            self.stats.evicted_unfetched += unfetched;
+            self.stats.evicted_active += u64::from(item.is_marked(Mark::Active));
+            self.evicted_idle = item.idle(now);
+            self.evicted_with_deadline += u64::from(item.deadline() != 0);
+        }
+        self.remove(index);
+    }
+
+    /// Moves the oldest items of Hot and Warm to where they belong, if these hold too much or too
+    /// old ones.
+    fn balance(&mut self, now: Seconds) {
+        if !self.lru.segmented {
+            return;
+        }
+        let LruSettings { hot_percent, warm_percent, hot_factor, warm_factor, .. } = self.lru;
+        for (segment, percent, factor) in
+            [(Segment::Hot, hot_percent, hot_factor), (Segment::Warm, warm_percent, warm_factor)]
+        {
+            let share = (self.memory as u64 * u64::from(percent) / 100) as usize;
+            let oldest_cold = self.items.oldest(Segment::Cold).map(|cold| self.items.get(cold));
+            let most_idle =
+                oldest_cold.map_or(u32::MAX, |cold| (f64::from(cold.idle(now)) * factor) as u32);
+            for _ in 0..MOVES {
+                let Some(oldest) = self.items.oldest(segment) else { break };
+                let item = self.items.get_mut(oldest);
+                let is_due = self.segment_bytes[segment as usize] > share
+                    || (item.idle(now) > most_idle && most_idle > 0);
+                if !is_due {
+                    break;
+                }
+                if item.is_marked(Mark::Active) {
+                    item.unmark(Mark::Active);
+                    self.place(oldest, Segment::Warm);
+                    match segment {
+                        Segment::Warm => self.stats.moves_within_lru += 1,
+                        _ => self.stats.moves_to_warm += 1,
+                    }
+                } else {
+                    self.place(oldest, Segment::Cold);
+                    self.stats.moves_to_cold += 1;
+                }
+            }
+        }
+    }
+
+    /// Changes the order of use. Items of segments that are not used any more leave them one by one,
+    /// as their memory is needed.
+    pub(super) fn set_lru(&mut self, settings: LruSettings) {
+        self.lru = settings;
+    }
+
+    /// Changes the memory limit, and evicts items beyond it, if there was a limit before: without
+    /// one, the order of use is not known.
+    pub(super) fn set_memory_limit(&mut self, bytes: usize, now: Seconds) {
+        if self.limits.memory.is_some() {
+            self.limits.memory = Some(bytes);
+            self.make_room(u32::MAX, now);
+        }
+    }
+}

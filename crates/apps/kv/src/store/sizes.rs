@@ -1,0 +1,40 @@
+//! [`Sizes`]: how many items have which size, for memcached's `stats sizes`.
+
+use std::collections::BTreeMap;
+
+/// Bytes by which sizes are grouped.
+const STEP: usize = 32;
+
+/// The number of items by size, in steps of 32 bytes.
+#[derive(Debug, Default)]
+pub struct Sizes {
+    counts: BTreeMap<u32, u64>,
+}
+
+impl Sizes {
+    fn step(bytes: usize) -> u32 {
+        // Lossless: items are a little larger than 1 MiB at most.
+        (bytes.div_ceil(STEP) * STEP) as u32
+    }
+
+    /// An item of so many bytes was added.
+    pub fn add(&mut self, bytes: usize) {
+        *self.counts.entry(Self::step(bytes)).or_default() += 1;
+    }
+
+    /// An item of so many bytes was removed. One that was there before sizes were counted is not
+    /// known.
+    pub fn remove(&mut self, bytes: usize) {
+        if let Some(count) = self.counts.get_mut(&Self::step(bytes)) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&Self::step(bytes));
+            }
+        }
+    }
+
+    /// Sizes with their number of items, smallest first.
+    pub fn all(&self) -> Vec<(u32, u64)> {
+        self.counts.iter().map(|(&bytes, &count)| (bytes, count)).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Files that fibers wait for: [`Polled`].
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gossamer::{Polled, Rack, Readiness};
+
+/// Far longer than a thread without work stays awake.
+const LONG: Duration = Duration::from_millis(30);
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+/// Its sleep ends after 200 ms without a wake, so many rounds show that there was one.
+#[test]
+fn sleeping_threads_wake_for_their_files() {
+    let (ours, mut theirs) = pair();
+    let fiber = move || {
+        let ours = Polled::new(ours).unwrap();
+        let mut word = [0; 1];
+        while ours.read_with(|mut stream| stream.read(&mut word)).unwrap() == 1 {
+            ours.write_with(|mut stream| stream.write(&word)).unwrap();
+        }
+    };
+    let rack = thread::spawn(|| {
+        Rack::new().threads(2).run(|| gossamer::spawn(fiber).join().unwrap()).unwrap();
+    });
+    let mut slow = 0;
+    for round in 0..20u8 {
+        thread::sleep(LONG);
+        let start = Instant::now();
+        theirs.write_all(&[round]).unwrap();
+        let mut word = [0; 1];
+        theirs.read_exact(&mut word).unwrap();
+        assert_eq!(word, [round]);
+        slow += u32::from(start.elapsed() > Duration::from_millis(50));
+    }
+    drop(theirs);
+    rack.join().unwrap();
+    assert!(slow < 10, "{slow} of 20 answers came when the sleep had ended by itself");
+}
+
+#[test]
+fn a_thread_with_other_work_looks_at_its_files() {
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"x").unwrap();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let done = Arc::new(AtomicBool::new(false));
+            let stop = done.clone();
+            let busy = gossamer::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    gossamer::yield_now();
+                }
+            });
+            let ours = Polled::new(ours).unwrap();
+            // An attempt that fails, so that only the poll makes it ready again.
+            ours.read_with(|mut stream| stream.read(&mut [0; 8])).unwrap();
+            assert!(ours.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            theirs.write_all(b"y").unwrap();
+            assert!(ours.wait(Readiness::Readable, None));
+            done.store(true, Ordering::Relaxed);
+            busy.join().unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline() {
+    let (ours, _theirs) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let ours = Polled::new(ours).unwrap();
+            assert!(ours.wait(Readiness::Writable, None), "at first, it may be tried");
+            assert!(ours.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            assert!(!ours.may_read());
+            assert!(!ours.wait(Readiness::Readable, Some(Instant::now() + LONG)));
+            assert!(ours.wait(Readiness::Either, None), "it may be written");
+        })
+        .unwrap();
+}
+
+/// The end may be there with the data, and then brings no event of its own.
+#[test]
+fn an_end_behind_data_is_not_missed() {
+    let (ours, mut theirs) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let ours = Polled::new(ours).unwrap();
+            assert!(ours.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            theirs.write_all(b"last").unwrap();
+            drop(theirs);
+            assert!(ours.wait(Readiness::Readable, None));
+            let mut bytes = [0; 8];
+            assert_eq!(ours.read_with(|mut stream| stream.read(&mut bytes)).unwrap(), 4);
+            ours.clear_readable();
+            assert_eq!(ours.read_with(|mut stream| stream.read(&mut bytes)).unwrap(), 0);
+        })
+        .unwrap();
+}
+
+#[test]
+fn files_come_and_go() {
+    let served = Arc::new(AtomicU32::new(0));
+    let count = served.clone();
+    Rack::new()
+        .threads(2)
+        .run(move || {
+            for _ in 0..50 {
+                let fibers: Vec<_> = (0..8)
+                    .map(|_| {
+                        let ((ours, mut theirs), count) = (pair(), count.clone());
+                        let fiber = gossamer::spawn(move || {
+                            let ours = Polled::new(ours).unwrap();
+                            ours.read_with(|mut stream| stream.read(&mut [0; 1])).unwrap();
+                            count.fetch_add(1, Ordering::Relaxed);
+                        });
+                        theirs.write_all(b"x").unwrap();
+                        (fiber, theirs)
+                    })
+                    .collect();
+                fibers.into_iter().for_each(|(fiber, _)| fiber.join().unwrap());
+            }
+        })
+        .unwrap();
+    assert_eq!(served.load(Ordering::Relaxed), 400);
+}
+
+#[test]
+fn a_regular_file_cannot_be_waited_for() {
+    let program = File::open(std::env::current_exe().unwrap()).unwrap();
+    Rack::new().threads(1).run(move || assert!(Polled::new(program).is_err())).unwrap();
+}
+
+/// Fibers that wait for files do not keep a rack from ending.
+#[test]
+fn a_rack_ends_while_fibers_wait_for_files() {
+    let (ours, _theirs) = pair();
+    Rack::new()
+        .threads(2)
+        .run(move || {
+            drop(gossamer::spawn(move || {
+                let ours = Polled::new(ours).unwrap();
+                let _ = ours.read_with(|mut stream| stream.read(&mut [0; 1]));
+            }));
+            gossamer::sleep(LONG);
+        })
+        .unwrap();
+}
