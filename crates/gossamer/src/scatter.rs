@@ -45,6 +45,7 @@ where
     /// assert_eq!(words.gather(|map| map.len()).into_iter().sum::<usize>(), 4);
     /// # }).unwrap();
     /// ```
+    #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
     #[track_caller]
     pub fn scatter<V, F>(&self, update: F) -> Scatter<'_, K, T, V, F>
     where
@@ -57,6 +58,9 @@ where
         Scatter { sharded: self, buffers, unserved, place }
     }
 }
+
+/// A shard, and what has been collected for it.
+type Buffer<'s, K, T, V, F> = (&'s Trust<T>, Updates<K, V, F>);
 
 /// Updates that are collected by shard and sent together: made by [`Sharded::scatter`].
 ///
@@ -82,8 +86,7 @@ where
     F: for<'a> Fn(&mut T, K::View<'a>, V) + Delegable + Clone,
 {
     sharded: &'s Sharded<K, T>,
-    /// The shards, and what has been collected for each.
-    buffers: Vec<(&'s Trust<T>, Updates<K, V, F>)>,
+    buffers: Vec<Buffer<'s, K, T, V, F>>,
     unserved: Rc<Unserved>,
     place: &'static Location<'static>,
 }
