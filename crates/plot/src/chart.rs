@@ -162,7 +162,7 @@ impl Range {
                 let power = 10f64.powf(rough.log10().floor());
                 let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power);
                 let step = step.into_iter().find(|step| *step >= rough).unwrap_or(self.last);
-                (0..).map(|n| f64::from(n) * step).take_while(|at| *at <= self.last).collect()
+                (0..=10).map(|n| f64::from(n) * step).take_while(|at| *at <= self.last).collect()
             }
             Scale::Logarithmic => {
                 (self.first as i32..=self.last as i32).map(|power| 10f64.powi(power)).collect()

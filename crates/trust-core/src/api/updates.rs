@@ -147,6 +147,10 @@ where
     where
         F: for<'a> Fn(&mut T, K::View<'a>, V),
     {
+        if self.count() == 0 {
+            // Not even a copy of the closure, which nothing would drop.
+            return Ok(());
+        }
         let (entries, closure) = (&mut self.entries, self.closure.clone());
         match current(to) {
             Some(node) if to.is_used_by(node) => {
