@@ -84,17 +84,13 @@ impl ContextCell {
         EnteredWithin { cell: self, before: self.context.replace(context) }
     }
 
-    /// Runs `code` in free context: it is no delegated code, and may start some. Afterwards the
-    /// context is the one before, unless `code` has left one: that of a fiber that waits in
-    /// delegated code.
+    /// Runs `code` in free context: it is no delegated code, and may start some. Afterwards, also if
+    /// `code` panics, the context is the one before, unless `code` has left one: that of a fiber that
+    /// waits in delegated code.
     #[inline(always)]
     pub(crate) fn leave_for<R>(&self, code: impl FnOnce() -> R) -> R {
-        let before = self.context.replace(Context::Free);
-        let result = code();
-        if self.is_free() {
-            self.context.set(before);
-        }
-        result
+        let _left = Left { cell: self, before: self.context.replace(Context::Free) };
+        code()
     }
 
     /// Whether requests of other threads are being served.
@@ -233,6 +229,21 @@ impl Drop for EnteredWithin<'_> {
     }
 }
 
+/// Resumes the context that [`leave_for`](ContextCell::leave_for) has left.
+struct Left<'a> {
+    cell: &'a ContextCell,
+    before: Context,
+}
+
+impl Drop for Left<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.cell.is_free() {
+            self.cell.context.set(self.before);
+        }
+    }
+}
+
 pub(crate) struct Origin(Context, u32, CallbackName);
 
 impl fmt::Display for Origin {
@@ -252,7 +263,20 @@ impl fmt::Display for Origin {
 
 #[cfg(test)]
 mod tests {
-    use super::form_that_does_not_wait;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::{Context, ContextCell, form_that_does_not_wait};
+
+    #[test]
+    fn a_context_that_is_left_is_resumed_after_a_panic_as_well() {
+        let cell = ContextCell::new();
+        let _serving = cell.enter(Context::Serving);
+        let panics = || cell.leave_for(|| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(cell.is_serving());
+        cell.leave_for(|| std::mem::forget(cell.enter(Context::Callback)));
+        assert!(!cell.is_free() && !cell.is_serving(), "that of a fiber that waits stays");
+    }
 
     #[test]
     fn only_delegated_calls_have_a_form_that_does_not_wait() {
