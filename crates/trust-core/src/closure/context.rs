@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 
+use transport_api::{HostId, ThreadId};
+
 use crate::closure::registry::registry;
 use crate::wire::words::RequestHead;
 
@@ -37,6 +39,8 @@ fn unnamed() -> &'static str {
 /// The context of one thread.
 pub(crate) struct ContextCell {
     context: Cell<Context>,
+    /// The thread whose requests are served, or were last.
+    client: Cell<ThreadId>,
     /// The request being served.
     request: Cell<RequestHead>,
     /// The name of the callback that runs.
@@ -49,6 +53,7 @@ impl ContextCell {
     pub(crate) fn new() -> Self {
         Self {
             context: Cell::new(Context::Free),
+            client: Cell::new(ThreadId { host: HostId(0), thread: 0 }),
             request: Cell::new(RequestHead::from_word(0)),
             callback: Cell::new(&(unnamed as CallbackName)),
             panicked: Cell::new(None),
@@ -97,6 +102,17 @@ impl ContextCell {
     #[inline(always)]
     pub(crate) fn is_serving(&self) -> bool {
         matches!(self.context.get(), Context::Serving)
+    }
+
+    /// Requests of this thread are served from now on.
+    #[inline(always)]
+    pub(crate) fn set_client(&self, client: ThreadId) {
+        self.client.set(client);
+    }
+
+    /// The thread whose request is being served, if one is. No peer can claim to be another.
+    pub(crate) fn client(&self) -> Option<ThreadId> {
+        self.is_serving().then(|| self.client.get())
     }
 
     #[inline(always)]

@@ -10,14 +10,19 @@ use crate::node::awaited::ReplyTo;
 
 /// The calls that wait for a launched closure, the first one of the chain first.
 #[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(try_from = "Vec<ReplyTo>")]
+#[serde(try_from = "Vec<(u32, u64)>")]
 pub(crate) struct Callers(pub(super) Vec<ReplyTo>);
 
-impl TryFrom<Vec<ReplyTo>> for Callers {
+/// They are names only: nothing replies to them.
+impl TryFrom<Vec<(u32, u64)>> for Callers {
     type Error = String;
 
-    fn try_from(callers: Vec<ReplyTo>) -> Result<Self, String> {
-        if callers.len() <= LAUNCH_DEPTH { Ok(Callers(callers)) } else { Err(too_deep()) }
+    fn try_from(callers: Vec<(u32, u64)>) -> Result<Self, String> {
+        if callers.len() > LAUNCH_DEPTH {
+            return Err(too_deep());
+        }
+        let callers = callers.into_iter().map(|(thread, token)| ReplyTo { thread, token });
+        Ok(Callers(callers.collect()))
     }
 }
 
