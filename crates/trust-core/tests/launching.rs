@@ -346,3 +346,65 @@ fn a_panic_of_arguments_of_a_launch_that_does_not_start_keeps_the_context() {
     assert!(ended[1].contains("would wait inside"), "{ended:?}");
     scene.at_trustee(|| drop((OWN.take(), own)));
 }
+
+#[test]
+fn launches_run_in_the_fibers_of_one_scheduler() {
+    let mut scene = Scene::new();
+    let send = |scene: &Scene| {
+        scene.send(0, |latch, then| {
+            let waits = |value: &mut u64| {
+                park();
+                add(value)
+            };
+            latch.try_launch_then(waits, tell(&then));
+        });
+        scene.at_trustee(|| ());
+        scene.at_client(0, || ());
+    };
+    send(&scene);
+    let others = std::mem::replace(&mut scene.fibers, Scheduler::new(Config::default()).unwrap());
+    send(&scene);
+    let refused = scene.ended.take().pop().expect("a result").expect_err("a second scheduler");
+    assert!(refused.to_string().contains("more than one fiber scheduler"), "{refused}");
+    scene.fibers = others;
+}
+
+/// Before and after the reply of its request, which says that the result comes later.
+#[test]
+fn a_fiber_that_waits_for_a_launch_names_it() {
+    let scene = Scene::new();
+    let fibers = Scheduler::new(Config::default()).expect("a scheduler");
+    HELD.set(Some(scene.latch().clone()));
+    let awaited = || {
+        scene.at_client(0, || {
+            let asked = fibers.enter(|| fiber::spawn_local(fiber::waiting_fibers));
+            while fibers.run(64) > 0 {}
+            let waiting = asked.join().expect("an answer");
+            waiting.iter().map(|fiber| fiber.what().to_string()).collect::<Vec<_>>()
+        })
+    };
+    scene.at_client(0, || {
+        let launch = || {
+            let latch = HELD.take().expect("a trust");
+            latch.launch(|value| {
+                park();
+                add(value)
+            })
+        };
+        fibers.enter(|| drop(fiber::spawn_local(launch)));
+        fibers.run(64);
+    });
+    let is_named = |said: Vec<String>| {
+        let [said] = &said[..] else { panic!("{said:?}") };
+        assert!(said.contains("the reply of `launch` on property 1 of thread 0"), "{said}");
+    };
+    is_named(awaited());
+    scene.at_trustee(|| ());
+    scene.at_client(0, || ());
+    is_named(awaited());
+    scene.wake();
+    scene.run_fibers();
+    scene.at_client(0, || ());
+    assert!(awaited().is_empty());
+    scene.at_trustee(|| ());
+}

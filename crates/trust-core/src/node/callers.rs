@@ -42,19 +42,29 @@ pub(crate) struct Call {
     pub(crate) is_timed: bool,
 }
 
-/// The launches that the fibers of a node run, by the fiber's index.
+/// The launches that the fibers of a node run, by the fiber's index. A worker has one scheduler, whose
+/// fibers have different indices, and a fiber cannot enter another.
 #[derive(Default)]
 pub(crate) struct Launched(RefCell<Vec<Option<(FiberId, Call)>>>);
 
 impl Launched {
     /// Notes what a fiber runs.
+    ///
+    /// # Panics
+    /// If a fiber of another scheduler with this index runs a launch: the latches of this node would
+    /// take the two for one.
     #[inline]
     pub(super) fn insert(&self, fiber: FiberId, call: Call) {
         let mut launched = self.0.borrow_mut();
         if launched.len() <= fiber.index() {
             launched.resize_with(fiber.index() + 1, || None);
         }
-        launched[fiber.index()] = Some((fiber, call));
+        let place = &mut launched[fiber.index()];
+        assert!(
+            place.is_none(),
+            "launched closures run in more than one fiber scheduler of a thread"
+        );
+        *place = Some((fiber, call));
     }
 
     /// The fiber has ended what it ran.
