@@ -1,4 +1,5 @@
-//! The errors: one enum for starting a fiber, one for waiting for its result.
+//! The errors: [`SpawnError`] for starting a fiber, [`NotStarted`] with the closure that it was to run,
+//! [`JoinError`] for waiting for its result.
 
 use std::any::Any;
 use std::error::Error;
@@ -37,6 +38,26 @@ pub enum SpawnError {
     /// The thread already has [`MAX_FIBERS`](crate::MAX_FIBERS) fibers.
     #[error("the thread already has {} fibers; join some before starting more", MAX_FIBERS)]
     TooMany,
+}
+
+/// Why [`Builder::start_now`](crate::Builder::start_now) has started no fiber, with the closure that
+/// the fiber was to run. The caller decides where that is dropped: a destructor of what it captures
+/// may run any code.
+#[derive(thiserror::Error)]
+#[error("the fiber could not be started")]
+pub struct NotStarted<F> {
+    /// The reason.
+    #[source]
+    pub error: SpawnError,
+    /// The closure, which has not run.
+    pub closure: F,
+}
+
+/// Closures have no `Debug`.
+impl<F> fmt::Debug for NotStarted<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotStarted").field("error", &self.error).finish_non_exhaustive()
+    }
 }
 
 /// Why a fiber has no result.

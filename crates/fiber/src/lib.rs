@@ -115,7 +115,7 @@ pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
 pub use crate::core::{MayWait, Running};
 pub use crate::drive::{drive, drive_until};
-pub use crate::error::{JoinError, SpawnError};
+pub use crate::error::{JoinError, NotStarted, SpawnError};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::join_timeout::JoinTimeout;
 pub use crate::limits::MAX_FIBERS;

@@ -10,7 +10,7 @@ use crate::core::block::State;
 use crate::core::builder::Builder;
 use crate::core::current;
 use crate::core::locals::Locals;
-use crate::error::{JoinError, SpawnError};
+use crate::error::{JoinError, NotStarted, SpawnError};
 use crate::join::{LocalJoinHandle, LocalPromise};
 use crate::switch::MAX_INLINE_CLOSURE_BYTES;
 
@@ -68,16 +68,23 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// When no scheduler is entered or no stack can be had.
+    /// When no scheduler is entered or no stack can be had. Nothing has run then, not even a destructor
+    /// of what `f` captures: the error gives `f` back.
     #[inline]
-    pub fn start_now<F, L, T>(self, f: F, later: L) -> Result<Option<T>, SpawnError>
+    pub fn start_now<F, L, T>(self, f: F, later: L) -> Result<Option<T>, NotStarted<F>>
     where
         F: FnOnce() -> T + 'static,
         L: FnOnce(T) + 'static,
         T: 'static,
     {
+        if current::with_core(|_| ()).is_none() {
+            return Err(NotStarted { error: SpawnError::NoScheduler, closure: f });
+        }
         current::with_core(|core| {
-            let block = core.reserve(self.stack_bytes)?;
+            let block = match core.reserve(self.stack_bytes) {
+                Ok(block) => block,
+                Err(error) => return Err(NotStarted { error, closure: f }),
+            };
             let code = self.code.unwrap_or(type_name::<F>());
             if !core.can_launch_now() {
                 core.launch(block, self.name, code, move || drop(run_to_end(|| later(f()))));
@@ -87,7 +94,7 @@ impl Builder {
                 drop(run_to_end(|| starter.give(f()).map_or((), later)));
             }))
         })
-        .unwrap_or(Err(SpawnError::NoScheduler))
+        .unwrap_or_else(|| unreachable!("a scheduler is entered"))
     }
 }
 

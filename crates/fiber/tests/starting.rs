@@ -159,8 +159,30 @@ fn a_fiber_that_wakes_itself_and_others_runs_on() {
     assert_eq!(*log.borrow(), [2, 1]);
 }
 
+/// A destructor of what a closure captures may not run where the fiber would have started.
 #[test]
-fn without_a_scheduler_no_fiber_starts() {
-    let started = Builder::new().start_now(|| (), unexpected);
-    assert!(matches!(started, Err(SpawnError::NoScheduler)));
+fn a_closure_comes_back_if_its_fiber_does_not_start() {
+    struct Note(Log);
+    impl Drop for Note {
+        fn drop(&mut self) {
+            self.0.borrow_mut().push(1);
+        }
+    }
+    let log = Log::default();
+    let start = || {
+        let note = Note(log.clone());
+        let closure = move || {
+            let _note = note;
+            2
+        };
+        let not_started = Builder::new().start_now(closure, unexpected).unwrap_err();
+        assert!(log.borrow().is_empty(), "it is not dropped");
+        assert_eq!((not_started.closure)(), 2);
+        assert_eq!(log.take(), [1]);
+        not_started.error
+    };
+    assert!(matches!(start(), SpawnError::NoScheduler));
+    let config = Config { stack_bytes: 1 << 50, ..Config::default() };
+    let error = Scheduler::new(config).unwrap().enter(start);
+    assert!(matches!(error, SpawnError::Stack { .. }), "{error}");
 }

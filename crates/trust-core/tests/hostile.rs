@@ -568,6 +568,87 @@ fn replies_that_stand_apart_are_taken_for_what_they_are() {
     });
 }
 
+/// The words of an encoded value with so many fields and this body.
+fn encoded_words(fields: u64, body: &[&[u8]]) -> Vec<u64> {
+    let mut bytes = body.concat();
+    let header = fields << 32 | bytes.len() as u64;
+    bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+    let body = bytes.chunks(WORD).map(|word| u64::from_le_bytes(word.try_into().expect("a word")));
+    [header].into_iter().chain(body).collect()
+}
+
+#[test]
+fn a_later_reply_of_a_host_that_was_not_asked_ends_no_call() {
+    /// What calls have ended with.
+    static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    fn ended() -> Vec<String> {
+        std::mem::take(&mut *ENDED.lock().unwrap())
+    }
+    fill_table();
+    Scene::with(|scene, node, fibers| {
+        let reply = |scene: &mut Scene, closure: u32, call: u64| {
+            let (token, done) = ((call << 32).to_le_bytes(), [0]);
+            let (len, payload) = (8u32.to_le_bytes(), 77u64.to_le_bytes());
+            let words = encoded_words(3, &[&token, &done, &len, &payload]);
+            let head = head(0, closure, words.len(), false);
+            let batch = Signal::Batch(1, 2 + words.len() as u16);
+            scene.write(&[&[head], &words[..]].concat(), &batch);
+            scene.serve(node, fibers)
+        };
+        // Its first call is to the peer, which may end it.
+        drop(fibers.remote().spawn(|| {
+            let peer = Trustee::from_number(0).expect("the peer");
+            let result = peer.spawn_with(|words: Vec<u32>| words.len() as u64, vec![]).join();
+            ENDED.lock().unwrap().push(format!("{result:?}"));
+        }));
+        scene.serve(node, fibers);
+        let ends = |closure: &u32| {
+            reply(scene, *closure, 1);
+            !ENDED.lock().unwrap().is_empty()
+        };
+        let replies = (0..1000).find(ends).expect("a closure that ends a call");
+        assert_eq!(ended(), ["Ok(77)"]);
+        // The second is to a thread of its own.
+        drop(fibers.remote().spawn(|| {
+            let latch = local_trustee().entrust(Latch::new(0u64));
+            let result = latch.try_launch(|value| {
+                fiber::park();
+                *value
+            });
+            ENDED.lock().unwrap().push(format!("{result:?}"));
+        }));
+        scene.serve(node, fibers);
+        let incidents = reply(scene, replies, 2);
+        assert!(incidents.contains("belong to no request"), "{incidents}");
+        assert_eq!(ended(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_peer_gets_replies_of_its_own_calls_only() {
+    fill_table();
+    Scene::with(|scene, node, fibers| {
+        let mut spawns = |thread: u32| {
+            // Where the reply goes, and a vector without elements.
+            let (token, len) = (7u64.to_le_bytes(), [0; 4]);
+            let words = encoded_words(4, &[&thread.to_le_bytes(), &token, &len]);
+            let mut said = (0..1000).map(|closure| {
+                scene.request(head(0, closure, words.len(), false), &words, node, fibers)
+            });
+            let mut refused = 0;
+            let is_more = |said: &String| !said.contains(UNKNOWN);
+            said.by_ref().take_while(is_more).for_each(|said| {
+                refused += usize::from(said.contains("expected the sender, thread 0 of host 0"));
+            });
+            refused
+        };
+        assert_eq!(spawns(0), 0);
+        for thread in [1, 2, u32::MAX] {
+            assert!(spawns(thread) > 0, "a fiber replies to thread {thread}");
+        }
+    });
+}
+
 fn any_head() -> impl Strategy<Value = u64> {
     let sensible = (0..=PROPERTIES + 1, 0..60u32, 0..12usize, prop::bool::weighted(0.1))
         .prop_map(|(property, closure, words, bulk)| head(property, closure, words, bulk));

@@ -237,3 +237,174 @@ fn nothing_is_served_while_a_launched_closure_waits_inside_another() {
     ended.sort_unstable();
     assert_eq!(ended, [1, 7, 8]);
 }
+
+/// What its destructor does at the trustee; that of the caller's own does nothing.
+struct OnDrop(Option<fn()>);
+
+impl serde::Serialize for OnDrop {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for OnDrop {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::Deserialize::deserialize(deserializer)
+            .map(|()| OnDrop(Some(|| DROPPED.replace(nothing)())))
+    }
+}
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if let Some(act) = self.0 {
+            act();
+        }
+    }
+}
+
+fn nothing() {}
+
+thread_local! {
+    /// What the destructor of an argument does.
+    static DROPPED: Cell<fn()> = const { Cell::new(nothing) };
+    /// A property that closures use in closures on itself.
+    static OWN: RefCell<Option<Trust<u64>>> = const { RefCell::new(None) };
+    /// How often code ran that must not.
+    static MISUSES: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Scene {
+    /// A scene whose trustee can start no fiber, and its property [`OWN`].
+    fn without_stacks() -> (Scene, Trust<u64>) {
+        let mut scene = Scene::new();
+        let config = Config { stack_bytes: 1 << 50, ..Config::default() };
+        scene.fibers = Scheduler::new(config).expect("a scheduler");
+        let own = scene.at_trustee(|| local_trustee().entrust(7));
+        OWN.set(Some(own.clone()));
+        (scene, own)
+    }
+}
+
+/// Delegates a closure on [`OWN`], which delegated code must not do.
+fn use_own() {
+    OWN.with_borrow(|own| {
+        own.as_ref().expect("a trust").apply(|value| {
+            MISUSES.set(MISUSES.get() + 1);
+            *value = 0;
+        });
+    });
+}
+
+#[test]
+fn arguments_of_a_launch_that_does_not_start_are_dropped_in_delegated_context() {
+    let (scene, own) = Scene::without_stacks();
+    DROPPED.set(|| {
+        let used = std::panic::catch_unwind(use_own);
+        assert!(used.is_err(), "a destructor of arguments has waited amid the requests");
+    });
+    let error = Rc::new(RefCell::new(String::new()));
+    let note = error.clone();
+    scene.at_client(0, || {
+        let then = move |result: Result<u64, DelegateError>| {
+            *note.borrow_mut() = result.expect_err("no stack").to_string();
+        };
+        scene.latch().try_launch_with_then(|value, _: OnDrop| add(value), OnDrop(None), then);
+    });
+    scene.at_trustee(|| ());
+    scene.at_client(0, || ());
+    assert!(error.borrow().contains("cannot start a fiber"), "{}", error.borrow());
+    assert_eq!(MISUSES.get(), 0);
+    scene.at_trustee(|| drop((OWN.take(), own)));
+}
+
+/// The request behind such a launch is served in delegated context: it cannot get the property once
+/// more that it has.
+#[test]
+fn a_panic_of_arguments_of_a_launch_that_does_not_start_keeps_the_context() {
+    let (scene, own) = Scene::without_stacks();
+    DROPPED.set(|| panic!("a panic on purpose"));
+    let ended = Rc::new(RefCell::new(Vec::new()));
+    scene.at_client(0, || {
+        let tell = || {
+            let ended = ended.clone();
+            move |result: Result<u64, DelegateError>| {
+                ended.borrow_mut().push(result.expect_err("a panic").to_string());
+            }
+        };
+        scene.latch().try_launch_with_then(|value, _: OnDrop| add(value), OnDrop(None), tell());
+        let twice = |value: &mut u64| {
+            use_own();
+            *value
+        };
+        own.try_apply_then(twice, tell());
+    });
+    scene.at_trustee(|| ());
+    scene.at_client(0, || ());
+    let ended = ended.borrow();
+    assert_eq!(MISUSES.get(), 0, "two `&mut` to one property: {ended:?}");
+    assert!(ended[0].contains("a panic on purpose"), "{ended:?}");
+    assert!(ended[1].contains("would wait inside"), "{ended:?}");
+    scene.at_trustee(|| drop((OWN.take(), own)));
+}
+
+#[test]
+fn launches_run_in_the_fibers_of_one_scheduler() {
+    let mut scene = Scene::new();
+    let send = |scene: &Scene| {
+        scene.send(0, |latch, then| {
+            let waits = |value: &mut u64| {
+                park();
+                add(value)
+            };
+            latch.try_launch_then(waits, tell(&then));
+        });
+        scene.at_trustee(|| ());
+        scene.at_client(0, || ());
+    };
+    send(&scene);
+    let others = std::mem::replace(&mut scene.fibers, Scheduler::new(Config::default()).unwrap());
+    send(&scene);
+    let refused = scene.ended.take().pop().expect("a result").expect_err("a second scheduler");
+    assert!(refused.to_string().contains("more than one fiber scheduler"), "{refused}");
+    scene.fibers = others;
+}
+
+/// Before and after the reply of its request, which says that the result comes later.
+#[test]
+fn a_fiber_that_waits_for_a_launch_names_it() {
+    let scene = Scene::new();
+    let fibers = Scheduler::new(Config::default()).expect("a scheduler");
+    HELD.set(Some(scene.latch().clone()));
+    let awaited = || {
+        scene.at_client(0, || {
+            let asked = fibers.enter(|| fiber::spawn_local(fiber::waiting_fibers));
+            while fibers.run(64) > 0 {}
+            let waiting = asked.join().expect("an answer");
+            waiting.iter().map(|fiber| fiber.what().to_string()).collect::<Vec<_>>()
+        })
+    };
+    scene.at_client(0, || {
+        let launch = || {
+            let latch = HELD.take().expect("a trust");
+            latch.launch(|value| {
+                park();
+                add(value)
+            })
+        };
+        fibers.enter(|| drop(fiber::spawn_local(launch)));
+        fibers.run(64);
+    });
+    let is_named = |said: Vec<String>| {
+        let [said] = &said[..] else { panic!("{said:?}") };
+        assert!(said.contains("the reply of `launch` on property 1 of thread 0"), "{said}");
+    };
+    is_named(awaited());
+    scene.at_trustee(|| ());
+    scene.at_client(0, || ());
+    is_named(awaited());
+    scene.wake();
+    scene.run_fibers();
+    scene.at_client(0, || ());
+    assert!(awaited().is_empty());
+    scene.at_trustee(|| ());
+}

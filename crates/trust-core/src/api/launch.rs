@@ -54,7 +54,8 @@ where
     }
 }
 
-/// Ends a launch with the reply of its request, or has it wait for the later one.
+/// Ends a launch with the reply of its request, or has it wait for the later one. It names no waiter:
+/// the fiber knows what it has launched, and could not find it by a request that has been answered.
 struct Launching<C> {
     token: LaunchToken,
     completion: C,

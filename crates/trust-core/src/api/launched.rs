@@ -15,7 +15,7 @@ use std::any::TypeId;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fiber::Builder;
+use fiber::{Builder, NotStarted};
 
 use crate::api::latch::Latch;
 use crate::api::latch_report::{HeldByCaller, place_of};
@@ -124,7 +124,9 @@ fn start<T, V, L>(
         Some(Ok(Some(Ok(Err(reason))))) => batch.refuse(&reason),
         Some(Ok(Some(Err(report)))) => batch.panicked(&report),
         Some(Ok(None)) => batch.reply_later(),
-        Some(Err(error)) => {
+        Some(Err(NotStarted { error, closure })) => {
+            // The arguments' destructors are delegated code. If one panics, there is no reply yet.
+            drop(closure);
             batch.refuse(&format!("cannot start a fiber for the closure: {error}"));
         }
         None => unreachable!("requests are served on a node"),

@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 
+use transport_api::{HostId, ThreadId};
+
 use crate::closure::registry::registry;
 use crate::wire::words::RequestHead;
 
@@ -37,6 +39,8 @@ fn unnamed() -> &'static str {
 /// The context of one thread.
 pub(crate) struct ContextCell {
     context: Cell<Context>,
+    /// The thread whose requests are served, or were last.
+    client: Cell<ThreadId>,
     /// The request being served.
     request: Cell<RequestHead>,
     /// The name of the callback that runs.
@@ -49,6 +53,7 @@ impl ContextCell {
     pub(crate) fn new() -> Self {
         Self {
             context: Cell::new(Context::Free),
+            client: Cell::new(ThreadId { host: HostId(0), thread: 0 }),
             request: Cell::new(RequestHead::from_word(0)),
             callback: Cell::new(&(unnamed as CallbackName)),
             panicked: Cell::new(None),
@@ -84,23 +89,30 @@ impl ContextCell {
         EnteredWithin { cell: self, before: self.context.replace(context) }
     }
 
-    /// Runs `code` in free context: it is no delegated code, and may start some. Afterwards the
-    /// context is the one before, unless `code` has left one: that of a fiber that waits in
-    /// delegated code.
+    /// Runs `code` in free context: it is no delegated code, and may start some. Afterwards, also if
+    /// `code` panics, the context is the one before, unless `code` has left one: that of a fiber that
+    /// waits in delegated code.
     #[inline(always)]
     pub(crate) fn leave_for<R>(&self, code: impl FnOnce() -> R) -> R {
-        let before = self.context.replace(Context::Free);
-        let result = code();
-        if self.is_free() {
-            self.context.set(before);
-        }
-        result
+        let _left = Left { cell: self, before: self.context.replace(Context::Free) };
+        code()
     }
 
     /// Whether requests of other threads are being served.
     #[inline(always)]
     pub(crate) fn is_serving(&self) -> bool {
         matches!(self.context.get(), Context::Serving)
+    }
+
+    /// Requests of this thread are served from now on.
+    #[inline(always)]
+    pub(crate) fn set_client(&self, client: ThreadId) {
+        self.client.set(client);
+    }
+
+    /// The thread whose request is being served, if one is. No peer can claim to be another.
+    pub(crate) fn client(&self) -> Option<ThreadId> {
+        self.is_serving().then(|| self.client.get())
     }
 
     #[inline(always)]
@@ -233,6 +245,21 @@ impl Drop for EnteredWithin<'_> {
     }
 }
 
+/// Resumes the context that [`leave_for`](ContextCell::leave_for) has left.
+struct Left<'a> {
+    cell: &'a ContextCell,
+    before: Context,
+}
+
+impl Drop for Left<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.cell.is_free() {
+            self.cell.context.set(self.before);
+        }
+    }
+}
+
 pub(crate) struct Origin(Context, u32, CallbackName);
 
 impl fmt::Display for Origin {
@@ -252,7 +279,20 @@ impl fmt::Display for Origin {
 
 #[cfg(test)]
 mod tests {
-    use super::form_that_does_not_wait;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::{Context, ContextCell, form_that_does_not_wait};
+
+    #[test]
+    fn a_context_that_is_left_is_resumed_after_a_panic_as_well() {
+        let cell = ContextCell::new();
+        let _serving = cell.enter(Context::Serving);
+        let panics = || cell.leave_for(|| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(cell.is_serving());
+        cell.leave_for(|| std::mem::forget(cell.enter(Context::Callback)));
+        assert!(!cell.is_free() && !cell.is_serving(), "that of a fiber that waits stays");
+    }
 
     #[test]
     fn only_delegated_calls_have_a_form_that_does_not_wait() {

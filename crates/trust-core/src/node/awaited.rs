@@ -1,16 +1,17 @@
 //! [`AwaitedCalls`]: the calls of a node whose reply comes later than the request's own.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::panic::Location;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slab::Slab;
 use transport_api::{HostId, LossReason, ThreadId};
 
 use crate::client::completion::Boxed;
 use crate::client::outcome::Outcome;
-use crate::codec;
 use crate::error::{DelegateError, Panic, catch};
+use crate::wire::bulk::BATCH_REPLY_BYTES;
 use crate::wire::words::Status;
 
 /// The place of a call, for messages.
@@ -53,24 +54,24 @@ impl Awaited {
     }
 }
 
-impl EarlyReply {
-    /// Gives back what nothing will take.
-    pub(super) fn give_back(&self) {
-        if self.status == Status::Done {
-            codec::give_back(&self.payload);
-        }
-    }
-}
-
 /// The table of a node for calls whose reply comes later.
 #[derive(Default)]
 pub(crate) struct AwaitedCalls {
     pub(super) awaited: RefCell<Slab<Awaited>>,
     pub(super) generation: Cell<u32>,
+    /// Bytes of the early replies that are kept, by trustee.
+    early_bytes: RefCell<BTreeMap<ThreadId, usize>>,
 }
 
+/// A later reply that no honest trustee sends.
+pub(super) struct Unasked;
+
 /// Where a later reply goes: a thread, and its token for the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+///
+/// One that is decoded from a request names the request's sender (`system.rs`). Otherwise a client
+/// could have this thread end calls of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(u32, u64)")]
 pub(crate) struct ReplyTo {
     pub(super) thread: u32,
     pub(super) token: u64,
@@ -89,6 +90,62 @@ impl ReplyTo {
 }
 
 impl AwaitedCalls {
+    /// Keeps a later reply whose request has not been answered yet; false if the request has been, or
+    /// the call is over.
+    ///
+    /// An honest trustee replies once to a call, and stays below the bytes: its early replies are to
+    /// calls of the two batches under way, and as requests they are bounded by `BULK_REQUEST_BYTES`
+    /// until they have been taken, one batch of calls with them.
+    ///
+    /// # Errors
+    /// If `from` belongs to a host that was not asked, has replied before, or would have more than
+    /// [`BATCH_REPLY_BYTES`] kept.
+    pub(super) fn keep_early(
+        &self,
+        from: ThreadId,
+        token: u64,
+        status: Status,
+        payload: &[u8],
+    ) -> Result<bool, Unasked> {
+        let mut awaited = self.awaited.borrow_mut();
+        let call = awaited.get_mut(token as u32 as usize).filter(|call| call.has(token));
+        let Some(call) = call else { return Ok(false) };
+        match call.completion {
+            // A property may have moved to another thread of its host.
+            _ if call.trustee.host != from.host => Err(Unasked),
+            Awaiting::Here(_) => Ok(false),
+            Awaiting::Overtaken(_) => Err(Unasked),
+            Awaiting::InRequest => {
+                let mut early_bytes = self.early_bytes.borrow_mut();
+                let bytes = early_bytes.entry(from).or_default();
+                if *bytes + payload.len() > BATCH_REPLY_BYTES {
+                    return Err(Unasked);
+                }
+                *bytes += payload.len();
+                let reply = EarlyReply { trustee: from, status, payload: payload.to_vec() };
+                call.completion = Awaiting::Overtaken(Box::new(reply));
+                Ok(true)
+            }
+        }
+    }
+
+    /// An early reply is kept no longer.
+    pub(super) fn release_early(&self, reply: &EarlyReply) {
+        let mut early_bytes = self.early_bytes.borrow_mut();
+        if let Some(bytes) = early_bytes.get_mut(&reply.trustee) {
+            *bytes -= reply.payload.len();
+            if *bytes == 0 {
+                early_bytes.remove(&reply.trustee);
+            }
+        }
+    }
+
+    /// Whether no early reply is kept.
+    #[cfg(test)]
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.early_bytes.borrow().is_empty()
+    }
+
     /// Ends every call that waits for `host`.
     pub(crate) fn lose(&self, host: HostId, reason: &LossReason, caught: &mut dyn FnMut(Panic)) {
         self.fail(
@@ -125,5 +182,36 @@ impl AwaitedCalls {
     /// Calls whose reply has not come yet, and for which the end of the rack waits.
     pub(crate) fn awaited(&self) -> usize {
         self.awaited.borrow().iter().filter(|(_, call)| call.counts).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_replies_of_a_thread_have_few_bytes_at_a_time() {
+        const LEN: usize = BATCH_REPLY_BYTES / 4;
+        let calls = AwaitedCalls::default();
+        let [one, other] = [1, 2].map(|host| ThreadId { host: HostId(host), thread: 0 });
+        let keep = |trustee| {
+            let completion = Awaiting::InRequest;
+            let place = Location::caller();
+            let call = Awaited { generation: 0, trustee, place, counts: true, completion };
+            let token = calls.awaited.borrow_mut().insert(call);
+            let kept = calls.keep_early(trustee, token as u64, Status::Done, &[0; LEN]);
+            kept.map(|kept| (kept, token)).ok()
+        };
+        let tokens = [(); 4].map(|()| keep(one).expect("a reply that is kept"));
+        assert!(tokens.iter().all(|(kept, _)| *kept));
+        assert!(keep(one).is_none(), "more than {BATCH_REPLY_BYTES} bytes");
+        assert!(keep(other).is_some(), "another thread has bytes of its own");
+        for (_, token) in &tokens[..2] {
+            let call = calls.awaited.borrow_mut().remove(*token);
+            let Awaiting::Overtaken(reply) = call.completion else { panic!("it was kept") };
+            calls.release_early(&reply);
+        }
+        assert!(keep(one).is_some() && keep(one).is_some(), "two were taken");
+        assert!(keep(one).is_none());
     }
 }

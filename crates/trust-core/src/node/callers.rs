@@ -10,14 +10,19 @@ use crate::node::awaited::ReplyTo;
 
 /// The calls that wait for a launched closure, the first one of the chain first.
 #[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(try_from = "Vec<ReplyTo>")]
+#[serde(try_from = "Vec<(u32, u64)>")]
 pub(crate) struct Callers(pub(super) Vec<ReplyTo>);
 
-impl TryFrom<Vec<ReplyTo>> for Callers {
+/// They are names only: nothing replies to them.
+impl TryFrom<Vec<(u32, u64)>> for Callers {
     type Error = String;
 
-    fn try_from(callers: Vec<ReplyTo>) -> Result<Self, String> {
-        if callers.len() <= LAUNCH_DEPTH { Ok(Callers(callers)) } else { Err(too_deep()) }
+    fn try_from(callers: Vec<(u32, u64)>) -> Result<Self, String> {
+        if callers.len() > LAUNCH_DEPTH {
+            return Err(too_deep());
+        }
+        let callers = callers.into_iter().map(|(thread, token)| ReplyTo { thread, token });
+        Ok(Callers(callers.collect()))
     }
 }
 
@@ -37,19 +42,29 @@ pub(crate) struct Call {
     pub(crate) is_timed: bool,
 }
 
-/// The launches that the fibers of a node run, by the fiber's index.
+/// The launches that the fibers of a node run, by the fiber's index. A worker has one scheduler, whose
+/// fibers have different indices, and a fiber cannot enter another.
 #[derive(Default)]
 pub(crate) struct Launched(RefCell<Vec<Option<(FiberId, Call)>>>);
 
 impl Launched {
     /// Notes what a fiber runs.
+    ///
+    /// # Panics
+    /// If a fiber of another scheduler with this index runs a launch: the latches of this node would
+    /// take the two for one.
     #[inline]
     pub(super) fn insert(&self, fiber: FiberId, call: Call) {
         let mut launched = self.0.borrow_mut();
         if launched.len() <= fiber.index() {
             launched.resize_with(fiber.index() + 1, || None);
         }
-        launched[fiber.index()] = Some((fiber, call));
+        let place = &mut launched[fiber.index()];
+        assert!(
+            place.is_none(),
+            "launched closures run in more than one fiber scheduler of a thread"
+        );
+        *place = Some((fiber, call));
     }
 
     /// The fiber has ended what it ran.

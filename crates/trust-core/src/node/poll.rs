@@ -105,7 +105,7 @@ impl Node {
 
     /// Declares the host of a thread lost that has sent what no request asked for.
     #[cold]
-    fn give_up(&self, from: ThreadId) {
+    pub(super) fn give_up(&self, from: ThreadId) {
         self.progress.give_up(from.host, unasked(from));
     }
 

@@ -20,7 +20,8 @@ use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::trusts::{self, Record};
 use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal, catch};
-use crate::node::awaited::{Awaited, Awaiting, CallSite, EarlyReply, ReplyTo};
+use crate::node::awaited::{Awaited, Awaiting, CallSite, EarlyReply, ReplyTo, Unasked};
+use crate::node::awaits::Thread;
 use crate::node::entered::on_node;
 use crate::node::state::Node;
 use crate::trustee::count::{COUNTED, Release, mint};
@@ -83,6 +84,7 @@ impl Node {
             Awaiting::InRequest | Awaiting::Here(_) => {}
             Awaiting::Overtaken(reply) => {
                 drop(awaited);
+                self.awaited_calls.release_early(&reply);
                 let EarlyReply { trustee, status, payload } = *reply;
                 self.end_awaited(token, Outcome::Reply { trustee, status, payload: &payload });
             }
@@ -95,7 +97,8 @@ impl Node {
         if let Some(Awaited { completion: Awaiting::Overtaken(reply), .. }) =
             self.take_awaited(token)
         {
-            reply.give_back();
+            self.awaited_calls.release_early(&reply);
+            give_back(reply.status, &reply.payload);
         }
     }
 
@@ -139,10 +142,15 @@ impl Node {
     }
 
     /// Ends a call that expected a later reply. Tokens that mean nothing are ignored: the call has
-    /// been ended by a loss.
+    /// been ended by a loss. A host is given up whose reply belongs to no call of its own.
     pub(crate) fn end_awaited(&self, token: u64, outcome: Outcome<'_>) {
-        if self.overtakes(token, &outcome) {
-            return;
+        if let Outcome::Reply { trustee, status, payload } = outcome {
+            match self.awaited_calls.keep_early(trustee, token, status, payload) {
+                Ok(true) => return,
+                Ok(false) => {}
+                // That ends calls, in free context.
+                Err(Unasked) => return self.defer(move |node| node.give_up(trustee)),
+            }
         }
         if let Some(Awaited { completion: Awaiting::Here(completion), .. }) =
             self.take_awaited(token)
@@ -150,28 +158,9 @@ impl Node {
             let _stay = self.stay();
             let _context = self.context().enter_within(Context::Callback);
             catch(&mut |panic| self.report_panic(panic), || completion(outcome));
-        } else if let Outcome::Reply { status: Status::Done, payload, .. } = outcome {
-            codec::give_back(payload);
+        } else if let Outcome::Reply { status, payload, .. } = outcome {
+            give_back(status, payload);
         }
-    }
-
-    /// Keeps a later reply whose request has not been answered yet; false if the request has been, or
-    /// the call is over.
-    fn overtakes(&self, token: u64, outcome: &Outcome<'_>) -> bool {
-        let Outcome::Reply { trustee, status, payload } = *outcome else { return false };
-        let mut awaited = self.awaited_calls.awaited.borrow_mut();
-        let call = awaited.get_mut(token as u32 as usize).filter(|call| call.has(token));
-        let Some(call) = call.filter(|call| !matches!(call.completion, Awaiting::Here(_))) else {
-            return false;
-        };
-        let reply = EarlyReply { trustee, status, payload: payload.to_vec() };
-        let before = std::mem::replace(&mut call.completion, Awaiting::Overtaken(Box::new(reply)));
-        drop(awaited);
-        // Only a peer that breaks the protocol replies twice.
-        if let Awaiting::Overtaken(earlier) = before {
-            earlier.give_back();
-        }
-        true
     }
 
     /// Sends the later reply of a call: its result, its panic, or why it did not run.
@@ -210,11 +199,12 @@ impl Node {
             },
             |payload| (status, payload),
         );
-        let arguments = (to.token, self.number(), status as u8, payload);
-        self.tell(client, arguments, |_: &mut Runtime, (token, from, status, payload)| {
+        let arguments = (to.token, status as u8, payload);
+        self.tell(client, arguments, |_: &mut Runtime, (token, status, payload)| {
             on_node(|node| {
                 let status = Status::from_bits(status.into()).unwrap_or(Status::Refused);
-                let trustee = node.thread_numbered(from).unwrap_or(node.me);
+                // What a thread tells itself is not served as a request.
+                let trustee = node.context().client().unwrap_or(node.me);
                 let payload = &payload;
                 node.end_awaited(token, Outcome::Reply { trustee, status, payload });
             });
@@ -302,6 +292,30 @@ impl Node {
     }
 }
 
+impl TryFrom<(u32, u64)> for ReplyTo {
+    type Error = String;
+
+    fn try_from((thread, token): (u32, u64)) -> Result<Self, String> {
+        let is_other = |node: &Node| {
+            node.context().client().filter(|client| node.number_of(*client) != thread)
+        };
+        match on_node(is_other).flatten() {
+            None => Ok(ReplyTo { thread, token }),
+            Some(client) => Err(format!(
+                "the reply would go to {}, expected the sender, {client}",
+                Thread(thread)
+            )),
+        }
+    }
+}
+
+/// Gives back what nothing will take of a later reply.
+fn give_back(status: Status, payload: &[u8]) {
+    if status == Status::Done {
+        codec::give_back(payload);
+    }
+}
+
 /// The runtime's requests are fire-and-forget. Failures are reported, unless the peer is lost,
 /// which has its own event.
 struct Unawaited;
@@ -343,7 +357,7 @@ mod tests {
     #[test]
     fn the_largest_later_reply_has_room_in_a_message() {
         let payload = vec![0u8; 100];
-        let arguments = (u64::MAX, u32::MAX, u8::MAX, payload.clone());
+        let arguments = (u64::MAX, u8::MAX, payload.clone());
         let encoded = codec::encode_to_vec(&arguments).expect("bytes");
         assert!(encoded.len() - payload.len() <= 64, "{} bytes", encoded.len());
     }
@@ -380,8 +394,32 @@ mod tests {
         further();
         reply(3);
         further();
-        assert_eq!(*ended.borrow(), [2]);
+        assert_eq!(*ended.borrow(), [1]);
         assert_eq!(node.awaited_calls.awaited(), 0);
+        assert!(node.awaited_calls.keeps_nothing());
+    }
+
+    #[test]
+    fn replies_of_hosts_that_were_not_asked_end_no_call() {
+        let node = Node::enter(node());
+        let place = std::panic::Location::caller();
+        let [asked, same_host, other] =
+            [(1, 0), (1, 1), (2, 0)].map(|(host, thread)| ThreadId { host: HostId(host), thread });
+        let ended = std::rc::Rc::new(std::cell::Cell::new(0));
+        let note = ended.clone();
+        let here = node.await_reply(asked, place, Box::new(move |_| note.set(note.get() + 1)));
+        let in_request = node.await_in_request(asked, place);
+        let reply = |trustee, to: ReplyTo| {
+            let outcome = Outcome::Reply { trustee, status: Status::Refused, payload: &[] };
+            node.end_awaited(to.token(), outcome);
+        };
+        reply(other, here);
+        reply(other, in_request);
+        assert_eq!(ended.get(), 0);
+        node.await_further(in_request.token(), Box::new(|_| panic!("no reply was kept")));
+        reply(same_host, here);
+        assert_eq!(ended.get(), 1);
+        assert_eq!(node.awaited_calls.awaited(), 1);
     }
 
     #[test]

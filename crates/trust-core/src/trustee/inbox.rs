@@ -141,6 +141,7 @@ impl Inbox {
         let (bulk, outsized) = (None, None);
         let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes, word };
         let context = server.context().enter(Context::Serving);
+        server.context().set_client(self.client());
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(server, &mut batch))) {
                 Ok(finished) => break finished,

@@ -7,7 +7,9 @@
 //! - of requests, a client has at most [`REQUEST_BYTES`] unanswered, and queues what is beyond; a
 //!   trustee that gets more gives the client's host up;
 //! - of replies, a trustee sends at most [`BATCH_REPLY_BYTES`] per batch, and answers requests beyond
-//!   with an error; a client that gets more gives the trustee's host up.
+//!   with an error; a client that gets more gives the trustee's host up;
+//! - of results that overtake the reply of their request, a client keeps at most
+//!   [`BATCH_REPLY_BYTES`], whatever their path, and gives the trustee's host up as well.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
