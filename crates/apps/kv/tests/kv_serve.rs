@@ -104,3 +104,30 @@ fn concurrent_clients_lose_no_increment() {
     });
     assert_eq!(exchange(&server, b"get n\r\n"), "VALUE n 0 4\r\n4000\r\nEND\r\n");
 }
+
+/// SIGTERM to one process drains both.
+#[test]
+fn sigterm_ends_the_server_when_it_has_answered() {
+    let mut server = Server::start();
+    let clients: Vec<_> = (0..16)
+        .map(|number| {
+            let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            // What follows the response is a part of a command.
+            client.write_all(format!("set k{number} 0 0 1\r\n1\r\nget k").as_bytes()).unwrap();
+            let mut line = [0; 8];
+            client.read_exact(&mut line).unwrap();
+            assert_eq!(&line, b"STORED\r\n");
+            client
+        })
+        .collect();
+    server.terminate();
+    for mut client in clients {
+        let mut rest = String::new();
+        client.read_to_string(&mut rest).expect("the connection ends");
+        assert_eq!(rest, "", "an answer to a command that was not complete");
+    }
+    let status = server.ended();
+    assert!(status.success(), "{status}");
+    assert!(TcpStream::connect(("127.0.0.1", server.port)).is_err(), "it still listens");
+}
