@@ -109,23 +109,29 @@ fn concurrent_clients_lose_no_increment() {
 #[test]
 fn sigterm_ends_the_server_when_it_has_answered() {
     let mut server = Server::start();
-    let clients: Vec<_> = (0..16)
-        .map(|number| {
+    let value = "x".repeat(1 << 20);
+    let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(exchange(&server, set.as_bytes()), "STORED\r\n");
+    // More than the buffers of a socket hold, so that the rest is due when the signal comes.
+    let keys = 32;
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
             let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
             client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-            // What follows the response is a part of a command.
-            client.write_all(format!("set k{number} 0 0 1\r\n1\r\nget k").as_bytes()).unwrap();
-            let mut line = [0; 8];
-            client.read_exact(&mut line).unwrap();
-            assert_eq!(&line, b"STORED\r\n");
+            client.write_all(format!("get {}\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
+            let mut head = [0; 6];
+            client.read_exact(&mut head).unwrap();
+            assert_eq!(&head, b"VALUE ");
             client
         })
         .collect();
     server.terminate();
+    let whole = keys * ("VALUE big 0 1048576\r\n\r\n".len() + value.len()) + "END\r\n".len();
     for mut client in clients {
-        let mut rest = String::new();
-        client.read_to_string(&mut rest).expect("the connection ends");
-        assert_eq!(rest, "", "an answer to a command that was not complete");
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).expect("the connection ends");
+        assert_eq!("VALUE ".len() + rest.len(), whole);
+        assert!(rest.ends_with(b"\r\nEND\r\n"));
     }
     let status = server.ended();
     assert!(status.success(), "{status}");
