@@ -59,7 +59,7 @@ struct Cli {
     /// and prints a table of near and far figures.
     #[arg(long, value_name = "DIR", env = "GOSSAMER_PROTOTYPE")]
     prototype: Option<PathBuf>,
-    /// The program `kv`, built from the same sources, for the suites `kv` and `get-shm`.
+    /// The program `kv`, built from the same sources, for the suites `kv`, `memcached` and `get-shm`.
     #[arg(long, value_name = "PROGRAM", env = "GOSSAMER_KV")]
     kv: Option<PathBuf>,
 }

@@ -11,6 +11,7 @@
 //! - [`jam`]: code that travels to another process.
 //! - [`idle`]: threads that wait, and more threads than cores.
 //! - [`kv`]: the key-value store beside stores with locks; [`get`]: values of another process.
+//! - [`memcached`]: `kv serve` beside memcached.
 //! - [`prototype`]: an earlier program for the same task, built from a folder and run beside.
 
 use std::path::PathBuf;

@@ -104,3 +104,36 @@ fn concurrent_clients_lose_no_increment() {
     });
     assert_eq!(exchange(&server, b"get n\r\n"), "VALUE n 0 4\r\n4000\r\nEND\r\n");
 }
+
+/// SIGTERM to one process drains both.
+#[test]
+fn sigterm_ends_the_server_when_it_has_answered() {
+    let mut server = Server::start();
+    let value = "x".repeat(1 << 20);
+    let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(exchange(&server, set.as_bytes()), "STORED\r\n");
+    // More than the buffers of a socket hold, so that the rest is due when the signal comes.
+    let keys = 32;
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.write_all(format!("get {}\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
+            let mut head = [0; 6];
+            client.read_exact(&mut head).unwrap();
+            assert_eq!(&head, b"VALUE ");
+            client
+        })
+        .collect();
+    server.terminate();
+    let whole = keys * ("VALUE big 0 1048576\r\n\r\n".len() + value.len()) + "END\r\n".len();
+    for mut client in clients {
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).expect("the connection ends");
+        assert_eq!("VALUE ".len() + rest.len(), whole);
+        assert!(rest.ends_with(b"\r\nEND\r\n"));
+    }
+    let status = server.ended();
+    assert!(status.success(), "{status}");
+    assert!(TcpStream::connect(("127.0.0.1", server.port)).is_err(), "it still listens");
+}

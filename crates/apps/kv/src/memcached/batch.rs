@@ -14,13 +14,12 @@
 
 use std::collections::VecDeque;
 
-use crate::memcached::admin::{Admin, LruChange, Setting};
+use crate::memcached::admin::Setting;
 use crate::memcached::command::Command;
-use crate::memcached::meta::Show;
+use crate::memcached::control;
+use crate::memcached::format::Format;
 use crate::memcached::output::{Budget, Output, Shortage};
-use crate::memcached::stats;
-use crate::store::number::Decimal;
-use crate::store::{Control, LruSettings, Request, Response, Seconds};
+use crate::store::{Control, Request, Response, Seconds};
 
 /// Bytes of output after which a batch stops until they are sent.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
@@ -37,9 +36,6 @@ const OVERHEAD_BYTES: usize = 512;
 
 /// Memory reserved for a report.
 const REPORT_BYTES: usize = 8192;
-
-/// Items that one request to a shard crawls.
-const CRAWLED_AT_ONCE: u32 = 1000;
 
 /// All shards of the store. Calls may block the calling fiber or thread; the caller passes the
 /// time.
@@ -89,20 +85,6 @@ pub trait ServerState {
     fn crawler(&self) -> (bool, u32, u32) {
         (true, 0, 0)
     }
-}
-
-/// How to write the response to a request.
-#[derive(Clone, Debug, PartialEq)]
-enum Format {
-    /// As a retrieval's: `VALUE`, with the key, maybe with the unique number, and with the end of the
-    /// retrieval behind the last one.
-    Value { key: Vec<u8>, touch: Option<i32>, cas: bool, is_last: bool },
-    /// As a classic command's, or not at all.
-    Single { noreply: bool },
-    /// As a meta command's.
-    Meta(Box<Show>),
-    /// This text.
-    Text(&'static str),
 }
 
 /// What a command still needs before its response can be written.
@@ -177,7 +159,12 @@ impl Batch {
         while output.len() < OUTPUT_BYTES && shortage.is_none() && !self.is_empty() {
             shortage = match self.commands.front() {
                 Some(&Command::Admin { admin, noreply }) if self.begun.is_empty() => {
-                    self.run_admin(admin, noreply, (shards, server, now), &mut output).err()
+                    let reserved = output.reserve(REPORT_BYTES);
+                    if reserved.is_ok() {
+                        self.commands.pop_front();
+                        control::run(admin, noreply, (shards, server, now), &mut output);
+                    }
+                    reserved.err()
                 }
                 _ => self.run_round(shards, now, &mut output).err(),
             };
@@ -329,54 +316,6 @@ impl Batch {
         begun.append(&mut self.begun);
         self.begun = begun;
     }
-
-    fn run_admin(
-        &mut self,
-        admin: Admin,
-        noreply: bool,
-        (shards, server, now): (&dyn Shards, &dyn ServerState, Seconds),
-        output: &mut Output,
-    ) -> Result<(), Shortage> {
-        output.reserve(REPORT_BYTES)?;
-        self.commands.pop_front();
-        let mut text = "OK\r\n";
-        match admin {
-            Admin::Report(report) => {
-                stats::write(report, shards, server, now, output);
-                return Ok(());
-            }
-            Admin::CountSizes(counts) => {
-                shards.control(Control::CountSizes(counts), now);
-                stats::write_sizes_status(counts, output);
-                return Ok(());
-            }
-            Admin::FlushAll { exptime } => drop(shards.control(Control::FlushAll { exptime }, now)),
-            Admin::ResetStats => {
-                shards.control(Control::ResetStats, now);
-                text = "RESET\r\n";
-            }
-            Admin::CountPrefixes(counts) => {
-                drop(shards.control(Control::CountPrefixes(counts), now))
-            }
-            Admin::MemoryLimit { bytes } => {
-                let count = shards.control(Control::Lru, now).len().max(1) as u64;
-                shards.control(Control::MemoryLimit { bytes: bytes / count }, now);
-            }
-            Admin::Lru(change) => {
-                let settings = stats::lru_settings(shards, now);
-                shards.control(Control::SetLru(changed(settings, change)), now);
-            }
-            Admin::Set(setting) => server.set(setting),
-            Admin::Crawl => match server.crawler() {
-                (false, ..) => text = "CLIENT_ERROR lru crawler disabled\r\n",
-                (true, items, sleep) => crawl(shards, items, sleep, now),
-            },
-        }
-        if !noreply {
-            output.push(text.as_bytes());
-        }
-        Ok(())
-    }
 }
 
 /// Memory to reserve for the response.
@@ -416,100 +355,4 @@ fn full_request(request: &Option<Request>, bytes: u32) -> Option<Request> {
 /// Whether a request can change an item.
 fn changes(request: &Request) -> bool {
     !matches!(request, Request::Get { .. } | Request::MetaDebug { .. })
-}
-
-fn changed(settings: LruSettings, change: LruChange) -> LruSettings {
-    match change {
-        LruChange::Segmented(segmented) => LruSettings { segmented, ..settings },
-        LruChange::Tune { hot_percent, warm_percent, hot_factor, warm_factor } => {
-            LruSettings { hot_percent, warm_percent, hot_factor, warm_factor, ..settings }
-        }
-        LruChange::TemporaryTtl(temporary_ttl) => LruSettings { temporary_ttl, ..settings },
-    }
-}
-
-/// Removes dead items of all shards, a few at a time.
-fn crawl(shards: &dyn Shards, items: u32, sleep_micros: u32, now: Seconds) {
-    let mut shard = 0;
-    let (mut from, mut left) = (0, if items == 0 { u32::MAX } else { items });
-    loop {
-        let count = left.min(CRAWLED_AT_ONCE);
-        match shards.control_one(shard, Control::Crawl { from, count }, now) {
-            None => return,
-            Some(Response::Crawled { next: Some(next) }) if left > count => {
-                (from, left) = (next, left - count);
-            }
-            Some(_) => {
-                (from, left) = (0, if items == 0 { u32::MAX } else { items });
-                shard += 1;
-            }
-        }
-        if sleep_micros > 0 {
-            shards.sleep_micros(sleep_micros);
-        }
-    }
-}
-
-impl Format {
-    /// The request of a retrieval, for data of so many bytes.
-    fn request(&self, max_bytes: u32) -> Option<Request> {
-        let Format::Value { key, touch, .. } = self else { return None };
-        let key = key.clone();
-        Some(match *touch {
-            None => Request::Get { key, max_bytes },
-            Some(exptime) => Request::GetAndTouch { key, exptime, max_bytes },
-        })
-    }
-
-    fn write(&self, response: &Response, output: &mut Output) {
-        match self {
-            Format::Text(text) => output.push(text.as_bytes()),
-            Format::Single { noreply: true } => {}
-            Format::Single { noreply: false } => write_response(response, output),
-            Format::Meta(show) => show.write(response, output),
-            Format::Value { key, cas, is_last, .. } => {
-                write_value(key, response, *cas, output);
-                if *is_last {
-                    output.push(b"END\r\n");
-                }
-            }
-        }
-    }
-}
-
-fn write_value(key: &[u8], response: &Response, with_cas: bool, output: &mut Output) {
-    let Response::Value { flags, cas, data } = response else { return };
-    output.push(b"VALUE ");
-    output.push(key);
-    output.push(b" ");
-    output.push(Decimal::new(u64::from(*flags)).as_bytes());
-    output.push(b" ");
-    output.push(Decimal::new(data.len() as u64).as_bytes());
-    if with_cas {
-        output.push(b" ");
-        output.push(Decimal::new(*cas).as_bytes());
-    }
-    output.push(b"\r\n");
-    output.push_data(data);
-    output.push(b"\r\n");
-}
-
-fn write_response(response: &Response, output: &mut Output) {
-    let text = match response {
-        Response::Stored => "STORED\r\n",
-        Response::NotStored => "NOT_STORED\r\n",
-        Response::Exists => "EXISTS\r\n",
-        Response::NotFound | Response::Miss => "NOT_FOUND\r\n",
-        Response::Deleted => "DELETED\r\n",
-        Response::Touched => "TOUCHED\r\n",
-        Response::NotNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
-        Response::TooLarge => crate::memcached::command::TOO_LARGE,
-        Response::OutOfMemory => "SERVER_ERROR out of memory storing object\r\n",
-        Response::Number(number) => {
-            output.push(Decimal::new(*number).as_bytes());
-            "\r\n"
-        }
-        _ => "OK\r\n",
-    };
-    output.push(text.as_bytes());
 }

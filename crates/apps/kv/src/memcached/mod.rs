@@ -11,9 +11,9 @@
 //!
 //! In reading order: [`command`] (command lines), [`meta`] and [`admin`] (those of meta commands and
 //! of commands on the server), [`parser`] (framing), [`output`] (unsent responses and their memory
-//! budget), [`batch`] (executing commands), [`stats`] (reports), [`local`] (a store without a rack),
-//! [`connection`] (one client: order, limits), `fuzzing` (properties for arbitrary input);
-//! [`base64`].
+//! budget), [`batch`] (executing commands), `format` (writing responses), `control` (executing commands
+//! on the server), [`stats`] (reports), [`local`] (a store without a rack), [`connection`] (one client:
+//! order, limits), `fuzzing` (properties for arbitrary input); [`base64`].
 
 /// The version reported to clients. It starts with the version of memcached whose responses these
 /// match, because clients select behaviour by it.
@@ -28,6 +28,8 @@ pub mod base64;
 pub mod batch;
 pub mod command;
 pub mod connection;
+mod control;
+mod format;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod local;

@@ -269,19 +269,3 @@ fn a_unix_socket_is_served_and_removed() {
     assert_eq!(server.drain(), 0);
     assert!(!path.exists());
 }
-
-#[test]
-fn threads_that_sleep_wake_for_their_sockets() {
-    let server = TestServer::start();
-    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
-    for round in 0..5 {
-        // Far longer than a thread without work stays awake.
-        thread::sleep(Duration::from_millis(30));
-        for (number, client) in clients.iter_mut().enumerate() {
-            client.write_all(format!("set k{number} 0 0 1\r\n{round}\r\n").as_bytes()).unwrap();
-            let mut line = [0; 8];
-            client.read_exact(&mut line).unwrap();
-            assert_eq!(&line, b"STORED\r\n");
-        }
-    }
-}

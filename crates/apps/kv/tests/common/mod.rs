@@ -31,6 +31,17 @@ impl Server {
         Self { process, port }
     }
 
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// How the serving process ended, once it has.
+    pub(crate) fn ended(&mut self) -> std::process::ExitStatus {
+        self.process.wait().unwrap()
+    }
+
     /// Peak memory of the serving process in bytes.
     pub(crate) fn peak_memory_bytes(&self) -> usize {
         let status =
