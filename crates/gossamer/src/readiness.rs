@@ -251,16 +251,12 @@ impl<T: AsFd> Polled<T> {
         let mut wait = Wait::at(place);
         let mut goes_on = true;
         while goes_on && !self.files.is_ready(self.key, what) {
-            let waiting = self.files.states.borrow_mut()[self.key].waiting.replace(
-                fiber::current().unwrap_or_else(|| panic!("`Polled::wait` is outside a fiber")),
-            );
-            assert!(waiting.is_none(), "two fibers wait for one file");
+            let _waiting = Waiting::new(&self.files, self.key);
             wait.explain(|| "a file to become ready");
             goes_on = match deadline {
                 Some(deadline) => fiber::park_until(deadline) || Instant::now() < deadline,
                 None => fiber::park_or_give_up(),
             };
-            self.files.states.borrow_mut()[self.key].waiting = None;
         }
         self.files.is_ready(self.key, what)
     }
@@ -279,6 +275,29 @@ impl<T: AsFd> Drop for Polled<T> {
 impl<T: AsFd + fmt::Debug> fmt::Debug for Polled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Polled").field(&self.file).finish()
+    }
+}
+
+/// The running fiber's registration as the one that waits for a file; removed also if the fiber is
+/// unwound.
+struct Waiting<'a> {
+    files: &'a Files,
+    key: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(files: &'a Files, key: usize) -> Self {
+        let me = fiber::current().unwrap_or_else(|| panic!("`Polled::wait` is outside a fiber"));
+        let waiting = &mut files.states.borrow_mut()[key].waiting;
+        assert!(waiting.is_none(), "two fibers wait for one file");
+        *waiting = Some(me);
+        Self { files, key }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.files.states.borrow_mut()[self.key].waiting = None;
     }
 }
 

@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fiber::spawn_local;
 use gossamer::{Polled, Rack, Readiness};
 
 /// Far longer than a thread without work stays awake.
@@ -155,6 +157,33 @@ fn a_rack_ends_while_fibers_wait_for_files() {
                 let _ = ours.read_with(|mut stream| stream.read(&mut [0; 1]));
             }));
             gossamer::sleep(LONG);
+        })
+        .unwrap();
+}
+
+/// A fiber that may not wait for a file, since another one does, leaves that one its wake-up.
+#[test]
+fn a_second_waiter_panics_and_the_first_is_woken() {
+    let (ours, mut theirs) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let ours = Rc::new(Polled::new(ours).unwrap());
+            assert!(ours.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            let file = ours.clone();
+            let first = spawn_local(move || file.wait(Readiness::Readable, None));
+            gossamer::yield_now();
+            let file = ours.clone();
+            let second = spawn_local(move || file.wait(Readiness::Readable, None));
+            let panic = second.join().unwrap_err().to_string();
+            assert!(panic.contains("two fibers wait for one file"), "{panic}");
+            theirs.write_all(b"x").unwrap();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !first.is_finished() {
+                assert!(Instant::now() < deadline, "the first waiter sleeps on");
+                gossamer::sleep(Duration::from_millis(1));
+            }
+            assert!(first.join().unwrap());
         })
         .unwrap();
 }
