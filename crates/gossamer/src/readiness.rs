@@ -254,7 +254,7 @@ impl<T: AsFd> Polled<T> {
             let _waiting = Waiting::new(&self.files, self.key);
             wait.explain(|| "a file to become ready");
             goes_on = match deadline {
-                Some(deadline) => fiber::park_until(deadline) || Instant::now() < deadline,
+                Some(deadline) => fiber::park_until(deadline),
                 None => fiber::park_or_give_up(),
             };
         }

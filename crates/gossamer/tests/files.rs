@@ -187,3 +187,26 @@ fn a_second_waiter_panics_and_the_first_is_woken() {
         })
         .unwrap();
 }
+
+/// A flush in a destructor, for example: it gives up, and the process goes on.
+#[test]
+fn a_destructor_that_waits_until_a_deadline_gives_up_when_the_rack_ends() {
+    struct Waits(Polled<UnixStream>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            assert!(!self.0.wait(Readiness::Readable, Some(Instant::now() + 100 * LONG)));
+        }
+    }
+    let (ours, _theirs) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            drop(gossamer::spawn(move || {
+                let ours = Waits(Polled::new(ours).unwrap());
+                assert!(ours.0.try_read_with(|mut stream| stream.read(&mut [0; 1])).is_none());
+                gossamer::sleep(1000 * LONG);
+            }));
+            gossamer::sleep(LONG);
+        })
+        .unwrap();
+}
