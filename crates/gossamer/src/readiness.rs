@@ -34,6 +34,9 @@ use crate::watcher::Watcher;
 /// Events that one poll takes, at most; the next takes the others.
 const EVENTS: usize = 256;
 
+/// Operations in a row that succeed, after which the fiber must give way.
+const STREAK_MAX: u32 = 16;
+
 thread_local! {
     static FILES: RefCell<Option<Rc<Files>>> = const { RefCell::new(None) };
     /// The rack that the thread works for, and its number.
@@ -62,12 +65,17 @@ struct Files {
     watcher: Arc<Watcher>,
     thread: u32,
     has_been_armed: Cell<bool>,
+    /// Operations that have succeeded since a fiber last parked or gave way, or the worker polled.
+    streak: Cell<u32>,
 }
 
 /// A file, such as a socket, that the fibers of one thread wait for; tokio's `AsyncFd` for fibers.
 ///
 /// The file must not block ([`set_nonblocking`](std::net::TcpStream::set_nonblocking)). It belongs to
 /// the thread on which it was made. One fiber at a time may wait for it.
+///
+/// A file that is always ready does not keep its fiber from waiting: after 16 operations in a row
+/// that succeed, attempts return `None`, and the next wait lets the other fibers and the worker run.
 ///
 /// ```
 /// use gossamer::Polled;
@@ -201,7 +209,8 @@ impl<T: AsFd> Polled<T> {
         }
     }
 
-    /// Calls `read` if the file may be readable; `None` if it is not.
+    /// Calls `read` if the file may be readable; `None` if it is not, or if the fiber is to give way:
+    /// in both cases [`wait`](Self::wait) before the next attempt.
     pub fn try_read_with<R>(
         &self,
         read: impl FnOnce(&T) -> io::Result<R>,
@@ -209,7 +218,8 @@ impl<T: AsFd> Polled<T> {
         self.attempt(Readiness::Readable, read)
     }
 
-    /// Calls `write` if the file may be writable; `None` if it is not.
+    /// Calls `write` if the file may be writable; `None` as of
+    /// [`try_read_with`](Self::try_read_with).
     pub fn try_write_with<R>(
         &self,
         write: impl FnOnce(&T) -> io::Result<R>,
@@ -222,7 +232,7 @@ impl<T: AsFd> Polled<T> {
         what: Readiness,
         operation: impl FnOnce(&T) -> io::Result<R>,
     ) -> Option<io::Result<R>> {
-        if !self.files.is_ready(self.key, what) {
+        if !self.files.is_ready(self.key, what) || self.files.must_give_way() {
             return None;
         }
         match operation(&self.file) {
@@ -234,12 +244,15 @@ impl<T: AsFd> Polled<T> {
                 }
                 None
             }
-            result => Some(result),
+            result => {
+                self.files.streak.update(|streak| streak + 1);
+                Some(result)
+            }
         }
     }
 
-    /// Parks the fiber until the file is ready, or `deadline` has passed; whether it is ready. It may
-    /// be reported ready when it is not, so follow with an attempt. False also in a fiber that is
+    /// Parks the fiber until the file is ready, or `deadline` has passed; whether it is ready. If it is
+    /// ready at once, the fiber gives way if it has to (see [`Polled`]). It may be reported ready when it is not, so follow with an attempt. False also in a fiber that is
     /// unwound because the rack has ended.
     ///
     /// # Panics
@@ -249,6 +262,10 @@ impl<T: AsFd> Polled<T> {
         let place = Location::caller();
         fiber::check_may_wait("`Polled::wait`", place);
         let mut wait = Wait::at(place);
+        if self.files.must_give_way() && self.files.is_ready(self.key, what) {
+            fiber::yield_to_worker();
+            self.files.streak.set(0);
+        }
         let mut goes_on = true;
         while goes_on && !self.files.is_ready(self.key, what) {
             let _waiting = Waiting::new(&self.files, self.key);
@@ -257,6 +274,7 @@ impl<T: AsFd> Polled<T> {
                 Some(deadline) => fiber::park_until(deadline),
                 None => fiber::park_or_give_up(),
             };
+            self.files.streak.set(0);
         }
         self.files.is_ready(self.key, what)
     }
@@ -319,6 +337,7 @@ impl Files {
             watcher: shared.watcher()?,
             thread,
             has_been_armed: Cell::new(false),
+            streak: Cell::new(0),
         });
         FILES.set(Some(files.clone()));
         Ok(files)
@@ -333,7 +352,12 @@ impl Files {
         }
     }
 
+    fn must_give_way(&self) -> bool {
+        self.streak.get() >= STREAK_MAX
+    }
+
     fn poll(&self) -> bool {
+        self.streak.set(0);
         let mut events = self.events.borrow_mut();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Fails only when a signal comes.

@@ -1,5 +1,6 @@
 //! Files that fibers wait for: [`Polled`].
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -207,6 +208,37 @@ fn a_destructor_that_waits_until_a_deadline_gives_up_when_the_rack_ends() {
                 gossamer::sleep(1000 * LONG);
             }));
             gossamer::sleep(LONG);
+        })
+        .unwrap();
+}
+
+/// A file that is always ready keeps its fiber from waiting, and yet others run and are woken.
+#[test]
+fn a_file_that_is_always_ready_keeps_no_other_fiber_waiting() {
+    let ((ours, theirs), (other, mut writer)) = (pair(), pair());
+    theirs.set_nonblocking(true).unwrap();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let done = Rc::new(Cell::new(false));
+            let other = Polled::new(other).unwrap();
+            assert!(other.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            let stop = done.clone();
+            let busy = spawn_local(move || {
+                let (ours, theirs) = (Polled::new(ours).unwrap(), Polled::new(theirs).unwrap());
+                writer.write_all(b"x").unwrap();
+                for _ in 0..100_000 {
+                    ours.write_with(|mut stream| stream.write(b"y")).unwrap();
+                    theirs.read_with(|mut stream| stream.read(&mut [0; 1])).unwrap();
+                    if stop.get() {
+                        return true;
+                    }
+                }
+                false
+            });
+            assert!(other.wait(Readiness::Readable, None));
+            done.set(true);
+            assert!(busy.join().unwrap(), "the other fiber ran only when this one had ended");
         })
         .unwrap();
 }
