@@ -379,14 +379,18 @@ impl Files {
         any
     }
 
-    fn arm(&self) {
+    /// Arms the watcher; false if the system refuses, for example for want of memory.
+    fn arm(&self) -> bool {
         let flags = EventFlags::IN | EventFlags::ONESHOT;
         let data = EventData::new_u64(self.thread.into());
-        let armed = match self.has_been_armed.replace(true) {
+        let armed = match self.has_been_armed.get() {
             true => epoll::modify(&self.watcher.epoll, &self.epoll, data, flags),
             false => epoll::add(&self.watcher.epoll, &self.epoll, data, flags),
         };
-        debug_assert!(armed.is_ok(), "{armed:?}");
+        if armed.is_ok() {
+            self.has_been_armed.set(true);
+        }
+        armed.is_ok()
     }
 }
 
@@ -401,9 +405,10 @@ pub(crate) fn poll() -> bool {
     FILES.with_borrow(|files| files.as_ref().is_some_and(|files| files.poll()))
 }
 
-/// Before the current thread sleeps: its files wake it. It must poll them once more afterwards.
-pub(crate) fn arm() {
-    FILES.with_borrow(|files| files.iter().for_each(|files| files.arm()));
+/// Before the current thread sleeps: its files wake it. It must poll them once more afterwards. False
+/// if they will not wake it, so that it must look at them by itself.
+pub(crate) fn arm() -> bool {
+    FILES.with_borrow(|files| files.as_ref().is_none_or(|files| files.arm()))
 }
 
 /// The current thread is runtime thread `thread` from now on.
