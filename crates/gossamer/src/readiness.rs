@@ -34,6 +34,9 @@ use crate::watcher::Watcher;
 /// Events that one poll takes, at most; the next takes the others.
 const EVENTS: usize = 256;
 
+/// Operations in a row that succeed, after which the fiber must give way.
+const STREAK_MAX: u32 = 16;
+
 thread_local! {
     static FILES: RefCell<Option<Rc<Files>>> = const { RefCell::new(None) };
     /// The rack that the thread works for, and its number.
@@ -62,12 +65,17 @@ struct Files {
     watcher: Arc<Watcher>,
     thread: u32,
     has_been_armed: Cell<bool>,
+    /// Operations that have succeeded since a fiber last parked or gave way, or the worker polled.
+    streak: Cell<u32>,
 }
 
 /// A file, such as a socket, that the fibers of one thread wait for; tokio's `AsyncFd` for fibers.
 ///
 /// The file must not block ([`set_nonblocking`](std::net::TcpStream::set_nonblocking)). It belongs to
 /// the thread on which it was made. One fiber at a time may wait for it.
+///
+/// A file that is always ready does not keep its fiber from waiting: after 16 operations in a row
+/// that succeed, attempts return `None`, and the next wait lets the other fibers and the worker run.
 ///
 /// ```
 /// use gossamer::Polled;
@@ -201,7 +209,8 @@ impl<T: AsFd> Polled<T> {
         }
     }
 
-    /// Calls `read` if the file may be readable; `None` if it is not.
+    /// Calls `read` if the file may be readable; `None` if it is not, or if the fiber is to give way:
+    /// in both cases [`wait`](Self::wait) before the next attempt.
     pub fn try_read_with<R>(
         &self,
         read: impl FnOnce(&T) -> io::Result<R>,
@@ -209,7 +218,8 @@ impl<T: AsFd> Polled<T> {
         self.attempt(Readiness::Readable, read)
     }
 
-    /// Calls `write` if the file may be writable; `None` if it is not.
+    /// Calls `write` if the file may be writable; `None` as of
+    /// [`try_read_with`](Self::try_read_with).
     pub fn try_write_with<R>(
         &self,
         write: impl FnOnce(&T) -> io::Result<R>,
@@ -222,7 +232,7 @@ impl<T: AsFd> Polled<T> {
         what: Readiness,
         operation: impl FnOnce(&T) -> io::Result<R>,
     ) -> Option<io::Result<R>> {
-        if !self.files.is_ready(self.key, what) {
+        if !self.files.is_ready(self.key, what) || self.files.must_give_way() {
             return None;
         }
         match operation(&self.file) {
@@ -234,12 +244,15 @@ impl<T: AsFd> Polled<T> {
                 }
                 None
             }
-            result => Some(result),
+            result => {
+                self.files.streak.update(|streak| streak + 1);
+                Some(result)
+            }
         }
     }
 
-    /// Parks the fiber until the file is ready, or `deadline` has passed; whether it is ready. It may
-    /// be reported ready when it is not, so follow with an attempt. False also in a fiber that is
+    /// Parks the fiber until the file is ready, or `deadline` has passed; whether it is ready. If it is
+    /// ready at once, the fiber gives way if it has to (see [`Polled`]). It may be reported ready when it is not, so follow with an attempt. False also in a fiber that is
     /// unwound because the rack has ended.
     ///
     /// # Panics
@@ -249,18 +262,19 @@ impl<T: AsFd> Polled<T> {
         let place = Location::caller();
         fiber::check_may_wait("`Polled::wait`", place);
         let mut wait = Wait::at(place);
+        if self.files.must_give_way() && self.files.is_ready(self.key, what) {
+            fiber::yield_to_worker();
+            self.files.streak.set(0);
+        }
         let mut goes_on = true;
         while goes_on && !self.files.is_ready(self.key, what) {
-            let waiting = self.files.states.borrow_mut()[self.key].waiting.replace(
-                fiber::current().unwrap_or_else(|| panic!("`Polled::wait` is outside a fiber")),
-            );
-            assert!(waiting.is_none(), "two fibers wait for one file");
+            let _waiting = Waiting::new(&self.files, self.key);
             wait.explain(|| "a file to become ready");
             goes_on = match deadline {
-                Some(deadline) => fiber::park_until(deadline) || Instant::now() < deadline,
+                Some(deadline) => fiber::park_until(deadline),
                 None => fiber::park_or_give_up(),
             };
-            self.files.states.borrow_mut()[self.key].waiting = None;
+            self.files.streak.set(0);
         }
         self.files.is_ready(self.key, what)
     }
@@ -282,6 +296,29 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for Polled<T> {
     }
 }
 
+/// The running fiber's registration as the one that waits for a file; removed also if the fiber is
+/// unwound.
+struct Waiting<'a> {
+    files: &'a Files,
+    key: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(files: &'a Files, key: usize) -> Self {
+        let me = fiber::current().unwrap_or_else(|| panic!("`Polled::wait` is outside a fiber"));
+        let waiting = &mut files.states.borrow_mut()[key].waiting;
+        assert!(waiting.is_none(), "two fibers wait for one file");
+        *waiting = Some(me);
+        Self { files, key }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.files.states.borrow_mut()[self.key].waiting = None;
+    }
+}
+
 impl Files {
     /// Those of the current thread.
     #[track_caller]
@@ -300,6 +337,7 @@ impl Files {
             watcher: shared.watcher()?,
             thread,
             has_been_armed: Cell::new(false),
+            streak: Cell::new(0),
         });
         FILES.set(Some(files.clone()));
         Ok(files)
@@ -314,7 +352,12 @@ impl Files {
         }
     }
 
+    fn must_give_way(&self) -> bool {
+        self.streak.get() >= STREAK_MAX
+    }
+
     fn poll(&self) -> bool {
+        self.streak.set(0);
         let mut events = self.events.borrow_mut();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Fails only when a signal comes.
@@ -336,14 +379,18 @@ impl Files {
         any
     }
 
-    fn arm(&self) {
+    /// Arms the watcher; false if the system refuses, for example for want of memory.
+    fn arm(&self) -> bool {
         let flags = EventFlags::IN | EventFlags::ONESHOT;
         let data = EventData::new_u64(self.thread.into());
-        let armed = match self.has_been_armed.replace(true) {
+        let armed = match self.has_been_armed.get() {
             true => epoll::modify(&self.watcher.epoll, &self.epoll, data, flags),
             false => epoll::add(&self.watcher.epoll, &self.epoll, data, flags),
         };
-        debug_assert!(armed.is_ok(), "{armed:?}");
+        if armed.is_ok() {
+            self.has_been_armed.set(true);
+        }
+        armed.is_ok()
     }
 }
 
@@ -358,9 +405,10 @@ pub(crate) fn poll() -> bool {
     FILES.with_borrow(|files| files.as_ref().is_some_and(|files| files.poll()))
 }
 
-/// Before the current thread sleeps: its files wake it. It must poll them once more afterwards.
-pub(crate) fn arm() {
-    FILES.with_borrow(|files| files.iter().for_each(|files| files.arm()));
+/// Before the current thread sleeps: its files wake it. It must poll them once more afterwards. False
+/// if they will not wake it, so that it must look at them by itself.
+pub(crate) fn arm() -> bool {
+    FILES.with_borrow(|files| files.as_ref().is_none_or(|files| files.arm()))
 }
 
 /// The current thread is runtime thread `thread` from now on.

@@ -25,6 +25,8 @@ const ROUNDS_PER_CLOCK: u32 = 64;
 const ROUNDS_PER_FILE_POLL: u32 = 8;
 /// The longest sleep. Parkers wake for everything that matters, so this is only a safety net.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
+/// The longest sleep of a thread whose files cannot wake it, because the system refuses to watch them.
+const UNARMED_SLEEP: Duration = Duration::from_millis(1);
 
 thread_local! {
     static SHARED: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
@@ -147,14 +149,15 @@ impl Worker {
                         scheduler.expire(after);
                     }
                     Step::Sleep(now) => {
+                        let longest = match !readiness::has_files() || readiness::arm() {
+                            true => LONGEST_SLEEP,
+                            false => UNARMED_SLEEP,
+                        };
                         let timeout = match scheduler.expire(now) {
-                            Some(deadline) => (deadline - now).min(LONGEST_SLEEP),
-                            None => LONGEST_SLEEP,
+                            Some(deadline) => (deadline - now).min(longest),
+                            None => longest,
                         };
                         let (node, shared) = (&self.node, &self.shared);
-                        if readiness::has_files() {
-                            readiness::arm();
-                        }
                         self.parker.park(timeout, &mut || {
                             scheduler.has_ready()
                                 || scheduler.drain_inbox()

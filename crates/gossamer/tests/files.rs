@@ -1,13 +1,16 @@
 //! Files that fibers wait for: [`Polled`].
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fiber::spawn_local;
 use gossamer::{Polled, Rack, Readiness};
 
 /// Far longer than a thread without work stays awake.
@@ -155,6 +158,87 @@ fn a_rack_ends_while_fibers_wait_for_files() {
                 let _ = ours.read_with(|mut stream| stream.read(&mut [0; 1]));
             }));
             gossamer::sleep(LONG);
+        })
+        .unwrap();
+}
+
+/// A fiber that may not wait for a file, since another one does, leaves that one its wake-up.
+#[test]
+fn a_second_waiter_panics_and_the_first_is_woken() {
+    let (ours, mut theirs) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let ours = Rc::new(Polled::new(ours).unwrap());
+            assert!(ours.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            let file = ours.clone();
+            let first = spawn_local(move || file.wait(Readiness::Readable, None));
+            gossamer::yield_now();
+            let file = ours.clone();
+            let second = spawn_local(move || file.wait(Readiness::Readable, None));
+            let panic = second.join().unwrap_err().to_string();
+            assert!(panic.contains("two fibers wait for one file"), "{panic}");
+            theirs.write_all(b"x").unwrap();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !first.is_finished() {
+                assert!(Instant::now() < deadline, "the first waiter sleeps on");
+                gossamer::sleep(Duration::from_millis(1));
+            }
+            assert!(first.join().unwrap());
+        })
+        .unwrap();
+}
+
+/// A flush in a destructor, for example: it gives up, and the process goes on.
+#[test]
+fn a_destructor_that_waits_until_a_deadline_gives_up_when_the_rack_ends() {
+    struct Waits(Polled<UnixStream>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            assert!(!self.0.wait(Readiness::Readable, Some(Instant::now() + 100 * LONG)));
+        }
+    }
+    let (ours, _theirs) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            drop(gossamer::spawn(move || {
+                let ours = Waits(Polled::new(ours).unwrap());
+                assert!(ours.0.try_read_with(|mut stream| stream.read(&mut [0; 1])).is_none());
+                gossamer::sleep(1000 * LONG);
+            }));
+            gossamer::sleep(LONG);
+        })
+        .unwrap();
+}
+
+/// A file that is always ready keeps its fiber from waiting, and yet others run and are woken.
+#[test]
+fn a_file_that_is_always_ready_keeps_no_other_fiber_waiting() {
+    let ((ours, theirs), (other, mut writer)) = (pair(), pair());
+    theirs.set_nonblocking(true).unwrap();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let done = Rc::new(Cell::new(false));
+            let other = Polled::new(other).unwrap();
+            assert!(other.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            let stop = done.clone();
+            let busy = spawn_local(move || {
+                let (ours, theirs) = (Polled::new(ours).unwrap(), Polled::new(theirs).unwrap());
+                writer.write_all(b"x").unwrap();
+                for _ in 0..100_000 {
+                    ours.write_with(|mut stream| stream.write(b"y")).unwrap();
+                    theirs.read_with(|mut stream| stream.read(&mut [0; 1])).unwrap();
+                    if stop.get() {
+                        return true;
+                    }
+                }
+                false
+            });
+            assert!(other.wait(Readiness::Readable, None));
+            done.set(true);
+            assert!(busy.join().unwrap(), "the other fiber ran only when this one had ended");
         })
         .unwrap();
 }

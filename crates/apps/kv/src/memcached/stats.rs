@@ -205,8 +205,20 @@ fn prefixes(shards: &dyn Shards, now: Seconds, output: &mut Output) {
     }
     for (prefix, PrefixStats { gets, hits, sets, deletes }) in all {
         output.push(b"PREFIX ");
-        output.push(&prefix);
+        output.push(&escaped(&prefix));
         let counters = format!(" get {gets} hit {hits} set {sets} del {deletes}\r\n");
         output.push(counters.as_bytes());
     }
+}
+
+/// A part of a key, with control characters as `%0D`: a line end within a key must not end the line.
+fn escaped(key: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(key.len());
+    for &byte in key {
+        match byte.is_ascii_control() {
+            true => escaped.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            false => escaped.push(byte),
+        }
+    }
+    escaped
 }

@@ -21,6 +21,10 @@ const READ_BYTES: usize = 16 * 1024;
 /// [`Options::stall`]: crate::server::Options::stall
 const MIN_READ_BYTES: usize = 64 * 1024;
 
+/// Batches in a row without a wait for the client, after which other fibers run. A batch that needs
+/// nothing of the store does not wait by itself.
+const BATCHES_MAX: u32 = 16;
+
 /// Time between two looks at the budget, while it is exhausted.
 const BUDGET_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -34,7 +38,8 @@ pub(super) fn serve(socket: Socket, client: &Client, shards: &dyn Shards, host: 
     if let Ok(socket) = Polled::new(socket) {
         let connection = Connection::new();
         // An error ends this connection only.
-        let _ = Serving { socket, connection, client, shards, host, window: None }.run();
+        let _ =
+            Serving { socket, connection, client, shards, host, window: None, batches: 0 }.run();
     }
 }
 
@@ -46,6 +51,8 @@ struct Serving<'a> {
     host: &'a HostState,
     /// Since when bytes that the client reads are counted, and how many, to detect stalls.
     window: Option<(Instant, usize)>,
+    /// Batches since the last wait for the client.
+    batches: u32,
 }
 
 impl Serving<'_> {
@@ -61,6 +68,11 @@ impl Serving<'_> {
                     self.window = None;
                 }
                 self.connection.completed(progress);
+                self.batches += 1;
+                if self.batches == BATCHES_MAX {
+                    self.batches = 0;
+                    fiber::yield_to_worker();
+                }
                 continue;
             }
             if self.connection.is_finished() {

@@ -75,7 +75,7 @@ impl HostState {
         self.clients.lock().len()
     }
 
-    /// Adds a connection; its number and its entry.
+    /// Adds a connection; its number and its entry. If the server drains by now, its input ends.
     pub(super) fn connected(
         &self,
         socket: Socket,
@@ -86,6 +86,10 @@ impl HostState {
         let last_command = AtomicU64::new(unix_time());
         let client = Arc::new(Client { socket, peer, listener, last_command });
         self.clients.lock().insert(number, client.clone());
+        // After the insertion: `drain` either finds the entry, or has stored this before.
+        if self.drains.load(Ordering::Acquire) {
+            client.socket.end_input();
+        }
         (number, client)
     }
 
@@ -190,4 +194,22 @@ impl ServerState for HostState {
 /// Whole seconds since the Unix epoch.
 pub(super) fn unix_time() -> Seconds {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn the_input_of_a_connection_that_was_accepted_during_a_drain_ends() {
+        let host = HostState::new(Options::default());
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        host.drain();
+        let (_, client) =
+            host.connected(Socket::Unix(Arc::new(ours)), "peer".to_owned(), "listener".into());
+        assert_eq!(client.socket.read(&mut [0]).unwrap(), 0);
+    }
 }

@@ -38,7 +38,8 @@ impl Host {
     /// is one.
     ///
     /// # Errors
-    /// If an address cannot be bound, for example because the port is in use.
+    /// If an address cannot be bound, for example because the port is in use, or the listener cannot
+    /// be polled.
     ///
     /// # Panics
     /// Outside a fiber of a rack.
@@ -55,11 +56,13 @@ impl Host {
         if let Some(path) = &options.unix {
             listeners.push(Listener::unix(Path::new(path))?);
         }
+        let listeners: Vec<_> = listeners.into_iter().map(Polled::new).collect::<Result<_, _>>()?;
         let address = options.address;
         let state = Arc::new(HostState::new(options));
         for listener in listeners {
             let (state, shards) = (state.clone(), shards.clone());
-            drop(gossamer::spawn(move || accept(listener, &state, &shards)));
+            // On this thread, which polls the listener.
+            drop(fiber::spawn_local(move || accept(&listener, &state, &shards)));
         }
         Ok((Self { state }, address))
     }
@@ -110,9 +113,12 @@ pub fn drain(timeout: Duration) -> usize {
 }
 
 /// Accepts connections until the server drains.
-fn accept(listener: Listener, state: &Arc<HostState>, shards: &Arc<dyn Shards + Send + Sync>) {
-    let name: Arc<str> = listener.name().into();
-    let Ok(listener) = Polled::new(listener) else { return };
+fn accept(
+    listener: &Polled<Listener>,
+    state: &Arc<HostState>,
+    shards: &Arc<dyn Shards + Send + Sync>,
+) {
+    let name: Arc<str> = listener.get().name().into();
     while !state.drains.load(Ordering::Acquire) {
         if state.connections() >= state.options.connections_max {
             gossamer::sleep(ACCEPT_INTERVAL);

@@ -1,25 +1,95 @@
 //! [`Listener`] and [`Socket`]: TCP and Unix sockets as one type each.
 
+use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, sockopt,
+};
 
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 1024;
+
+/// Attempts to lock the folder of a Unix socket, and the time between two. Servers hold the lock only
+/// while they bind.
+const LOCK_ATTEMPTS: u32 = 100;
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A socket that listens, and does not block.
 #[derive(Debug)]
 pub enum Listener {
     /// On a TCP port.
     Tcp(TcpListener),
-    /// At a path, which is removed when the listener is dropped.
-    Unix(UnixListener, PathBuf),
+    /// At a path.
+    Unix(UnixListener, SocketPath),
+}
+
+/// The path of a Unix socket, which is removed on drop, unless there is another file by then.
+#[derive(Debug)]
+pub struct SocketPath {
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+}
+
+impl SocketPath {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), file: identity(path)? })
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device and inode of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let file = path.symlink_metadata()?;
+    Ok((file.dev(), file.ino()))
+}
+
+/// Locks the folder of `path` against other servers that replace a socket there; `None` if that is
+/// not possible.
+fn lock_folder(path: &Path) -> Option<File> {
+    let folder = match path.parent()? {
+        folder if folder.as_os_str().is_empty() => Path::new("."),
+        folder => folder,
+    };
+    let folder = File::open(folder).ok()?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match folder.try_lock() {
+            Ok(()) => return Some(folder),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_INTERVAL),
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    None
+}
+
+/// Whether `path` is a socket on which nothing listens.
+fn is_left_behind(path: &Path) -> bool {
+    let probe = || -> Result<(), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // If the listener's queue is full, this fails with EAGAIN.
+        connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    // Connecting to a file that is no socket is refused, too.
+    path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket())
+        && probe() == Err(Errno::CONNREFUSED)
 }
 
 impl Listener {
@@ -45,22 +115,20 @@ impl Listener {
     /// # Errors
     /// If there is another file, or a server listens there.
     pub fn unix(path: &Path) -> io::Result<Self> {
+        // Until the socket listens: before, another server takes it for one that was left behind.
+        let lock = lock_folder(path);
         let listener = UnixListener::bind(path).or_else(|error| {
-            // Connecting to a file that is no socket is refused, too.
-            let is_socket =
-                || path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
-            let is_left = error.kind() == ErrorKind::AddrInUse
-                && is_socket()
-                && UnixStream::connect(path)
-                    .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-            if !is_left {
+            let replaces =
+                error.kind() == ErrorKind::AddrInUse && lock.is_some() && is_left_behind(path);
+            if !replaces {
                 return Err(error);
             }
             std::fs::remove_file(path)?;
             UnixListener::bind(path)
         })?;
+        let path = SocketPath::new(path)?;
         listener.set_nonblocking(true)?;
-        Ok(Self::Unix(listener, path.to_owned()))
+        Ok(Self::Unix(listener, path))
     }
 
     /// Where it listens, as `stats conns` reports it.
@@ -69,7 +137,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 listener.local_addr().map_or_else(|_| String::new(), |at| format!("tcp:{at}"))
             }
-            Self::Unix(_, path) => format!("unix:{}", path.display()),
+            Self::Unix(_, at) => format!("unix:{}", at.path.display()),
         }
     }
 
@@ -94,10 +162,10 @@ impl Listener {
                 let _ = stream.set_nodelay(true);
                 Ok((Socket::Tcp(Arc::new(stream)), format!("tcp:{peer}")))
             }
-            Self::Unix(listener, path) => {
+            Self::Unix(listener, at) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok((Socket::Unix(Arc::new(stream)), format!("unix:{}", path.display())))
+                Ok((Socket::Unix(Arc::new(stream)), format!("unix:{}", at.path.display())))
             }
         }
     }
@@ -108,14 +176,6 @@ impl AsFd for Listener {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
             Self::Unix(listener, _) => listener.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -187,5 +247,42 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         drop(listens);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_listener_removes_no_socket_but_its_own() {
+        let path = std::env::temp_dir().join(format!("kv-owned-{}.sock", std::process::id()));
+        let first = Listener::unix(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = Listener::unix(&path).unwrap();
+        drop(first);
+        assert!(UnixStream::connect(&path).is_ok(), "the second listener's socket was removed");
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_listener_whose_queue_is_full_is_not_replaced() {
+        let path = std::env::temp_dir().join(format!("kv-full-{}.sock", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut clients = Vec::new();
+        loop {
+            let flags = SocketFlags::NONBLOCK;
+            let client =
+                rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+            clients.push(client.unwrap());
+            let address = SocketAddrUnix::new(&path).unwrap();
+            match connect(clients.last().unwrap(), &address) {
+                Ok(()) => assert!(clients.len() < 100, "the queue has no end"),
+                Err(error) => break assert_eq!(error, Errno::AGAIN),
+            }
+        }
+        let (sender, result) = std::sync::mpsc::channel();
+        let at = path.clone();
+        std::thread::spawn(move || sender.send(Listener::unix(&at).map(drop)));
+        let result = result.recv_timeout(Duration::from_secs(10)).expect("the probe blocks");
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::AddrInUse);
+        std::fs::remove_file(&path).unwrap();
     }
 }

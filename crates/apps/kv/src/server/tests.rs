@@ -93,6 +93,14 @@ fn commands_get_responses_on_half_closed_connections_too() {
 }
 
 #[test]
+fn a_key_ends_no_line_of_a_report() {
+    let server = TestServer::start();
+    let input = b"stats detail on\r\nget a\rb:c\r\nstats detail dump\r\n";
+    let response = server.exchange(input);
+    assert!(response.contains("PREFIX a%0Db get 1 hit 0 set 0 del 0\r\n"), "{response}");
+}
+
+#[test]
 fn deeply_pipelined_commands_get_responses_in_order() {
     let server = TestServer::start();
     let depth = 20_000;

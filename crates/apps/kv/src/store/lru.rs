@@ -66,6 +66,8 @@ struct Ends {
 pub struct Lru<V> {
     nodes: Slab<Node<V>>,
     lists: [Ends; SEGMENTS],
+    /// One more than the largest index of a value since there was none.
+    end: u32,
 }
 
 impl<V> Default for Lru<V> {
@@ -78,7 +80,7 @@ impl<V> Lru<V> {
     /// Without values.
     pub fn new() -> Self {
         let empty = Ends { head: NONE, tail: NONE, count: 0 };
-        Self { nodes: Slab::new(), lists: [empty; SEGMENTS] }
+        Self { nodes: Slab::new(), lists: [empty; SEGMENTS], end: 0 }
     }
 
     /// The number of values.
@@ -96,10 +98,10 @@ impl<V> Lru<V> {
         self.lists[segment as usize].count
     }
 
-    /// One more than the largest index of a value.
+    /// More than the index of every value, and at most one more than the largest that there was since
+    /// there were no values.
     pub fn end(&self) -> u32 {
-        // Lossless: `insert` admits no larger index.
-        self.nodes.iter().next_back().map_or(0, |(index, _)| index as u32 + 1)
+        self.end
     }
 
     /// Adds a value as the most recently used of a segment and returns its index.
@@ -110,6 +112,7 @@ impl<V> Lru<V> {
         let index = self.nodes.insert(Node { newer: NONE, older: NONE, segment, value });
         let index = u32::try_from(index).ok().filter(|&index| index != NONE);
         let index = index.expect("a shard holds fewer than 2^32 - 1 items");
+        self.end = self.end.max(index + 1);
         self.link(index, segment);
         index
     }
@@ -120,7 +123,11 @@ impl<V> Lru<V> {
     /// If there is no value at `index`.
     pub fn remove(&mut self, index: u32) -> V {
         self.unlink(index);
-        self.nodes.remove(index as usize).value
+        let value = self.nodes.remove(index as usize).value;
+        if self.nodes.is_empty() {
+            self.end = 0;
+        }
+        value
     }
 
     /// Makes a value the most recently used of a segment.

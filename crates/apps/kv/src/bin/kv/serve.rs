@@ -52,7 +52,10 @@ impl Serve {
     pub(super) fn run(self) -> ExitCode {
         // In every process of the rack: the first one ends the others once it has drained them.
         let stop = Arc::new(AtomicBool::new(false));
-        if let Err(error) = flag::register(SIGTERM, stop.clone()) {
+        // A second signal ends the process at once: the first is only looked at once the rack runs.
+        let registered = flag::register_conditional_default(SIGTERM, stop.clone())
+            .and_then(|_| flag::register(SIGTERM, stop.clone()));
+        if let Err(error) = registered {
             eprintln!("kv: cannot handle SIGTERM: {error}");
             return ExitCode::FAILURE;
         }
