@@ -87,7 +87,7 @@ impl NodePair {
 /// Two nodes of a rack of two threads, neither of which runs.
 pub(super) fn two_nodes() -> Result<(Registered, Rc<Node>, Rc<Node>), CaseError> {
     let failed = |e| CaseError::Failed(format!("cannot wire up two nodes: {e}"));
-    // Nobody but this thread has work for the rack.
+    // Only this thread has work for the rack.
     let registered = Registered::new(Arc::new(drop::<Job>));
     let rack = ShmTransport::threads(2)
         .map_err(|e| CaseError::Failed(format!("cannot make a rack of two threads: {e}")))?;

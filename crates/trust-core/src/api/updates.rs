@@ -136,7 +136,7 @@ where
     }
 
     /// # Errors
-    /// `served`, if the thread is none of the rack.
+    /// `served`, if the thread does not belong to the rack.
     #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
     #[inline(never)]
     fn send_as<T: 'static, C: FnOnce() + 'static>(
