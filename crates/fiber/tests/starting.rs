@@ -25,7 +25,7 @@ fn a_fiber_that_does_not_wait_has_ended_when_it_was_started() {
         spawn_local(|| ());
         let id = Builder::new().start_now(current, unexpected).unwrap();
         assert!(id.flatten().is_some(), "it runs as a fiber of its own");
-        assert_eq!(current(), None, "and the starter is none");
+        assert_eq!(current(), None, "the starter is not a fiber");
     });
     assert_eq!(scheduler.live(), 1, "the one that was ready before has not run");
     assert_eq!(scheduler.run(64), 1);

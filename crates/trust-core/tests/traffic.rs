@@ -37,11 +37,7 @@ fn requests_and_bytes_are_counted_on_both_sides() {
     let sent = client.traffic();
     assert_eq!(sent.unanswered, REQUESTS);
     assert_eq!(turn_without_poll(&client, || sum.outstanding()), REQUESTS as usize);
-    assert_eq!(
-        turn_without_poll(&trustee, || sum.outstanding()),
-        0,
-        "of this thread there are none"
-    );
+    assert_eq!(turn_without_poll(&trustee, || sum.outstanding()), 0, "this thread has sent none");
     assert!(sent.requests_out > 0 && sent.requests_out < REQUESTS, "{sent:?}");
     let came = trustee.traffic();
     assert_eq!(came.requests_in, 0);
