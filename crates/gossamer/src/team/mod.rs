@@ -30,6 +30,8 @@ use crate::placement;
 /// | Collective | Result | Waits for |
 /// |---|---|---|
 /// | [`barrier`](Self::barrier) | | one exchange |
+/// | [`broadcast`](Self::broadcast) | the value of one member | one exchange |
+/// | [`gather`](Self::gather) | the values of all members, at one of them | one exchange |
 /// | [`all_gather`](Self::all_gather) | the values of all members | one exchange |
 /// | [`all_reduce`](Self::all_reduce) | their combination | one exchange |
 /// | [`exclusive_scan`](Self::exclusive_scan) | the combination of those before the caller's | one exchange |
@@ -208,6 +210,60 @@ impl Team {
     #[track_caller]
     pub fn barrier(&self) {
         self.exchange((0..self.len()).map(|_| ()));
+    }
+
+    /// Returns the value of member `from` to all; `value` runs there only.
+    ///
+    /// ```
+    /// # gossamer::Rack::new().threads(3).run(|| {
+    /// let seeds = gossamer::Team::run(|team, ()| team.broadcast(0, || 17), ());
+    /// assert_eq!(seeds, [17; 3]);
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// As [`barrier`](Self::barrier), if there is no member `from`, and if that names another one.
+    #[track_caller]
+    pub fn broadcast<V: Portable + Clone>(&self, from: usize, value: impl FnOnce() -> V) -> V {
+        self.check_member(from);
+        let value = (self.index == from).then(value);
+        let mut parts = self.exchange(std::iter::repeat_n(value, self.len()));
+        let value = parts.swap_remove(from);
+        value.unwrap_or_else(|| panic!("member {from} broadcasts the value of another member"))
+    }
+
+    /// Returns the values of all members, in their order, to member `to`, and `None` to the others. Unlike
+    /// [`all_gather`](Self::all_gather), it sends each value once.
+    ///
+    /// ```
+    /// # gossamer::Rack::new().threads(3).run(|| {
+    /// let reports = gossamer::Team::run(
+    ///     |team, ()| team.gather(0, format!("member {}", team.index())),
+    ///     (),
+    /// );
+    /// let all = ["member 0", "member 1", "member 2"].map(String::from).to_vec();
+    /// assert_eq!(reports, [Some(all), None, None]);
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// As [`barrier`](Self::barrier), if there is no member `to`, and there if another one names one that
+    /// is not the same.
+    #[track_caller]
+    pub fn gather<V: Portable>(&self, to: usize, value: V) -> Option<Vec<V>> {
+        self.check_member(to);
+        let mut value = Some(value);
+        let parts = (0..self.len()).map(|member| if member == to { value.take() } else { None });
+        let parts = self.exchange(parts);
+        let at_member = |(member, part): (usize, Option<V>)| {
+            part.unwrap_or_else(|| panic!("member {member} gathers at another member"))
+        };
+        (self.index == to).then(|| parts.into_iter().enumerate().map(at_member).collect())
+    }
+
+    #[track_caller]
+    fn check_member(&self, member: usize) {
+        assert!(member < self.len(), "no member {member} in a team of {}", self.len());
     }
 
     /// Returns the values of all members, in their order.

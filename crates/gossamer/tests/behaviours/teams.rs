@@ -19,6 +19,11 @@ pub(crate) fn collectives_agree_on_every_member() {
                 let all = team.all_gather(value);
                 assert_eq!(before, all[..team.index()].iter().copied().reduce(|a, b| a + b));
                 assert_eq!(team.len(), all.len());
+                let one = round as usize % team.len();
+                assert_eq!(team.broadcast(one, || value.to_string()), all[one].to_string());
+                let gathered = team.gather(one, vec![value]);
+                let expected = all.iter().map(|value| vec![*value]).collect::<Vec<_>>();
+                assert_eq!(gathered, (team.index() == one).then_some(expected));
                 if round.is_multiple_of(3) {
                     team.barrier();
                 }

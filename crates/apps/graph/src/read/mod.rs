@@ -2,7 +2,8 @@
 //!
 //! A file is read twice. The first time ([`survey`]) checks every line, counts, and finds the largest
 //! vertex: a graph that has a bad line or does not fit in memory is refused before anything is built.
-//! The second time ([`Input::edges`]) brings the edges. Neither keeps more than a line.
+//! The second time ([`Input::edges`]) brings the edges. Neither keeps more than a line. Both show in a
+//! terminal how much of the file they have read.
 
 mod formats;
 
@@ -11,6 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use self::formats::{Line, Parser};
@@ -103,7 +105,7 @@ pub struct Input {
 /// # Errors
 /// [`ReadError`], with the line.
 pub fn survey(path: &str, format: Format) -> Result<Input, ReadError> {
-    let mut lines = Lines::open(path, format)?;
+    let mut lines = Lines::open(path, format, "checking")?;
     let (mut edges, mut largest, mut weights) = (0, None, (0.0, 0.0f32));
     while let Some((from, to, weight)) = lines.next_edge()? {
         edges += 1;
@@ -134,7 +136,8 @@ impl Input {
         &self,
         failed: &'a mut Option<ReadError>,
     ) -> Result<impl Iterator<Item = Edge> + use<'a>, ReadError> {
-        let (mut lines, vertices) = (Lines::open(&self.path, self.format)?, self.vertices);
+        let (mut lines, vertices) =
+            (Lines::open(&self.path, self.format, "loading")?, self.vertices);
         Ok(std::iter::from_fn(move || match lines.next_edge() {
             Ok(Some((from, to, _))) if from.max(to) >= vertices => {
                 *failed = Some(lines.error("the file has changed while it was read".to_owned()));
@@ -165,6 +168,12 @@ impl Input {
     }
 }
 
+/// How the progress of a file looks.
+fn progress_style() -> ProgressStyle {
+    ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes}, {eta} left")
+        .expect("the template is valid")
+}
+
 /// The lines of a file.
 struct Lines {
     path: String,
@@ -178,9 +187,16 @@ struct Lines {
 const LONGEST: u64 = 1 << 16;
 
 impl Lines {
-    fn open(path: &str, format: Format) -> Result<Lines, ReadError> {
+    /// Opens a file; `doing` is what a progress bar says that is done with it.
+    fn open(path: &str, format: Format, doing: &'static str) -> Result<Lines, ReadError> {
         let io = |error| ReadError::Io { path: path.to_owned(), error };
-        let mut file = BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?);
+        let file = File::open(path).map_err(io)?;
+        // The compressed bytes, of a file that is compressed; a pipe has no length.
+        let bar = ProgressBar::new(file.metadata().map_err(io)?.len())
+            .with_style(progress_style())
+            .with_message(format!("{doing} {path}"))
+            .with_finish(ProgressFinish::AndClear);
+        let mut file = BufReader::with_capacity(1 << 18, bar.wrap_read(file));
         let is_gzip = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
         let reader: Box<dyn BufRead> = match is_gzip {
             true => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
