@@ -81,7 +81,7 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     let part = |index: usize| kronecker.edges() * index as u64 / team.len() as u64;
     let own = part(team.index())..part(team.index() + 1);
     let bar = progress(team, own.end - own.start, "edges");
-    let edges = (0..).zip(kronecker.part(own)).map(|(number, edge)| {
+    let edges = (0..).zip(kronecker.part(own.clone())).map(|(number, edge)| {
         if number % (1 << 16) == 0 {
             bar.set_position(number);
         }
@@ -93,6 +93,9 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     bar.finish_and_clear();
     let generation = team.all_reduce(graph.bringing.as_secs_f64(), f64::max);
     let construction = start.elapsed().as_secs_f64() - generation;
+    if settings.validate {
+        validate::check_rows(team, &graph, kronecker.part(own))?;
+    }
     let roots = usable_roots(team, &graph, &kronecker, settings.roots);
     let bar = progress(team, 2 * roots.len() as u64, "searches");
     let members = team.len();
@@ -249,7 +252,7 @@ impl Results {
         line(&mut text, "SCALE", self.settings.scale);
         line(&mut text, "edgefactor", self.settings.edge_factor);
         line(&mut text, "NBFS", self.edges.len());
-        line(&mut text, "num_members", self.members);
+        line(&mut text, "num_mpi_processes", self.members);
         line(&mut text, "graph_generation", self.generation);
         line(&mut text, "construction_time", self.construction);
         let kernels = [("bfs  ", &self.bfs), ("sssp ", &self.sssp)];

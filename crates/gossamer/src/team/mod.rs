@@ -15,9 +15,10 @@ use std::any::type_name;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::rc::Rc;
 
 use fiber::JoinHandle;
-use trust_core::{Chain, Delegable, Portable, Trust};
+use trust_core::{Chain, Delegable, DelegateError, Portable, Trust};
 
 pub use self::error::TeamError;
 use self::inbox::{Inbox, OutOfStep};
@@ -25,7 +26,8 @@ use crate::losses::{OnHostLost, on_host_lost};
 use crate::placement;
 
 /// One of the fibers that [`Team::run`] starts, one on every trustee of the rack: what it does together
-/// with the others. All members call the same collectives in the same order.
+/// with the others. All members call the same collectives in the same order; a collective fails if the
+/// values of another member have another type.
 ///
 /// | Collective | Result | Waits for |
 /// |---|---|---|
@@ -41,7 +43,8 @@ use crate::placement;
 /// In an exchange each of *n* members sends *n* - 1 requests, all at the same time, and none passes a
 /// value on: it takes about as long as one request takes one way, and *n* requests to send. There is no
 /// tree, which would take more than one such time from 3 members on, and save requests only where they
-/// are many.
+/// are many. Each member sends its value *n* - 1 times for `all_gather`, `all_reduce` and
+/// `exclusive_scan`, and once for `gather`; for `broadcast` one member does.
 ///
 /// Members work on values of their own, and send each other work by delegation: shard `i` of a
 /// [`Sharded`](crate::Sharded) is on the thread of member `i`.
@@ -165,13 +168,18 @@ impl Team {
         F: FnOnce(&Team, A) -> U,
     {
         let inbox = inboxes[index].clone();
-        let hosts: Vec<_> = inboxes.iter().map(|inbox| inbox.trustee().thread().host).collect();
-        let losses = on_host_lost(move |lost| {
+        let hosts: Rc<[_]> = inboxes.iter().map(|inbox| inbox.trustee().thread().host).collect();
+        let of_team = hosts.clone();
+        let host_lost = move |lost| {
             for (member, _) in hosts.iter().enumerate().filter(|(_, host)| **host == lost) {
                 let end = |inbox: &mut Inbox, member| inbox.end(member, "its host was lost".into());
                 inbox.apply_with(end, member);
             }
-        });
+        };
+        let losses = on_host_lost(host_lost.clone());
+        // Some may have been lost before.
+        let live: Vec<_> = placement::live_hosts().collect();
+        of_team.iter().filter(|host| !live.contains(host)).for_each(|host| host_lost(*host));
         let (round, broken) = (Cell::new(0), Cell::new(None));
         let team = Team { inboxes, index, round, broken, _losses: losses };
         let result = catch_unwind(AssertUnwindSafe(|| run(&team, arguments)));
@@ -205,8 +213,8 @@ impl Team {
     /// turn may be under way: [`quiesce`](Self::quiesce).
     ///
     /// # Panics
-    /// As every collective: if a member has ended, panicked or lost its host, or called another
-    /// collective; in delegated context.
+    /// As every collective: if a member has ended, panicked or lost its host; if it called a collective of
+    /// another type; if a part cannot be encoded, sent or decoded; in delegated context.
     #[track_caller]
     pub fn barrier(&self) {
         self.exchange((0..self.len()).map(|_| ()));
@@ -418,8 +426,14 @@ impl Team {
             inbox.put(round, from, Box::new(part), type_name::<V>());
         };
         for (to, part) in parts.enumerate() {
-            // What cannot be sent is to a host that is lost, of which the inbox hears by itself.
-            let done = |_| {};
+            // It has no part of this member then, so this team ends here, and there with this member.
+            let own = self.inboxes[self.index].clone();
+            let done = move |put: Result<(), DelegateError>| {
+                let Err(error) = put else { return };
+                let reason = format!("a part could not be sent to it: {}", Chain(&error));
+                let end = |inbox: &mut Inbox, (member, reason)| inbox.end(member, reason);
+                own.try_apply_with_then(end, (to, reason), drop);
+            };
             self.inboxes[to].try_apply_with_then(put, (round, self.index, part), done);
         }
         // Requests leave when the thread polls. If the parts of all others are here already, this fiber
