@@ -307,7 +307,8 @@ pub fn live_hosts() -> impl Iterator<Item = HostId> + Clone {
 /// # }).unwrap();
 /// ```
 ///
-/// Threads of a lost host have no requests under way.
+/// Threads of a lost host have no requests under way. As `flush`, it first has the
+/// [`Scatter`](crate::Scatter)s of all fibers send what they have collected.
 ///
 /// # Panics
 /// In delegated context, and outside a fiber of a rack.
