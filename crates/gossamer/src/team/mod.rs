@@ -209,7 +209,8 @@ impl Team {
 
     /// Waits until all members wait here, and until the caller's thread has served every request that
     /// threads of members had sent it before they came: also those without a waiter
-    /// ([`apply_with_then`](Trust::apply_with_then)), and of other fibers. What those requests send in
+    /// ([`apply_with_then`](Trust::apply_with_then)), those of other fibers, and updates that a
+    /// [`Scatter`](crate::Scatter) had collected. What those requests send in
     /// turn may be under way: [`quiesce`](Self::quiesce).
     ///
     /// # Panics
@@ -368,7 +369,7 @@ impl Team {
     /// Each thread has one counter of the requests that it has made; the members sum the counters until
     /// the sum has not changed for one exchange, which then was also a fence (Mattern's four counters,
     /// with the order of requests instead of two of them). Requests of all fibers of these threads
-    /// count, so none may send without end.
+    /// count, and updates that their [`Scatter`](crate::Scatter)s collect, so none may send without end.
     ///
     /// ```
     /// use gossamer::{Sharded, Team};
@@ -410,6 +411,8 @@ impl Team {
         let own = (self.len() * (self.len() - 1)) as u64;
         let mut before = None;
         loop {
+            // What has been collected counts as well. Nothing is left of it when the counter is read.
+            trust_core::send_collected();
             let made = self.all_reduce(trust_core::requests_made(), u64::wrapping_add);
             if before.replace(made).is_some_and(|before| made == before.wrapping_add(own)) {
                 return;
@@ -421,6 +424,7 @@ impl Team {
     #[track_caller]
     fn exchange<V: Portable>(&self, parts: impl Iterator<Item = V>) -> Vec<V> {
         trust_core::check_may_wait("a collective of a team", Location::caller());
+        trust_core::send_collected();
         let round = self.round.replace(self.round.get() + 1);
         let put = |inbox: &mut Inbox, (round, from, part): (u64, usize, V)| {
             inbox.put(round, from, Box::new(part), type_name::<V>());

@@ -87,6 +87,10 @@ macro_rules! behaviours {
             scatter: what_has_been_collected_is_sent_by_a_flush_and_a_drop;
             scatter: delegated_code_sends_updates;
             scatter: updates_carry_trusts;
+            scatter: a_flush_and_a_fence_send_what_is_collected;
+            scatter: a_barrier_and_quiescence_send_what_is_collected;
+            scatter: a_flush_waits_for_an_update_that_waits;
+            scatter: a_flush_sends_what_is_collected_beside_a_flood;
             sizes: arguments_of_all_sizes_keep_their_order;
             sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;
