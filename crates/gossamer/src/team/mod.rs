@@ -38,7 +38,7 @@ use crate::placement;
 /// | [`all_reduce`](Self::all_reduce) | their combination | one exchange |
 /// | [`exclusive_scan`](Self::exclusive_scan) | the combination of those before the caller's | one exchange |
 /// | [`all_to_all`](Self::all_to_all) | what each member has for the caller | one exchange |
-/// | [`quiesce`](Self::quiesce) | | two exchanges, and one more for each step of a chain of requests |
+/// | [`quiesce`](Self::quiesce) | | two exchanges, one more for each step of a chain of requests, and a [`flush`](crate::flush) before each |
 ///
 /// In an exchange each of *n* members sends *n* - 1 requests, all at the same time, and none passes a
 /// value on: it takes about as long as one request takes one way, and *n* requests to send. There is no
@@ -364,7 +364,9 @@ impl Team {
     }
 
     /// Waits until no request of the members' threads is under way: everything that was sent has been
-    /// served, and what that sent in turn, and so on. For work that makes work: termination detection.
+    /// served, and what that sent in turn, and what the callbacks of all these sent, and so on. For work
+    /// that makes work: termination detection. Closures that were launched and fibers that were spawned
+    /// are not waited for.
     ///
     /// Each thread has one counter of the requests that it has made; the members sum the counters until
     /// the sum has not changed for one exchange, which then was also a fence (Mattern's four counters,
@@ -409,11 +411,13 @@ impl Team {
     pub fn quiesce(&self) {
         // The exchange itself makes this many requests.
         let own = (self.len() * (self.len() - 1)) as u64;
-        let mut before = None;
+        let (mut flushes, mut before) = (0, None);
         loop {
-            // What has been collected counts as well. Nothing is left of it when the counter is read.
-            trust_core::send_collected();
-            let made = self.all_reduce(trust_core::requests_made(), u64::wrapping_add);
+            // What was made before the last reading has its answer at the next one, and the callback, which
+            // may send more, has run. What has been collected counts as well.
+            flushes += trust_core::flush_counted();
+            let made = trust_core::requests_made() - flushes;
+            let made = self.all_reduce(made, u64::wrapping_add);
             if before.replace(made).is_some_and(|before| made == before.wrapping_add(own)) {
                 return;
             }

@@ -115,6 +115,8 @@ macro_rules! behaviours {
             teams: vectors_of_all_sizes_are_exchanged;
             teams: a_barrier_is_a_fence_for_requests_without_a_waiter;
             teams: work_that_makes_work_is_waited_for;
+            teams: work_that_callbacks_make_is_waited_for;
+            teams: a_part_that_cannot_be_sent_ends_the_team;
             teams: the_member_that_ends_first_is_named;
             trusts: a_property_dies_after_its_last_trust;
             trusts: trusts_travel_in_arguments_and_results;

@@ -36,22 +36,33 @@ use crate::node::{Node, on_node, with_node};
 /// In delegated context, and outside a fiber of a rack.
 #[track_caller]
 pub fn flush() {
+    flush_counted();
+}
+
+/// For layers above: [`flush`], which returns how many requests it has made itself.
+///
+/// # Panics
+/// As [`flush`].
+#[doc(hidden)]
+#[track_caller]
+pub fn flush_counted() -> u64 {
     let place = Location::caller();
     or_raise(with_node(|node| {
         let (Some(node), Some(fiber)) = (node, fiber::current()) else { return Err(outside()) };
         node.context().check_may_wait("`flush`", place);
         send_all_collected(node);
-        let left = Rc::new(Cell::new(0));
-        for home in node.busy() {
-            left.set(left.get() + 1);
+        let busy = node.busy();
+        let made = busy.len() as u64;
+        let left = Rc::new(Cell::new(busy.len()));
+        for home in busy {
             let target = Target { home, property: RUNTIME, _property: PhantomData };
             let served = |_: &mut Runtime| {};
             node.request(target, Plain(served), &(), Served { left: left.clone(), fiber });
         }
         // While the fiber is unwound, nothing is under way any more.
         while left.get() > 0 && fiber::park_or_give_up() {}
-        Ok(())
-    }));
+        Ok(made)
+    }))
 }
 
 /// For layers above: has everything of the current thread that collects updates send them, as
