@@ -353,7 +353,7 @@ pub use self::handle::Handle;
 pub use self::losses::{OnHostLost, on_host_lost};
 pub use self::placement::{
     Trustees, entrust, entrust_with, fence, hosts, live_hosts, local_host, scope, spawn, spawn_on,
-    spawn_on_with, spawn_with, threads, topology, trustee, trustees, try_entrust,
+    spawn_on_with, spawn_with, threads, topology, trustee, trustees, try_entrust, try_entrust_with,
 };
 pub use self::policy::Placement;
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};

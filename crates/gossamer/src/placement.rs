@@ -93,6 +93,26 @@ where
     trustee(shared().place_property()).entrust_with(make, arguments)
 }
 
+/// As [`entrust_with`], but failures come back as errors.
+///
+/// # Errors
+/// As [`Trustee::try_entrust_with`]: the panic of `make`, the loss of the host that was chosen, and
+/// [`DelegateError::NoRack`] outside a thread of a rack.
+///
+/// # Panics
+/// In delegated context, and if the arguments' own code panics while they are encoded.
+#[track_caller]
+pub fn try_entrust_with<A, T, F>(make: F, arguments: A) -> Result<Trust<T>, DelegateError>
+where
+    A: Portable,
+    T: 'static,
+    F: FnOnce(A) -> T + Delegable,
+{
+    let place = try_shared()?.place_property();
+    let trustee = Trustee::from_thread(place).ok_or_else(|| *trust_core::outside())?;
+    trustee.try_entrust_with(make, arguments)
+}
+
 /// Starts a fiber on a thread of the rack, with `arguments`. The rack's
 /// [`Placement`](crate::Placement) chooses the thread: fibers are spread over the threads of all hosts in
 /// turn, or over those of this host. The closure captures nothing; it works on its arguments, such as
@@ -307,7 +327,8 @@ pub fn live_hosts() -> impl Iterator<Item = HostId> + Clone {
 /// # }).unwrap();
 /// ```
 ///
-/// Threads of a lost host have no requests under way.
+/// Threads of a lost host have no requests under way. As `flush`, it first has the
+/// [`Scatter`](crate::Scatter)s of all fibers send what they have collected.
 ///
 /// # Panics
 /// In delegated context, and outside a fiber of a rack.

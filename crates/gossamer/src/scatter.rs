@@ -1,15 +1,17 @@
 //! [`Scatter`]: many small updates of the shards of a [`Sharded`], collected by shard and sent together.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::hash::Hash;
 use std::panic::Location;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use fiber::FiberId;
-use trust_core::{AsView, Delegable, Portable, Trust, Updates};
+use trust_core::{AsView, Collects, Delegable, Portable, Trust, Updates};
 
 use crate::Sharded;
+use crate::sharded::index_of_hash;
 
 /// Updates of one shard are sent when they have this many bytes, or are so many. A request with one more
 /// small update still travels inside a slot, and a batch takes two such requests; *measured* with a word
@@ -47,28 +49,32 @@ where
     /// ```
     #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
     #[track_caller]
-    pub fn scatter<V, F>(&self, update: F) -> Scatter<'_, K, T, V, F>
+    pub fn scatter<V, F>(&self, update: F) -> Scatter<K, T, V, F>
     where
         V: Portable,
         F: for<'a> Fn(&mut T, K::View<'a>, V) + Delegable + Clone,
     {
-        let buffer = |shard| (shard, Updates::new(update.clone()));
-        let buffers = self.shards().iter().map(buffer).collect();
-        let (place, unserved) = (Location::caller(), Rc::default());
-        Scatter { sharded: self, buffers, unserved, place }
+        let shards = self.shared_shards();
+        let buffer = |_: &Trust<T>| RefCell::new(Updates::new(update.clone()));
+        let collected = Rc::new(Collected {
+            buffers: shards.iter().map(buffer).collect(),
+            shards,
+            unserved: Rc::default(),
+            fiber: fiber::current(),
+            place: Location::caller(),
+        });
+        let collector: Weak<Collected<K, T, V, F>> = Rc::downgrade(&collected);
+        trust_core::register_collector(collector);
+        Scatter { collected }
     }
 }
 
-/// A shard, and what has been collected for it.
-type Buffer<'s, K, T, V, F> = (&'s Trust<T>, Updates<K, V, F>);
-
 /// Updates that are collected by shard and sent together: made by [`Sharded::scatter`].
 ///
-/// - **Sent** are the updates of a shard when 7 KiB of them have been collected, all of them by
-///   [`flush`](Self::flush) and [`finish`](Self::finish), and the rest when the `Scatter` is dropped.
-///   [`gossamer::flush`](crate::flush), [`gossamer::fence`](crate::fence) and
-///   [`Team::barrier`](crate::Team::barrier) wait for updates that have been sent, as for other requests,
-///   and not for those that are still being collected.
+/// - **Sent** are the updates of a shard when 7 KiB of them have been collected, and the rest by
+///   [`flush`](Self::flush) and [`finish`](Self::finish), when the `Scatter` is dropped, and when any fiber
+///   of its thread calls [`gossamer::flush`](crate::flush) or a collective of a [`Team`](crate::Team), or
+///   any thread [`gossamer::fence`](crate::fence). These wait for the updates as for all other requests.
 /// - **Order**: updates of one `Scatter` run in the order of their `send`, shard by shard. Another
 ///   request of the thread may overtake those that have not been sent.
 /// - **Back-pressure**: [`send`](Self::send) waits while a trustee has no room for more requests.
@@ -78,16 +84,25 @@ type Buffer<'s, K, T, V, F> = (&'s Trust<T>, Updates<K, V, F>);
 ///
 /// The view of a key must have the hash of the key, as for all types that implement [`AsView`] here;
 /// of a type of yours, derive [`Hash`] for both, with the same fields in the same order.
-pub struct Scatter<'s, K, T, V, F>
+pub struct Scatter<K, T, V, F>
 where
     K: AsView + Hash + ?Sized + 'static,
     T: 'static,
     V: Portable,
     F: for<'a> Fn(&mut T, K::View<'a>, V) + Delegable + Clone,
 {
-    sharded: &'s Sharded<K, T>,
-    buffers: Vec<Buffer<'s, K, T, V, F>>,
+    collected: Rc<Collected<K, T, V, F>>,
+}
+
+/// What a scatter has collected. It is shared with the thread's list of what collects updates, which
+/// does not keep it; a scatter that is forgotten keeps it for good.
+struct Collected<K: ?Sized, T: 'static, V, F> {
+    shards: Arc<[Trust<T>]>,
+    /// By shard. One is borrowed only while an update is added to it.
+    buffers: Box<[RefCell<Updates<K, V, F>>]>,
     unserved: Rc<Unserved>,
+    /// That made the scatter.
+    fiber: Option<FiberId>,
     place: &'static Location<'static>,
 }
 
@@ -98,7 +113,7 @@ struct Unserved {
     waiting: Cell<Option<FiberId>>,
 }
 
-impl<K, T, V, F> Scatter<'_, K, T, V, F>
+impl<K, T, V, F> Scatter<K, T, V, F>
 where
     K: AsView + Hash + ?Sized + 'static,
     T: 'static,
@@ -118,10 +133,12 @@ where
     where
         K::View<'k>: Hash,
     {
-        let index = self.sharded.index_by_hash(&key);
-        let (shard, buffer) = &mut self.buffers[index];
-        let bytes = buffer.push(shard, key, value, self.place);
+        let Collected { shards, buffers, place, .. } = &*self.collected;
+        let index = index_of_hash(&key, shards.len());
+        let mut buffer = buffers[index].borrow_mut();
+        let bytes = buffer.push(&shards[index], key, value, place);
         if bytes >= BYTES || buffer.count() >= UPDATES {
+            drop(buffer);
             self.flush_shard(index);
         }
     }
@@ -133,8 +150,8 @@ where
     /// Outside a thread of the rack.
     #[track_caller]
     pub fn flush(&mut self) {
-        for index in 0..self.buffers.len() {
-            if self.buffers[index].1.count() > 0 {
+        for index in 0..self.collected.buffers.len() {
+            if self.collected.buffers[index].borrow().count() > 0 {
                 self.flush_shard(index);
             }
         }
@@ -149,14 +166,39 @@ where
         trust_core::check_may_wait("`Scatter::finish`", Location::caller());
         self.flush();
         let fiber = fiber::current().expect("fibers of a rack wait for updates");
-        self.unserved.waiting.set(Some(fiber));
+        self.collected.unserved.waiting.set(Some(fiber));
         // While the fiber is unwound, nothing is under way any more.
-        while self.unserved.requests.get() > 0 && fiber::park_or_give_up() {}
+        while self.collected.unserved.requests.get() > 0 && fiber::park_or_give_up() {}
     }
 
     #[cold]
     #[track_caller]
     fn flush_shard(&mut self, index: usize) {
+        self.collected.send(index, |updates, shard, place, done| updates.send(shard, place, done));
+    }
+}
+
+impl<K, T, V, F> Collected<K, T, V, F>
+where
+    K: AsView + Hash + ?Sized + 'static,
+    T: 'static,
+    V: Portable,
+    F: for<'a> Fn(&mut T, K::View<'a>, V) + Delegable + Clone,
+{
+    /// Sends what has been collected for a shard, without waiting for room.
+    fn send_now(&self, index: usize) {
+        self.send(index, |updates, shard, place, done| updates.send_or_drop(shard, place, done));
+    }
+
+    /// Sends what has been collected for a shard by `send`, which calls the last argument that it gets
+    /// when the updates have run.
+    #[track_caller]
+    fn send<S>(&self, index: usize, send: S)
+    where
+        S: FnOnce(&mut Updates<K, V, F>, &Trust<T>, &'static Location<'static>, Box<dyn FnOnce()>),
+    {
+        // Not borrowed meanwhile: the fiber may wait for room, and updates of this thread's shard run.
+        let mut updates = self.buffers[index].borrow_mut().take();
         let unserved = self.unserved.clone();
         unserved.requests.set(unserved.requests.get() + 1);
         let done = move || {
@@ -165,12 +207,41 @@ where
                 unserved.waiting.get().into_iter().for_each(fiber::unpark);
             }
         };
-        let (shard, buffer) = &mut self.buffers[index];
-        buffer.send(shard, self.place, done);
+        send(&mut updates, &self.shards[index], self.place, Box::new(done));
+        // Its memory is used again, unless what has run has added updates.
+        let mut buffer = self.buffers[index].borrow_mut();
+        if buffer.count() == 0 {
+            *buffer = updates;
+        }
     }
 }
 
-impl<K, T, V, F> Drop for Scatter<'_, K, T, V, F>
+impl<K, T, V, F> Collects for Collected<K, T, V, F>
+where
+    K: AsView + Hash + ?Sized + 'static,
+    T: 'static,
+    V: Portable,
+    F: for<'a> Fn(&mut T, K::View<'a>, V) + Delegable + Clone,
+{
+    fn send_collected(&self) -> bool {
+        let mut all = true;
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            match buffer.try_borrow().map(|buffer| buffer.count()) {
+                Ok(0) => {}
+                Ok(_) => self.send_now(index),
+                Err(_) if self.fiber == fiber::current() => panic!(
+                    "the code that encodes an update must not wait for updates: it is of the scatter                      made at {}",
+                    self.place
+                ),
+                // Another fiber waits in the code that encodes an update.
+                Err(_) => all = false,
+            }
+        }
+        all
+    }
+}
+
+impl<K, T, V, F> Drop for Scatter<K, T, V, F>
 where
     K: AsView + Hash + ?Sized + 'static,
     T: 'static,
@@ -178,13 +249,13 @@ where
     F: for<'a> Fn(&mut T, K::View<'a>, V) + Delegable + Clone,
 {
     fn drop(&mut self) {
-        for (shard, buffer) in &mut self.buffers {
-            buffer.send_or_drop(shard, self.place);
-        }
+        let Collected { buffers, .. } = &*self.collected;
+        let filled = (0..buffers.len()).filter(|index| buffers[*index].borrow().count() > 0);
+        filled.for_each(|index| self.collected.send_now(index));
     }
 }
 
-impl<K, T, V, F> fmt::Debug for Scatter<'_, K, T, V, F>
+impl<K, T, V, F> fmt::Debug for Scatter<K, T, V, F>
 where
     K: AsView + Hash + ?Sized + 'static,
     T: 'static,
@@ -192,13 +263,12 @@ where
     F: for<'a> Fn(&mut T, K::View<'a>, V) + Delegable + Clone,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Collected { shards, buffers, unserved, .. } = &*self.collected;
+        let count = |buffer: &RefCell<Updates<K, V, F>>| buffer.borrow().count();
         f.debug_struct("Scatter")
-            .field("sharded", self.sharded)
-            .field(
-                "collected",
-                &self.buffers.iter().map(|(_, buffer)| buffer.count()).sum::<usize>(),
-            )
-            .field("requests", &self.unserved.requests.get())
+            .field("shards", &shards.len())
+            .field("collected", &buffers.iter().map(count).sum::<usize>())
+            .field("requests", &unserved.requests.get())
             .finish()
     }
 }

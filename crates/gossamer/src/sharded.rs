@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use trust_core::{Delegable, DelegateError, Portable, Trust};
@@ -29,8 +30,16 @@ use crate::placement;
 /// # Ok::<(), gossamer::RackError>(())
 /// ```
 pub struct Sharded<K: ?Sized, T: 'static> {
-    shards: Vec<Trust<T>>,
+    /// Shared with the [`Scatter`](crate::Scatter)s of this value; a clone has trusts of its own.
+    shards: Arc<[Trust<T>]>,
     _key: PhantomData<fn(&K)>,
+}
+
+/// Which of so many shards a key belongs to, or what has the hash of one.
+#[inline]
+pub(crate) fn index_of_hash<Q: Hash + ?Sized>(key: &Q, shards: usize) -> usize {
+    // Multiply and shift instead of a remainder: the upper half of hash * shards.
+    ((u128::from(HASHER.hash_one(key)) * shards as u128) >> 64) as usize
 }
 
 /// The same on every host of a rack.
@@ -81,7 +90,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         for trustee in placement::try_trustees()? {
             shards.push(trustee.try_entrust_with(make.clone(), arguments.clone())?);
         }
-        Ok(Self { shards, _key: PhantomData })
+        Ok(Self::of_shards(shards))
     }
 
     /// Has every trustee of the rack make its shard from a copy of `arguments`.
@@ -100,12 +109,12 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         for trustee in placement::trustees() {
             shards.push(trustee.entrust_with(make.clone(), arguments.clone()));
         }
-        Self { shards, _key: PhantomData }
+        Self::of_shards(shards)
     }
 
     /// These shards, one for every trustee of the rack, in their order.
     pub(crate) fn of_shards(shards: Vec<Trust<T>>) -> Self {
-        Self { shards, _key: PhantomData }
+        Self { shards: shards.into(), _key: PhantomData }
     }
 
     /// The shard that `key` belongs to. As with the keys of a `HashMap`, it may be any borrowed form of
@@ -127,15 +136,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.index_by_hash(key)
-    }
-
-    /// As [`index_of`](Self::index_of), for what has the hash of a key.
-    #[inline]
-    pub(crate) fn index_by_hash<Q: Hash + ?Sized>(&self, key: &Q) -> usize {
-        let hash = HASHER.hash_one(key);
-        // Multiply and shift instead of a remainder: the upper half of hash * shards.
-        ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize
+        index_of_hash(key, self.shards.len())
     }
 
     /// All shards, in the order of [`trustees`](crate::trustees).
@@ -143,11 +144,16 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     pub fn shards(&self) -> &[Trust<T>] {
         &self.shards
     }
+
+    /// As [`shards`](Self::shards), shared.
+    pub(crate) fn shared_shards(&self) -> Arc<[Trust<T>]> {
+        Arc::clone(&self.shards)
+    }
 }
 
 impl<K: ?Sized, T: 'static> Clone for Sharded<K, T> {
     fn clone(&self) -> Self {
-        Self { shards: self.shards.clone(), _key: PhantomData }
+        Self { shards: self.shards.iter().cloned().collect(), _key: PhantomData }
     }
 }
 
@@ -159,16 +165,16 @@ impl<K: ?Sized, T: 'static> fmt::Debug for Sharded<K, T> {
 
 impl<K: ?Sized, T: 'static> Serialize for Sharded<K, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.shards.serialize(serializer)
+        self.shards[..].serialize(serializer)
     }
 }
 
 impl<'de, K: ?Sized, T: 'static> Deserialize<'de> for Sharded<K, T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let shards = Vec::deserialize(deserializer)?;
+        let shards = Vec::<Trust<T>>::deserialize(deserializer)?;
         if shards.is_empty() {
             return Err(serde::de::Error::custom("a sharded property has at least one shard"));
         }
-        Ok(Self { shards, _key: PhantomData })
+        Ok(Self { shards: shards.into(), _key: PhantomData })
     }
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{
-    DelegateError, HostId, JoinError, LookupError, LossReason, OnPeerLoss, Rack, RackError,
+    Chain, DelegateError, HostId, JoinError, LookupError, LossReason, OnPeerLoss, Rack, RackError,
     ReadMode, Receiver, RecordsError, RecvError, SegmentError, SendError, Sender, ShardedRecords,
-    Trust, TryRecvError, TrySendError, channel, channel_on,
+    Team, Trust, TryRecvError, TrySendError, channel, channel_on,
 };
 use serde::{Deserialize, Serialize, Serializer};
 use transport_api::Transport;
@@ -297,6 +297,33 @@ fn values_that_use_their_channel_when_they_return_find_it_closed() {
             let SendError::Closed(values) = error else { panic!("{error:?}") };
             assert!(values.iter().map(|value| value.0).eq([2, 3, 4]), "{values:?}");
             assert_eq!(TRIED.get(), 3, "each value was encoded once, while the channel was closed");
+        });
+        ended.expect("it ends well");
+    });
+}
+
+#[test]
+fn a_team_ends_with_a_host_that_is_lost_before_it_or_in_it() {
+    within_deadline("a_team_ends_with_a_host_that_is_lost_before_it_or_in_it", || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let waiting = gossamer::spawn(|| {
+                Team::try_run(
+                    |team, ()| loop {
+                        team.barrier();
+                        gossamer::sleep(Duration::from_millis(1));
+                    },
+                    (),
+                )
+                .map(|_: Vec<()>| ())
+            });
+            gossamer::sleep(Duration::from_millis(50));
+            other.sever();
+            let error = waiting.join().unwrap().unwrap_err().to_string();
+            assert!(error.contains("member"), "{error}");
+            wait_until("the loss", || gossamer::live_hosts().count() == 1);
+            // The next one would need its threads, too.
+            let error = Team::try_run(|team, ()| team.all_reduce(1, |a, b| a + b), ()).unwrap_err();
+            assert!(Chain(&error).to_string().contains("host 1"), "{}", Chain(&error));
         });
         ended.expect("it ends well");
     });

@@ -201,7 +201,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/node",
         &[
-            &["awaited", "deferred", "idle", "turn"],
+            &["awaited", "collected", "deferred", "idle", "turn"],
             &["callers"],
             &["state"],
             &["entered"],

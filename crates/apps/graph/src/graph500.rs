@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use gossamer::{Chain, Team};
 use gossamer_plot::chart::{Axis, Chart, Point, Scale, Series, page};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{Graph, Shape};
@@ -79,17 +79,25 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     team.barrier();
     let start = Instant::now();
     let part = |index: usize| kronecker.edges() * index as u64 / team.len() as u64;
-    let edges = kronecker.part(part(team.index())..part(team.index() + 1));
+    let own = part(team.index())..part(team.index() + 1);
+    let bar = progress(team, own.end - own.start, "edges");
+    let edges = (0..).zip(kronecker.part(own.clone())).map(|(number, edge)| {
+        if number % (1 << 16) == 0 {
+            bar.set_position(number);
+        }
+        edge
+    });
     let shape = Shape { undirected: true, weighted: true, delta: settings.delta };
     let graph = Graph::build(team, layout, shape, kronecker.edges(), edges);
     team.barrier();
+    bar.finish_and_clear();
     let generation = team.all_reduce(graph.bringing.as_secs_f64(), f64::max);
     let construction = start.elapsed().as_secs_f64() - generation;
+    if settings.validate {
+        validate::check_rows(team, &graph, kronecker.part(own))?;
+    }
     let roots = usable_roots(team, &graph, &kronecker, settings.roots);
-    let bar = match team.index() {
-        0 => ProgressBar::new(2 * roots.len() as u64),
-        _ => ProgressBar::hidden(),
-    };
+    let bar = progress(team, 2 * roots.len() as u64, "searches");
     let members = team.len();
     let (edges, bfs, sssp) = Default::default();
     let mut results = Results { settings, members, generation, construction, edges, bfs, sssp };
@@ -115,6 +123,15 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     }
     bar.finish_and_clear();
     Ok(results)
+}
+
+/// A progress bar of the first member, which shows in a terminal.
+fn progress(team: &Team, len: u64, what: &'static str) -> ProgressBar {
+    if team.index() > 0 {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} {msg}");
+    ProgressBar::new(len).with_style(style.expect("the template is valid")).with_message(what)
 }
 
 impl Kernel {
@@ -235,7 +252,7 @@ impl Results {
         line(&mut text, "SCALE", self.settings.scale);
         line(&mut text, "edgefactor", self.settings.edge_factor);
         line(&mut text, "NBFS", self.edges.len());
-        line(&mut text, "num_members", self.members);
+        line(&mut text, "num_mpi_processes", self.members);
         line(&mut text, "graph_generation", self.generation);
         line(&mut text, "construction_time", self.construction);
         let kernels = [("bfs  ", &self.bfs), ("sssp ", &self.sssp)];

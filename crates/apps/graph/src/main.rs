@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -78,7 +79,12 @@ enum Command {
 
 #[derive(Args, Clone)]
 struct GraphFile {
-    /// The file, plain or compressed by gzip
+    /// The file, plain or compressed by gzip. It is read twice, so it cannot be a pipe
+    ///
+    /// Vertices are the numbers from 0 (snap) or 1 to the largest one: those that no edge names are
+    /// there, too. Edges have a direction, except in a symmetric matrix, in a file that begins with
+    /// `# Undirected`, and with --undirected. Weights are 32-bit floating-point numbers, in which whole
+    /// numbers are exact up to 2^24.
     file: String,
     /// Its format [default: as its name says, .mtx or .gr, and snap for all others]
     #[arg(long)]
@@ -92,10 +98,9 @@ impl GraphFile {
     /// Surveys the file, and asks.
     fn ask(&self, question: Question, weighted: bool) -> Result<String, String> {
         let format = self.format.unwrap_or_else(|| Format::of(&self.file));
-        let mut input =
-            read::survey(&self.file, format).map_err(|error| Chain(&error).to_string())?;
+        let mut input = read::survey(&self.file, format, weighted)
+            .map_err(|error| Chain(&error).to_string())?;
         input.undirected |= self.undirected;
-        input.weighted &= weighted;
         questions::ask(input, question)
     }
 }
@@ -176,10 +181,13 @@ fn main() -> ExitCode {
     let threads = cli.rack.threads.unwrap_or_else(|| (processors / cli.rack.hosts).max(1));
     let rack = Rack::new().hosts(cli.rack.hosts).threads(threads);
     let error = match rack.run(|| cli.command.run()) {
-        Ok(Ok(text)) => {
-            print!("{text}");
-            return ExitCode::SUCCESS;
-        }
+        Ok(Ok(text)) => match io::stdout().write_all(text.as_bytes()) {
+            // Who has read enough of it closes the pipe.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                format!("cannot write the results: {error}")
+            }
+            _ => return ExitCode::SUCCESS,
+        },
         Ok(Err(error)) => error,
         // With its causes.
         Err(error) => format!("{error:?}"),

@@ -1,6 +1,8 @@
 //! An estimate of the memory that a graph takes, before anything is built.
 
 use std::fmt;
+use std::fs;
+use std::path::Path;
 
 use gossamer::{Team, topology};
 use serde::{Deserialize, Serialize};
@@ -12,17 +14,18 @@ pub struct Estimate(pub u64);
 impl Estimate {
     /// The estimate for `vertices`, `edges` (those of undirected graphs counted twice) and `members`.
     ///
-    /// An edge takes 8 bytes in its row, and 12 beside it while the rows are built; vectors that grow may
-    /// be half empty. A vertex takes about 40 in the arrays of searches, and 12 at every member in what
+    /// An edge takes 8 bytes in its row, and 12 beside it while the rows are built, with some room since
+    /// members do not have the same number of edges. A vertex takes about 40 in the arrays of searches, and 12 at every member in what
     /// all members have of all vertices: bitmaps, and what a validation compares. The exchange takes
     /// slices of the edges.
     #[must_use]
     pub fn new(vertices: u64, edges: u64, members: usize) -> Estimate {
         let members = members as u64;
-        Estimate(edges * (8 + 2 * 12) + vertices * (40 + 12 * members) + members * (64 << 20))
+        Estimate(edges * (8 + 12 + 2) + vertices * (40 + 12 * members) + members * (64 << 20))
     }
 
-    /// Whether it fits into what the machines of the rack have available. All members call this together.
+    /// Whether it fits into what the machines of the rack have available; the first member also prints
+    /// that for its machine. All members call this together.
     ///
     /// # Errors
     /// The machine that has too little.
@@ -35,6 +38,10 @@ impl Estimate {
                 let hosts =
                     topology.machines.iter().map(|machine| machine.hosts.len()).sum::<usize>();
                 let share = self.0 / hosts as u64 * machine.hosts.len() as u64;
+                if team.index() == 0 {
+                    let (graph, available) = (Estimate(share), Estimate(available));
+                    eprintln!("graph: it takes about {graph} of {available} available here");
+                }
                 match share <= available {
                     true => Ok(()),
                     false => Err(format!(
@@ -62,12 +69,43 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Bytes of memory that this machine can give out.
+/// Bytes of memory that this machine can give out, to processes of this one's control group.
 fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes << 10)
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    Some((kibibytes << 10).min(left_in_groups(Path::new("/sys/fs/cgroup"), &groups)))
+}
+
+/// What the limits of these control groups, and of those around them, leave: `groups` is
+/// `/proc/self/cgroup`. Pages of files that were not used for a while count as available.
+fn left_in_groups(root: &Path, groups: &str) -> u64 {
+    let mut left = u64::MAX;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        // The second version has one hierarchy, whose name is empty.
+        let (folder, files) = match controllers {
+            "" => (root.to_owned(), ["memory.max", "memory.current", "inactive_file"]),
+            "memory" => (
+                root.join("memory"),
+                ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"],
+            ),
+            _ => continue,
+        };
+        for group in Path::new(path.trim_start_matches('/')).ancestors() {
+            let read = |name| fs::read_to_string(folder.join(group).join(name)).ok();
+            let number = |name| read(name)?.trim().parse::<u64>().ok();
+            let (Some(limit), Some(used)) = (number(files[0]), number(files[1])) else { continue };
+            let inactive = read("memory.stat").and_then(|text| {
+                let line = text.lines().find_map(|line| line.strip_prefix(files[2]))?;
+                line.trim().parse().ok()
+            });
+            left = left.min(limit.saturating_sub(used).saturating_add(inactive.unwrap_or(0)));
+        }
+    }
+    left
 }
 
 #[cfg(test)]
@@ -77,6 +115,27 @@ mod tests {
     #[test]
     fn this_machine_says_what_it_has() {
         assert!(available().unwrap() > 1 << 20);
+    }
+
+    #[test]
+    fn limits_of_control_groups_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        let left = |groups: &str| left_in_groups(folder.path(), groups);
+        assert_eq!(left("0::/\n"), u64::MAX);
+        write("job/memory.max", "1000\n");
+        write("job/memory.current", "300\n");
+        write("job/memory.stat", "anon 200\ninactive_file 50\n");
+        write("job/step/memory.max", "max\n");
+        write("job/step/memory.current", "5\n");
+        assert_eq!(left("0::/job/step\n"), 750);
+        write("memory/old/memory.limit_in_bytes", "700\n");
+        write("memory/old/memory.usage_in_bytes", "800\n");
+        assert_eq!(left("5:cpu:/old\n4:memory:/old\n0::/job\n"), 0);
     }
 
     #[test]

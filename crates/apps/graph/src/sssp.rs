@@ -13,6 +13,8 @@
 //! A member remembers in a small cache which distances it has sent, and does not send a longer one: hubs
 //! are reached along many edges.
 
+use std::collections::VecDeque;
+
 use gossamer::Team;
 use serde::{Deserialize, Serialize};
 
@@ -77,8 +79,10 @@ const CACHE: usize = 1 << 20;
 struct Search<'a, D> {
     graph: &'a Graph,
     paths: Paths<D>,
-    /// Vertices by distance. Those whose distance has become shorter meanwhile are in two of them.
-    buckets: Vec<Vec<u32>>,
+    /// Vertices by distance, from the bucket `first` on: no vertex is in a nearer one. Those whose distance
+    /// has become shorter meanwhile are in two of them.
+    buckets: VecDeque<Vec<u32>>,
+    first: usize,
     /// The distances with which each vertex has last relaxed its light and its heavy edges.
     relaxed: [Vec<D>; 2],
     /// The edges of the vertices that have not relaxed any.
@@ -96,7 +100,7 @@ impl<D: Distance> Search<'_, D> {
         if distance < self.paths.distances[at] {
             self.paths.distances[at] = distance;
             self.paths.parents[at] = from;
-            let bucket = distance.bucket(self.graph.shape.delta);
+            let bucket = distance.bucket(self.graph.shape.delta).saturating_sub(self.first);
             if bucket >= self.buckets.len() {
                 self.buckets.resize_with(bucket + 1, Vec::new);
             }
@@ -122,7 +126,8 @@ impl<D: Distance> Search<'_, D> {
         outgoing.distances.push(distance);
     }
 
-    /// Exchanges what was offered, and returns the nearest bucket of any member from `from` on.
+    /// Exchanges what was offered, and returns the nearest bucket of any member from `from` on; what is
+    /// before that is forgotten.
     fn exchange(&mut self, team: &Team, from: usize) -> usize {
         let empty = Relaxations { vertices: vec![], parents: vec![], distances: vec![] };
         let outgoing = std::mem::replace(&mut self.outgoing, vec![empty; team.len()]);
@@ -132,14 +137,17 @@ impl<D: Distance> Search<'_, D> {
                 self.relax(vertex, from, distance);
             }
         }
-        let nearest = (from..self.buckets.len()).find(|index| !self.buckets[*index].is_empty());
-        team.all_reduce(nearest.unwrap_or(usize::MAX), usize::min)
+        self.buckets.drain(..(from - self.first).min(self.buckets.len()));
+        self.first = from;
+        let mine = self.buckets.iter().position(|bucket| !bucket.is_empty());
+        team.all_reduce(mine.map_or(usize::MAX, |at| from + at), usize::min)
     }
 
     /// Relaxes the light edges of the vertices of a bucket, and adds those vertices to `settled`.
     fn light(&mut self, bucket: usize, settled: &mut Vec<u32>) {
         let delta = self.graph.shape.delta;
-        let Some(vertices) = self.buckets.get_mut(bucket).map(std::mem::take) else { return };
+        let at = bucket - self.first;
+        let Some(vertices) = self.buckets.get_mut(at).map(std::mem::take) else { return };
         for vertex in vertices {
             let (at, distance) = (vertex as usize, self.paths.distances[vertex as usize]);
             // It is in a nearer bucket, too, or twice in this one.
@@ -205,7 +213,8 @@ pub fn search<D: Distance>(team: &Team, graph: &Graph, root: Place) -> Paths<D> 
     let mut search = Search {
         graph,
         paths,
-        buckets: Vec::new(),
+        buckets: VecDeque::new(),
+        first: 0,
         relaxed: [vec![D::FAR; vertices], vec![D::FAR; vertices]],
         untouched: graph.edges() as u64,
         sent: vec![(NOWHERE, D::ZERO); places.min(CACHE)],

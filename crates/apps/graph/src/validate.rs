@@ -8,12 +8,15 @@
 //! 4. The tree has all vertices of the root's component: no edge leads out of it.
 //! 5. Distances are there exactly where parents are, and the root's is zero.
 //!
+//! Before that, [`check_rows`] compares the graph with the edges that were generated.
+//!
 //! Each member gets the parents and the distances of all, and checks its own edges: rules 2 to 4 need
 //! both ends of an edge.
 
 use gossamer::Team;
 
 use crate::graph::Graph;
+use crate::kronecker::Edge;
 use crate::layout::{Layout, NOWHERE, Place};
 
 /// Checks the tree of a search, and the distances of shortest paths if there are any. Returns the
@@ -39,6 +42,42 @@ pub fn check(
     let both = |a: Result<u64, String>, b: Result<u64, String>| Ok(a? + b?);
     // Each edge is in the rows of both its vertices.
     team.all_reduce(mine, both).map(|edges| edges / 2)
+}
+
+/// Checks that the rows of a weighted, undirected graph are the edges that it was to be built of, but for
+/// loops: each member brings some of those edges. Compares the sums of a hash of each edge.
+///
+/// # Errors
+/// That they are not.
+pub fn check_rows(
+    team: &Team,
+    graph: &Graph,
+    edges: impl IntoIterator<Item = Edge>,
+) -> Result<(), String> {
+    let (mut made, mut found) = (0u64, 0u64);
+    for (from, to, weight) in edges.into_iter().filter(|edge| edge.0 != edge.1) {
+        let (from, to) = (graph.layout.place(from), graph.layout.place(to));
+        made = made.wrapping_add(hash(from, to, weight)).wrapping_add(hash(to, from, weight));
+    }
+    for vertex in 0..graph.vertices() as u32 {
+        for (to, weight) in graph.weighted(vertex) {
+            found = found.wrapping_add(hash(graph.place(vertex), to, weight));
+        }
+    }
+    let add = |a: (u64, u64), b: (u64, u64)| (a.0.wrapping_add(b.0), a.1.wrapping_add(b.1));
+    let (made, found) = team.all_reduce((made, found), add);
+    if made == found { Ok(()) } else { Err("the graph has not the edges that were made".into()) }
+}
+
+/// Two rounds of SplitMix64's finaliser: each bit of the edge changes about half of the result's.
+fn hash(from: Place, to: Place, weight: f32) -> u64 {
+    let words = [u64::from(from) << 32 | u64::from(to), u64::from(weight.to_bits())];
+    words.into_iter().fold(0, |hash: u64, word| {
+        let word = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    })
 }
 
 /// What all members have for their vertices, by place.

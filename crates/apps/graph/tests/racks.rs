@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::process::{Command, Output};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -50,7 +51,7 @@ fn the_benchmark_and_questions_run_over_tcp() {
     let run = ["graph500", "--scale", "9", "--roots", "6", "--threads", "2"];
     let (tcp, alone) = (two_tasks(&run, "0", None), succeeds(&run));
     assert_eq!(value(&tcp, "mean_nedge"), value(&alone, "mean_nedge"));
-    assert_eq!(value(&tcp, "num_members"), "4");
+    assert_eq!(value(&tcp, "num_mpi_processes"), "4");
     let roads = file("tcp.gr", ROADS);
     let way = two_tasks(&["path", &roads, "--from", "1", "--to", "8"], "1", None);
     assert_eq!(way, "length 21, 3 edges\n1 2 7 8\n");
@@ -156,6 +157,36 @@ fn files_with_absurd_numbers_and_broken_ones_are_refused() {
     for delta in ["0", "nan", "-1", "1e-30"] {
         assert!(fails(&["bench", "--scale", "5", &format!("--delta={delta}")]).contains("delta"));
     }
+}
+
+/// A file is read twice, so what can be read once only is refused; and a reader that has seen enough of
+/// the results ends nothing badly.
+#[test]
+fn pipes_at_both_ends() {
+    let mut piped = graph(&["components", "/dev/stdin"]);
+    let mut running = piped.stdin(Stdio::piped()).spawn().unwrap();
+    running.stdin.take().unwrap().write_all(b"0 1\n1 2\n").unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("graphs are read twice"), "{}", text(&output.stderr));
+
+    let roads = file("pipes.gr", ROADS);
+    let mut running = graph(&["pagerank", &roads, "--top", "12"]).spawn().unwrap();
+    drop(running.stdout.take());
+    let output = running.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// A path through very many buckets takes no memory for those behind it.
+#[test]
+fn a_long_path_takes_little_memory() {
+    let mut roads = "p sp 3000 2999\n".to_owned();
+    (1..3000).for_each(|at| roads += &format!("a {at} {} {}\n", at + 1, 1_000_000));
+    // Short edges make buckets narrow.
+    (1..3000).for_each(|at| roads += &format!("a {at} {at} 0\n"));
+    let roads = file("long.gr", &roads.replacen("2999", "5998", 1));
+    let way = succeeds(&["path", &roads, "--from", "1", "--to", "3000", "--hosts", "2"]);
+    assert!(way.starts_with("length 2999000000, 2999 edges"), "{way}");
 }
 
 /// Weights so large that a bucket has no width of its own: vertices that no path reaches must still

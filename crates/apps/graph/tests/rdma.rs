@@ -19,6 +19,6 @@ fn the_benchmark_is_valid_over_rdma_and_finds_the_same_edges() {
     let rdma = two_tasks(&run, "0", Some([&devices[0], &devices[1]]));
     let alone = common::graph(&run).output().unwrap();
     assert!(alone.status.success(), "{}", text(&alone.stderr));
-    assert_eq!(value(&rdma, "num_members"), "2");
+    assert_eq!(value(&rdma, "num_mpi_processes"), "2");
     assert_eq!(value(&rdma, "mean_nedge"), value(&text(&alone.stdout), "mean_nedge"));
 }

@@ -15,9 +15,10 @@ use std::any::type_name;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::rc::Rc;
 
 use fiber::JoinHandle;
-use trust_core::{Chain, Delegable, Portable, Trust};
+use trust_core::{Chain, Delegable, DelegateError, Portable, Trust};
 
 pub use self::error::TeamError;
 use self::inbox::{Inbox, OutOfStep};
@@ -25,21 +26,25 @@ use crate::losses::{OnHostLost, on_host_lost};
 use crate::placement;
 
 /// One of the fibers that [`Team::run`] starts, one on every trustee of the rack: what it does together
-/// with the others. All members call the same collectives in the same order.
+/// with the others. All members call the same collectives in the same order; a collective fails if the
+/// values of another member have another type.
 ///
 /// | Collective | Result | Waits for |
 /// |---|---|---|
 /// | [`barrier`](Self::barrier) | | one exchange |
+/// | [`broadcast`](Self::broadcast) | the value of one member | one exchange |
+/// | [`gather`](Self::gather) | the values of all members, at one of them | one exchange |
 /// | [`all_gather`](Self::all_gather) | the values of all members | one exchange |
 /// | [`all_reduce`](Self::all_reduce) | their combination | one exchange |
 /// | [`exclusive_scan`](Self::exclusive_scan) | the combination of those before the caller's | one exchange |
 /// | [`all_to_all`](Self::all_to_all) | what each member has for the caller | one exchange |
-/// | [`quiesce`](Self::quiesce) | | two exchanges, and one more for each step of a chain of requests |
+/// | [`quiesce`](Self::quiesce) | | two exchanges, one more for each step of a chain of requests, and a [`flush`](crate::flush) before each |
 ///
 /// In an exchange each of *n* members sends *n* - 1 requests, all at the same time, and none passes a
 /// value on: it takes about as long as one request takes one way, and *n* requests to send. There is no
 /// tree, which would take more than one such time from 3 members on, and save requests only where they
-/// are many.
+/// are many. Each member sends its value *n* - 1 times for `all_gather`, `all_reduce` and
+/// `exclusive_scan`, and once for `gather`; for `broadcast` one member does.
 ///
 /// Members work on values of their own, and send each other work by delegation: shard `i` of a
 /// [`Sharded`](crate::Sharded) is on the thread of member `i`.
@@ -163,13 +168,18 @@ impl Team {
         F: FnOnce(&Team, A) -> U,
     {
         let inbox = inboxes[index].clone();
-        let hosts: Vec<_> = inboxes.iter().map(|inbox| inbox.trustee().thread().host).collect();
-        let losses = on_host_lost(move |lost| {
+        let hosts: Rc<[_]> = inboxes.iter().map(|inbox| inbox.trustee().thread().host).collect();
+        let of_team = hosts.clone();
+        let host_lost = move |lost| {
             for (member, _) in hosts.iter().enumerate().filter(|(_, host)| **host == lost) {
                 let end = |inbox: &mut Inbox, member| inbox.end(member, "its host was lost".into());
                 inbox.apply_with(end, member);
             }
-        });
+        };
+        let losses = on_host_lost(host_lost.clone());
+        // Some may have been lost before.
+        let live: Vec<_> = placement::live_hosts().collect();
+        of_team.iter().filter(|host| !live.contains(host)).for_each(|host| host_lost(*host));
         let (round, broken) = (Cell::new(0), Cell::new(None));
         let team = Team { inboxes, index, round, broken, _losses: losses };
         let result = catch_unwind(AssertUnwindSafe(|| run(&team, arguments)));
@@ -199,15 +209,70 @@ impl Team {
 
     /// Waits until all members wait here, and until the caller's thread has served every request that
     /// threads of members had sent it before they came: also those without a waiter
-    /// ([`apply_with_then`](Trust::apply_with_then)), and of other fibers. What those requests send in
+    /// ([`apply_with_then`](Trust::apply_with_then)), those of other fibers, and updates that a
+    /// [`Scatter`](crate::Scatter) had collected. What those requests send in
     /// turn may be under way: [`quiesce`](Self::quiesce).
     ///
     /// # Panics
-    /// As every collective: if a member has ended, panicked or lost its host, or called another
-    /// collective; in delegated context.
+    /// As every collective: if a member has ended, panicked or lost its host; if it called a collective of
+    /// another type; if a part cannot be encoded, sent or decoded; in delegated context.
     #[track_caller]
     pub fn barrier(&self) {
         self.exchange((0..self.len()).map(|_| ()));
+    }
+
+    /// Returns the value of member `from` to all; `value` runs there only.
+    ///
+    /// ```
+    /// # gossamer::Rack::new().threads(3).run(|| {
+    /// let seeds = gossamer::Team::run(|team, ()| team.broadcast(0, || 17), ());
+    /// assert_eq!(seeds, [17; 3]);
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// As [`barrier`](Self::barrier), if there is no member `from`, and if that names another one.
+    #[track_caller]
+    pub fn broadcast<V: Portable + Clone>(&self, from: usize, value: impl FnOnce() -> V) -> V {
+        self.check_member(from);
+        let value = (self.index == from).then(value);
+        let mut parts = self.exchange(std::iter::repeat_n(value, self.len()));
+        let value = parts.swap_remove(from);
+        value.unwrap_or_else(|| panic!("member {from} broadcasts the value of another member"))
+    }
+
+    /// Returns the values of all members, in their order, to member `to`, and `None` to the others. Unlike
+    /// [`all_gather`](Self::all_gather), it sends each value once.
+    ///
+    /// ```
+    /// # gossamer::Rack::new().threads(3).run(|| {
+    /// let reports = gossamer::Team::run(
+    ///     |team, ()| team.gather(0, format!("member {}", team.index())),
+    ///     (),
+    /// );
+    /// let all = ["member 0", "member 1", "member 2"].map(String::from).to_vec();
+    /// assert_eq!(reports, [Some(all), None, None]);
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// As [`barrier`](Self::barrier), if there is no member `to`, and there if another one names one that
+    /// is not the same.
+    #[track_caller]
+    pub fn gather<V: Portable>(&self, to: usize, value: V) -> Option<Vec<V>> {
+        self.check_member(to);
+        let mut value = Some(value);
+        let parts = (0..self.len()).map(|member| if member == to { value.take() } else { None });
+        let parts = self.exchange(parts);
+        let at_member = |(member, part): (usize, Option<V>)| {
+            part.unwrap_or_else(|| panic!("member {member} gathers at another member"))
+        };
+        (self.index == to).then(|| parts.into_iter().enumerate().map(at_member).collect())
+    }
+
+    #[track_caller]
+    fn check_member(&self, member: usize) {
+        assert!(member < self.len(), "no member {member} in a team of {}", self.len());
     }
 
     /// Returns the values of all members, in their order.
@@ -299,12 +364,14 @@ impl Team {
     }
 
     /// Waits until no request of the members' threads is under way: everything that was sent has been
-    /// served, and what that sent in turn, and so on. For work that makes work: termination detection.
+    /// served, and what that sent in turn, and what the callbacks of all these sent, and so on. For work
+    /// that makes work: termination detection. Closures that were launched and fibers that were spawned
+    /// are not waited for.
     ///
     /// Each thread has one counter of the requests that it has made; the members sum the counters until
     /// the sum has not changed for one exchange, which then was also a fence (Mattern's four counters,
     /// with the order of requests instead of two of them). Requests of all fibers of these threads
-    /// count, so none may send without end.
+    /// count, and updates that their [`Scatter`](crate::Scatter)s collect, so none may send without end.
     ///
     /// ```
     /// use gossamer::{Sharded, Team};
@@ -344,9 +411,13 @@ impl Team {
     pub fn quiesce(&self) {
         // The exchange itself makes this many requests.
         let own = (self.len() * (self.len() - 1)) as u64;
-        let mut before = None;
+        let (mut flushes, mut before) = (0, None);
         loop {
-            let made = self.all_reduce(trust_core::requests_made(), u64::wrapping_add);
+            // What was made before the last reading has its answer at the next one, and the callback, which
+            // may send more, has run. What has been collected counts as well.
+            flushes += trust_core::flush_counted();
+            let made = trust_core::requests_made() - flushes;
+            let made = self.all_reduce(made, u64::wrapping_add);
             if before.replace(made).is_some_and(|before| made == before.wrapping_add(own)) {
                 return;
             }
@@ -357,13 +428,20 @@ impl Team {
     #[track_caller]
     fn exchange<V: Portable>(&self, parts: impl Iterator<Item = V>) -> Vec<V> {
         trust_core::check_may_wait("a collective of a team", Location::caller());
+        trust_core::send_collected();
         let round = self.round.replace(self.round.get() + 1);
         let put = |inbox: &mut Inbox, (round, from, part): (u64, usize, V)| {
             inbox.put(round, from, Box::new(part), type_name::<V>());
         };
         for (to, part) in parts.enumerate() {
-            // What cannot be sent is to a host that is lost, of which the inbox hears by itself.
-            let done = |_| {};
+            // It has no part of this member then, so this team ends here, and there with this member.
+            let own = self.inboxes[self.index].clone();
+            let done = move |put: Result<(), DelegateError>| {
+                let Err(error) = put else { return };
+                let reason = format!("a part could not be sent to it: {}", Chain(&error));
+                let end = |inbox: &mut Inbox, (member, reason)| inbox.end(member, reason);
+                own.try_apply_with_then(end, (to, reason), drop);
+            };
             self.inboxes[to].try_apply_with_then(put, (round, self.index, part), done);
         }
         // Requests leave when the thread polls. If the parts of all others are here already, this fiber

@@ -162,6 +162,12 @@ pub(crate) fn every_way_to_entrust() {
         assert!(matches!(error, DelegateError::Panicked { .. }), "{error:?}");
     }
     assert_eq!(gossamer::try_entrust(7u32).unwrap().apply(|n| *n), 7);
+    assert_eq!(gossamer::try_entrust_with(|n| n + 4, 3u32).unwrap().apply(|n| *n), 7);
+    let fell = gossamer::try_entrust_with(|n: u32| -> u32 { panic!("fell at {n}") }, 3);
+    assert!(matches!(fell, Err(DelegateError::Panicked { .. })), "{fell:?}");
+    let outside = || gossamer::try_entrust_with(|n| n, 3u32).map(drop);
+    let outside = std::thread::spawn(outside).join().unwrap();
+    assert!(matches!(outside, Err(DelegateError::NoRack(_))), "{outside:?}");
     let shards = Sharded::<u8, u32>::try_new(|| 7).unwrap();
     assert!(shards.shards().iter().all(|shard| shard.apply(|n| *n) == 7));
     // One trustee cannot make its shard.

@@ -87,6 +87,10 @@ macro_rules! behaviours {
             scatter: what_has_been_collected_is_sent_by_a_flush_and_a_drop;
             scatter: delegated_code_sends_updates;
             scatter: updates_carry_trusts;
+            scatter: a_flush_and_a_fence_send_what_is_collected;
+            scatter: a_barrier_and_quiescence_send_what_is_collected;
+            scatter: a_flush_waits_for_an_update_that_waits;
+            scatter: a_flush_sends_what_is_collected_beside_a_flood;
             sizes: arguments_of_all_sizes_keep_their_order;
             sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;
@@ -111,6 +115,8 @@ macro_rules! behaviours {
             teams: vectors_of_all_sizes_are_exchanged;
             teams: a_barrier_is_a_fence_for_requests_without_a_waiter;
             teams: work_that_makes_work_is_waited_for;
+            teams: work_that_callbacks_make_is_waited_for;
+            teams: a_part_that_cannot_be_sent_ends_the_team;
             teams: the_member_that_ends_first_is_named;
             trusts: a_property_dies_after_its_last_trust;
             trusts: trusts_travel_in_arguments_and_results;

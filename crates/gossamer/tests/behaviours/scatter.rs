@@ -1,8 +1,11 @@
 //! Many small updates of the shards of a `Sharded`: [`gossamer::Scatter`].
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::time::Duration;
 
-use gossamer::{Sharded, Team, Trust};
+use gossamer::{Sharded, Team, Trust, spawn_on, spawn_on_with};
+use serde::{Deserialize, Serialize, Serializer};
 
 type Counts = Sharded<String, HashMap<String, u64>>;
 
@@ -109,4 +112,112 @@ pub(crate) fn updates_carry_trusts() {
     });
     gossamer::fence();
     assert_eq!(counter.apply(|count| *count), 200);
+}
+
+/// Those of all fibers, also while the `Scatter` lives.
+pub(crate) fn a_flush_and_a_fence_send_what_is_collected() {
+    let sums = Sharded::<u64, u64>::new(|| 0);
+    let sum = || sums.reduce(|sum| *sum, |a, b| a + b);
+    let mut scatter = sums.scatter(|sum, key, ()| *sum += key);
+    let mut send = || (1..=100).for_each(|key| scatter.send(key, ()));
+    send();
+    gossamer::flush();
+    assert_eq!(sum(), 5050);
+    send();
+    spawn_on(gossamer::local_trustee().trustee(), gossamer::flush).join().unwrap();
+    assert_eq!(sum(), 2 * 5050, "another fiber of the thread has flushed");
+    send();
+    spawn_on(gossamer::threads().last().unwrap(), gossamer::fence).join().unwrap();
+    assert_eq!(sum(), 3 * 5050, "another thread has called for a fence");
+    scatter.finish();
+    assert_eq!(sum(), 3 * 5050, "each update has run once");
+}
+
+pub(crate) fn a_barrier_and_quiescence_send_what_is_collected() {
+    let sums = Sharded::<u64, u64>::new(|| 0);
+    Team::run(
+        |team, sums: Sharded<u64, u64>| {
+            let mut scatter = sums.scatter(|sum, key, times: u64| *sum += key * times);
+            let total = || {
+                let own = sums.shards()[team.index()].apply(|sum| *sum);
+                team.all_reduce(own, |a, b| a + b)
+            };
+            let members = team.len() as u64;
+            (1..=100).for_each(|key| scatter.send(key, 1));
+            team.barrier();
+            assert_eq!(total(), 5050 * members);
+            (1..=100).for_each(|key| scatter.send(key, 2));
+            team.quiesce();
+            assert_eq!(total(), 3 * 5050 * members);
+        },
+        sums,
+    );
+}
+
+/// A number that waits while it is encoded, if it is so large.
+#[derive(Deserialize)]
+struct Waits(u64);
+
+const LARGE: u64 = 1000;
+
+thread_local!(static IS_WAITING: Cell<bool> = const { Cell::new(false) });
+
+impl Serialize for Waits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0 >= LARGE {
+            IS_WAITING.set(true);
+            gossamer::sleep(Duration::from_millis(20));
+            IS_WAITING.set(false);
+        }
+        serializer.serialize_newtype_struct("Waits", &self.0)
+    }
+}
+
+pub(crate) fn a_flush_waits_for_an_update_that_waits() {
+    let sums = Sharded::<u64, u64>::new(|| 0);
+    let Some(other) = sums.shards().iter().position(|shard| !shard.is_local()) else { return };
+    let flush = |sums: Sharded<u64, u64>| {
+        while !IS_WAITING.get() {
+            gossamer::yield_now();
+        }
+        gossamer::flush();
+        sums.reduce(|sum| *sum, |a, b| a + b)
+    };
+    let me = gossamer::local_trustee().trustee();
+    let flushed = spawn_on_with(me, flush, sums.clone());
+    let mut scatter = sums.scatter(|sum, _, value: Waits| *sum += value.0);
+    let mut keys = (0..).filter(|key| sums.index_of(key) == other);
+    for value in [1, LARGE] {
+        scatter.send(keys.next().unwrap(), Waits(value));
+    }
+    assert_eq!(flushed.join().unwrap(), 1 + LARGE);
+    scatter.finish();
+}
+
+/// While their sender waits for room as well.
+pub(crate) fn a_flush_sends_what_is_collected_beside_a_flood() {
+    const UPDATES: usize = 10_000;
+    thread_local!(static SENT: Cell<usize> = const { Cell::new(0) });
+    let lens = Sharded::<u64, usize>::new(|| 0);
+    SENT.set(0);
+    let flush = |lens: Sharded<u64, usize>| {
+        let mut before = 0;
+        while before < UPDATES {
+            before = SENT.get();
+            gossamer::flush();
+            let ran = lens.reduce(|len| *len, |a, b| a + b);
+            assert!(ran >= before, "{ran} of {before}");
+            gossamer::yield_now();
+        }
+    };
+    let me = gossamer::local_trustee().trustee();
+    let flushed = spawn_on_with(me, flush, lens.clone());
+    let mut scatter = lens.scatter(|len, _, _: Vec<u8>| *len += 1);
+    for key in 0..UPDATES as u64 {
+        scatter.send(key, vec![0; 1000]);
+        SENT.set(SENT.get() + 1);
+    }
+    flushed.join().unwrap();
+    scatter.finish();
+    assert_eq!(lens.reduce(|len| *len, |a, b| a + b), UPDATES);
 }

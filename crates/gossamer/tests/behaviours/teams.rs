@@ -1,6 +1,7 @@
 //! Teams: collectives among fibers on all threads.
 
 use gossamer::{DelegateError, Sharded, Team, TeamError, Trust};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Members with work of different lengths, round after round.
 pub(crate) fn collectives_agree_on_every_member() {
@@ -19,6 +20,11 @@ pub(crate) fn collectives_agree_on_every_member() {
                 let all = team.all_gather(value);
                 assert_eq!(before, all[..team.index()].iter().copied().reduce(|a, b| a + b));
                 assert_eq!(team.len(), all.len());
+                let one = round as usize % team.len();
+                assert_eq!(team.broadcast(one, || value.to_string()), all[one].to_string());
+                let gathered = team.gather(one, vec![value]);
+                let expected = all.iter().map(|value| vec![*value]).collect::<Vec<_>>();
+                assert_eq!(gathered, (team.index() == one).then_some(expected));
                 if round.is_multiple_of(3) {
                     team.barrier();
                 }
@@ -114,6 +120,70 @@ pub(crate) fn work_that_makes_work_is_waited_for() {
     );
     // Each of them makes a tree of eight levels.
     assert!(sums.iter().all(|sums| *sums == [255, 510, 765, 1020, 1275]), "{sums:?}");
+}
+
+/// Each answer of this chain sends the next request, from its callback.
+fn answered(count: Trust<u64>, left: u64) {
+    let next = count.clone();
+    count.apply_then(
+        |count| *count += 1,
+        move |()| {
+            if left > 1 {
+                answered(next, left - 1);
+            }
+        },
+    );
+}
+
+pub(crate) fn work_that_callbacks_make_is_waited_for() {
+    let last = gossamer::trustees().last().expect("a trustee");
+    let count = last.entrust_with(|()| 0u64, ());
+    let counts = Team::run(
+        |team, count: Trust<u64>| {
+            let mut counts = Vec::new();
+            for round in 1..=20 {
+                if team.index() == 0 {
+                    answered(count.clone(), 10 * round);
+                }
+                team.quiesce();
+                counts.push(count.apply(|count| std::mem::take(count)));
+                team.barrier();
+            }
+            counts
+        },
+        count,
+    );
+    // One member takes the count, whichever comes first.
+    for round in 0..20 {
+        let sum: u64 = counts.iter().map(|counts| counts[round]).sum();
+        assert_eq!(sum, 10 * (round as u64 + 1));
+    }
+}
+
+/// What its encoding refuses, if it is 13.
+#[derive(Clone, Debug, Deserialize)]
+struct Superstitious(u64);
+
+impl Serialize for Superstitious {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            13 => Err(serde::ser::Error::custom("13 is not sent")),
+            number => number.serialize(serializer),
+        }
+    }
+}
+
+pub(crate) fn a_part_that_cannot_be_sent_ends_the_team() {
+    let failed = Team::try_run(
+        |team, ()| {
+            let fine = team.all_gather(Superstitious(team.index() as u64)).len();
+            let part = Superstitious(if team.index() == 0 { 13 } else { 1 });
+            fine + team.all_gather(part).len()
+        },
+        (),
+    );
+    let Err(TeamError::OutOfStep { reason, .. }) = &failed else { panic!("{failed:?}") };
+    assert!(reason.contains("13 is not sent"), "{reason}");
 }
 
 pub(crate) fn the_member_that_ends_first_is_named() {

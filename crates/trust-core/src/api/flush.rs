@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use fiber::FiberId;
 
@@ -12,6 +12,7 @@ use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::closure::invoke::Plain;
 use crate::error::outside;
+use crate::node::collected::Collects;
 use crate::node::request::Target;
 use crate::node::system::{RUNTIME, Runtime};
 use crate::node::{Node, on_node, with_node};
@@ -20,6 +21,7 @@ use crate::node::{Node, on_node, with_node};
 /// callbacks of [`apply_then`](crate::Trust::apply_then) and its relatives have run: those of all
 /// fibers of the thread. It sends one request behind them to each thread that has not answered all of
 /// them; so it does not wait for what callbacks send in turn, nor for closures that were launched.
+/// Updates that `Scatter`s of the thread's fibers have collected are sent first.
 ///
 /// A request that fails is done as well; its failure is reported as ever.
 ///
@@ -34,21 +36,63 @@ use crate::node::{Node, on_node, with_node};
 /// In delegated context, and outside a fiber of a rack.
 #[track_caller]
 pub fn flush() {
+    flush_counted();
+}
+
+/// For layers above: [`flush`], which returns how many requests it has made itself.
+///
+/// # Panics
+/// As [`flush`].
+#[doc(hidden)]
+#[track_caller]
+pub fn flush_counted() -> u64 {
     let place = Location::caller();
     or_raise(with_node(|node| {
         let (Some(node), Some(fiber)) = (node, fiber::current()) else { return Err(outside()) };
         node.context().check_may_wait("`flush`", place);
-        let left = Rc::new(Cell::new(0));
-        for home in node.busy() {
-            left.set(left.get() + 1);
+        send_all_collected(node);
+        let busy = node.busy();
+        let made = busy.len() as u64;
+        let left = Rc::new(Cell::new(busy.len()));
+        for home in busy {
             let target = Target { home, property: RUNTIME, _property: PhantomData };
             let served = |_: &mut Runtime| {};
             node.request(target, Plain(served), &(), Served { left: left.clone(), fiber });
         }
         // While the fiber is unwound, nothing is under way any more.
         while left.get() > 0 && fiber::park_or_give_up() {}
-        Ok(())
-    }));
+        Ok(made)
+    }))
+}
+
+/// For layers above: has everything of the current thread that collects updates send them, as
+/// [`flush`] does, and does not wait until they have run. When it returns, nothing is left.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[doc(hidden)]
+#[track_caller]
+pub fn send_collected() {
+    or_raise(on_node(send_all_collected).ok_or_else(outside));
+}
+
+/// A fiber waits here for others that are adding updates. What is collected meanwhile is sent as well.
+fn send_all_collected(node: &Node) {
+    let _stay = node.stay();
+    while !node.collectors.send() {
+        if node.is_closed() {
+            // Nothing is sent any more, and the fiber that adds an update is unwound.
+            return;
+        }
+        fiber::yield_to_worker();
+    }
+}
+
+/// For layers above: has [`send_collected`] and [`flush`] ask `collector` as long as that lives. Without
+/// an effect outside a rack, where nothing can be sent.
+#[doc(hidden)]
+pub fn register_collector(collector: Weak<dyn Collects>) {
+    on_node(|node| node.collectors.add(collector));
 }
 
 /// For layers above: how many requests the current thread has ever made of other threads, those that

@@ -51,6 +51,12 @@ where
         Updates { entries: Entries::new(size_of::<F>()), closure, _entry: PhantomData }
     }
 
+    /// Takes all of them out. None are left, of the same closure.
+    #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Updates::new(self.closure.clone()))
+    }
+
     /// How many there are.
     #[inline(always)]
     pub fn count(&self) -> usize {
@@ -124,14 +130,23 @@ where
         }
     }
 
-    /// As [`send`](Self::send), without waiting for room, and without an effect outside the rack and
-    /// after its end: for destructors.
-    pub fn send_or_drop<T: 'static>(&mut self, to: &Trust<T>, place: CallSite)
-    where
+    /// As [`send`](Self::send), without waiting for room. Outside the rack and after its end it only
+    /// calls `done`: for destructors.
+    pub fn send_or_drop<T: 'static>(
+        &mut self,
+        to: &Trust<T>,
+        place: CallSite,
+        done: impl FnOnce() + 'static,
+    ) where
         F: for<'a> Fn(&mut T, K::View<'a>, V),
     {
-        if on_node(Node::is_closed) == Some(false) {
-            let _ = self.send_as(to, Served { done: || (), place, waits: false });
+        let served = Served { done, place, waits: false };
+        let outcome = match on_node(Node::is_closed) {
+            Some(false) => self.send_as(to, served),
+            _ => Err(served),
+        };
+        if let Err(served) = outcome {
+            (served.done)();
         }
     }
 

@@ -121,10 +121,11 @@ impl Outbox {
         lane: impl FnOnce() -> &'a LaneRef,
     ) -> Result<(), C> {
         let arguments = request.arguments;
-        if arguments.are_bulk() {
-            return self.append_bulk(*request, completion, lane());
-        }
         let (len, first) = match arguments {
+            Arguments::Large(..) => return self.append_bulk(*request, completion, lane()),
+            Arguments::Bytes(parts) if parts.are_bulk() => {
+                return self.append_bulk(*request, completion, lane());
+            }
             Arguments::Bytes(parts) if self.last_word.get() == parts.word && parts.word != 0 => {
                 return self.append_bytes::<C, true>(request, parts, completion);
             }
@@ -187,16 +188,17 @@ impl Outbox {
         completion: C,
         lane: &LaneRef,
     ) -> Result<(), C> {
-        let len = request.words();
+        // The length of the payload stands behind the head.
+        let len = request.reply_words.max(1);
         let head = RequestHead::new(request.property, request.closure, len, true);
         if !self.bulk_out.has_room(request.arguments.words() * WORD) {
             return Err(completion);
         }
-        self.last_word.set(0);
-        let bytes = request.arguments.to_vec();
-        let length = Some(bytes.len() as u64);
+        let length = Some(request.arguments.len() as u64);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
+        self.last_word.set(0);
+        let bytes = request.arguments.into_vec();
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
         // A lane that refuses has lost its peer and will report that: everything here fails then,
         // this request with it.
@@ -220,9 +222,9 @@ impl Outbox {
             closure: request.closure,
             plain: match request.arguments {
                 Arguments::Plain(plain) => Some(plain),
-                Arguments::Encoded(_) | Arguments::Bytes(_) => None,
+                _ => None,
             },
-            encoded: request.arguments.to_vec(),
+            encoded: request.arguments.into_vec(),
             reply_words: request.reply_words,
             completion,
         });
@@ -343,19 +345,24 @@ impl Outbox {
         loop {
             // Not in a `while let`: the list must not stay borrowed while one is put back.
             let next = self.backlog.borrow_mut().pop_front();
-            let Some(waiting) = next else { break };
+            let Some(mut waiting) = next else { break };
+            let len = waiting.encoded.len();
+            let large =
+                if len > INLINE_BYTES { std::mem::take(&mut waiting.encoded) } else { Vec::new() };
+            let large = Cell::new(large);
+            let encoded = || Arguments::of_postponed(&waiting.encoded, &large, len);
             let request = Request {
                 property: waiting.property,
                 closure: waiting.closure,
-                arguments: waiting
-                    .plain
-                    .map_or(Arguments::Encoded(&waiting.encoded), Arguments::Plain),
+                arguments: waiting.plain.map_or_else(encoded, Arguments::Plain),
                 reply_words: waiting.reply_words,
             };
             match self.append(&request, waiting.completion, || lane) {
                 Ok(()) => {}
                 Err(completion) => {
-                    let len = waiting.encoded.len();
+                    if len > INLINE_BYTES {
+                        waiting.encoded = large.take();
+                    }
                     self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
                     if !self.open(lane) || !self.may_send(len) {
                         self.slot.block(true);

@@ -1,5 +1,7 @@
 //! [`Request`]: what an outbox is given to send.
 
+use std::cell::Cell;
+
 use primitive::limits::INLINE_BYTES;
 
 use crate::client::outcome::Outcome;
@@ -18,12 +20,10 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Words behind the head. A bulk payload has its length there.
+    /// Words behind the head, of a request that goes into a batch.
     #[inline(always)]
     pub(super) fn words(&self) -> usize {
-        let words = self.arguments.words();
-        let inline = if words <= INLINE_BYTES / WORD { words } else { 1 };
-        inline.max(self.reply_words)
+        self.arguments.words().max(self.reply_words)
     }
 }
 
@@ -31,8 +31,11 @@ impl Request<'_> {
 #[derive(Clone, Copy)]
 pub(crate) enum Arguments<'a> {
     Plain(Plain),
+    /// At most [`INLINE_BYTES`].
     Encoded(&'a [u8]),
     Bytes(Parts<'a>),
+    /// Encoded, and more than that: so many bytes, which are taken when they are sent or postponed.
+    Large(&'a Cell<Vec<u8>>, usize),
 }
 
 /// The arguments of a call of plain bytes, which lie one behind the other: a word, then `head`, then
@@ -51,6 +54,18 @@ impl<'a> Parts<'a> {
     pub(crate) fn words(self) -> usize {
         let tails = self.tails.iter().map(|tail| tail.len().div_ceil(WORD));
         1 + self.head.len().div_ceil(WORD) + tails.sum::<usize>()
+    }
+
+    /// Whether they are too long for a batch, and go by the bulk path.
+    #[inline(always)]
+    pub(super) fn are_bulk(self) -> bool {
+        self.words() > INLINE_BYTES / WORD
+    }
+
+    /// Bytes of all of it, in one piece.
+    fn len(self) -> usize {
+        let behind = |len: usize, tail: &&[u8]| len.next_multiple_of(WORD) + tail.len();
+        self.tails.iter().fold(WORD + self.head.len(), behind)
     }
 
     /// The words of `head`, the last one filled up with zeroes.
@@ -89,31 +104,39 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl Arguments<'_> {
+impl<'a> Arguments<'a> {
+    /// Encoded arguments that have been postponed, of which those that are long are in `large`.
+    pub(super) fn of_postponed(encoded: &'a [u8], large: &'a Cell<Vec<u8>>, len: usize) -> Self {
+        if len <= INLINE_BYTES { Arguments::Encoded(encoded) } else { Arguments::Large(large, len) }
+    }
+
+    /// Bytes of those that are not plain, in one piece.
+    pub(super) fn len(self) -> usize {
+        match self {
+            Arguments::Plain(_) => 0,
+            Arguments::Encoded(bytes) => bytes.len(),
+            Arguments::Bytes(parts) => parts.len(),
+            Arguments::Large(_, len) => len,
+        }
+    }
+
     #[inline(always)]
     pub(super) fn words(self) -> usize {
         match self {
             Arguments::Plain(plain) => plain.words(),
             Arguments::Encoded(bytes) => bytes.len().div_ceil(WORD),
             Arguments::Bytes(parts) => parts.words(),
-        }
-    }
-
-    /// Whether they are too long for a batch, and go by the bulk path.
-    #[inline(always)]
-    pub(super) fn are_bulk(self) -> bool {
-        match self {
-            Arguments::Plain(_) => false,
-            _ => self.words() > INLINE_BYTES / WORD,
+            Arguments::Large(_, len) => len.div_ceil(WORD),
         }
     }
 
     /// Those that are not plain, in one piece.
-    pub(super) fn to_vec(self) -> Vec<u8> {
+    pub(super) fn into_vec(self) -> Vec<u8> {
         match self {
             Arguments::Plain(_) => Vec::new(),
             Arguments::Encoded(bytes) => bytes.to_vec(),
             Arguments::Bytes(parts) => parts.to_vec(),
+            Arguments::Large(bytes, _) => bytes.take(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A batch as the closures that serve it see it: where they find their arguments, and where they
 //! leave their results.
 
+use std::borrow::Cow;
+
 use primitive::sync::Ordering;
 use primitive::{SharedBytes, Words};
 use serde::Serialize;
@@ -108,17 +110,20 @@ impl Batch<'_> {
         if let Err(error) = outcome {
             return self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error)));
         }
-        self.reply_bytes_of::<U>(request, encoded.bytes());
+        if !self.reply_in_place(request, encoded.bytes()) {
+            self.reply_apart(Status::Done, encoded.take_bytes(), BadValue::unencodable::<U>);
+        }
     }
 
-    /// Writes an encoded result.
+    /// Writes an encoded result where the request was; false if it has no room there.
     #[inline(always)]
-    fn reply_bytes_of<U>(&mut self, request: Received, bytes: &[u8]) {
-        if bytes.len() <= request.words * WORD {
+    fn reply_in_place(&mut self, request: Received, bytes: &[u8]) -> bool {
+        let has_room = bytes.len() <= request.words * WORD;
+        if has_room {
             self.slot.store(self.at, bytes.len() as u64, Ordering::Relaxed);
-            return self.buffer.write_from((self.at + 1) * WORD, bytes);
+            self.buffer.write_from((self.at + 1) * WORD, bytes);
         }
-        self.reply_apart(Status::Done, bytes, BadValue::unencodable::<U>);
+        has_room
     }
 
     /// Writes a result that refers to the property. Unless it is short, it is encoded where it stays:
@@ -133,7 +138,10 @@ impl Batch<'_> {
             return self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error)));
         }
         if let Some(bytes) = encoded.in_place() {
-            return self.reply_bytes_of::<U>(request, bytes);
+            if !self.reply_in_place(request, bytes) {
+                self.reply_apart(Status::Done, Cow::Borrowed(bytes), BadValue::unencodable::<U>);
+            }
+            return;
         }
         let len = encoded.len();
         if len > room {
@@ -151,7 +159,9 @@ impl Batch<'_> {
     fn reply_large_view<U: Serialize>(&mut self, view: &U) {
         let mut encoded = codec::Encoded::<0>::new();
         match encoded.encode(view) {
-            Ok(()) => self.reply_apart(Status::Done, encoded.bytes(), BadValue::unencodable::<U>),
+            Ok(()) => {
+                self.reply_apart(Status::Done, encoded.take_bytes(), BadValue::unencodable::<U>);
+            }
             Err(error) => self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error))),
         }
     }
@@ -179,7 +189,7 @@ impl Batch<'_> {
         std::mem::forget(undelivered);
         match outcome {
             Ok(()) => {
-                self.reply_apart(Status::Failed, encoded.bytes(), BadValue::unencodable::<E>);
+                self.reply_apart(Status::Failed, encoded.take_bytes(), BadValue::unencodable::<E>);
             }
             Err(error) => {
                 self.refuse_by(&Refusal::Result(BadValue::unencodable::<E>(error)));
@@ -191,14 +201,19 @@ impl Batch<'_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn reply_later(&mut self) {
-        self.reply_apart(Status::Later, &[], BadValue::unencodable::<()>);
+        self.reply_apart(Status::Later, Cow::Borrowed(&[]), BadValue::unencodable::<()>);
     }
 
     /// A reply that does not fit where its request was, or is no result: behind the requests, or by
     /// the bulk path. A word is kept for the head of each that may still come, so that there is
     /// room for this one.
     #[inline(never)]
-    fn reply_apart(&mut self, status: Status, bytes: &[u8], too_many: fn(CodecError) -> BadValue) {
+    fn reply_apart(
+        &mut self,
+        status: Status,
+        bytes: Cow<'_, [u8]>,
+        too_many: fn(CodecError) -> BadValue,
+    ) {
         let (at, len, words) = (self.at, bytes.len(), bytes.len().div_ceil(WORD));
         let bulk = self.tail + 1 + words > SLOT_WORDS - BATCH_WORDS;
         let is_result = matches!(status, Status::Done | Status::Failed);
@@ -207,7 +222,7 @@ impl Batch<'_> {
                 "the results of one batch have more than {BATCH_REPLY_BYTES} bytes: ask for fewer \
                  large results at a time, or for parts of them"
             );
-            codec::give_back(bytes);
+            codec::give_back(&bytes);
             return self.refuse_by(&Refusal::Result(too_many(CodecError(reason))));
         }
         let head = ReplyHead { status, bulk, at, len };
@@ -215,9 +230,9 @@ impl Batch<'_> {
         self.tail += 1;
         if bulk {
             self.bulk_bytes += len;
-            self.outsized = Some(bytes.to_vec());
+            self.outsized = Some(bytes.into_owned());
         } else {
-            self.buffer.write_from(self.tail * WORD, bytes);
+            self.buffer.write_from(self.tail * WORD, &bytes);
             self.tail += words;
         }
     }
@@ -226,7 +241,7 @@ impl Batch<'_> {
         let mut encoded = codec::Encoded::<STACK_BYTES>::new();
         // A report can always be encoded; an empty payload is the fallback.
         let _ = encoded.encode(report);
-        self.reply_apart(status, encoded.bytes(), BadValue::unencodable::<R>);
+        self.reply_apart(status, encoded.take_bytes(), BadValue::unencodable::<R>);
     }
 
     /// Replies that nothing ran, and why.

@@ -1,6 +1,8 @@
 //! [`Encoded`]: the bytes of a value that is being encoded, on the stack while they are few; and
 //! [`Spill`], where they go when they are more.
 
+use std::borrow::Cow;
+
 use primitive::limits::MESSAGE_BYTES;
 
 use crate::codec::format::{FIELDS_MASK, FIELDS_SHIFT, HEADER, MAX_TRUSTS, TRUSTS_SHIFT};
@@ -99,6 +101,16 @@ impl<const N: usize> Encoded<N> {
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.spilled.is_empty() { &self.place[..self.len] } else { &self.spilled }
+    }
+
+    /// The bytes; those that are not in place leave this.
+    #[inline(always)]
+    pub(crate) fn take_bytes(&mut self) -> Cow<'_, [u8]> {
+        if self.spilled.is_empty() {
+            Cow::Borrowed(&self.place[..self.len])
+        } else {
+            Cow::Owned(std::mem::take(&mut self.spilled))
+        }
     }
 
     /// Nothing again, with the memory of before.

@@ -20,6 +20,7 @@
 //! | `request.rs`, `send.rs` | from a closure to a request, and into a batch |
 //! | `inline.rs`, `deferred.rs` | calls on the thread's own properties, and deferred work |
 //! | `awaits.rs` | what its fibers wait for, in words |
+//! | `collected.rs` | updates that are collected before they are sent |
 //! | `entered.rs` | how code of a thread finds its node |
 //! | `state.rs` | [`Node`] itself |
 //! | `awaited.rs`, `callers.rs`, `turn.rs`, `idle.rs` | parts of its state; how an idle thread waits |
@@ -28,6 +29,7 @@ pub(crate) mod awaited;
 pub(crate) mod awaits;
 pub(crate) mod callers;
 pub(crate) mod chain;
+pub(crate) mod collected;
 mod deferred;
 #[allow(unsafe_code)] // A reference to the node that is always taken away before the node goes.
 mod entered;

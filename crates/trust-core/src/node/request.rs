@@ -1,7 +1,10 @@
 //! From a closure and its arguments to a request on its way.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use primitive::limits::INLINE_BYTES;
 
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
@@ -174,6 +177,11 @@ impl Node {
         F: for<'a> Fn(&mut T, K::View<'a>, V),
         C: Completion + 'static,
     {
+        if entries.len() > INLINE_BYTES {
+            let closure = closure_id::<ApplyEach<T, K, V, F>>();
+            let (to, entries) = ((target.home, target.property), entries.to_vec());
+            return self.send_large(to, closure, 0, entries, completion);
+        }
         let arguments = Arguments::Encoded(entries);
         self.send_request::<ApplyEach<T, K, V, F>, T, C>(target, arguments, completion);
     }
@@ -233,8 +241,31 @@ impl Node {
             return completion
                 .complete(Outcome::Failed(&self.unencodable::<V>(target.home, source)));
         }
+        if encoded.len() > INLINE_BYTES {
+            let (to, words) = ((target.home, target.property), K::reply_words());
+            let bytes = encoded.take_bytes().into_owned();
+            return self.send_large(to, closure_id::<K>(), words, bytes, completion);
+        }
         let arguments = Arguments::Encoded(encoded.bytes());
         self.send_request::<K, T, C>(target, arguments, completion);
+    }
+
+    /// Sends a request of a property, named by its thread's number and its own, whose encoded arguments
+    /// are too long for a slot. They are not copied on their way to the lane.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn send_large<C: Completion + 'static>(
+        &self,
+        (home, property): (u32, u32),
+        closure: u32,
+        reply_words: usize,
+        bytes: Vec<u8>,
+        completion: C,
+    ) {
+        let len = bytes.len();
+        let bytes = Cell::new(bytes);
+        let arguments = Arguments::Large(&bytes, len);
+        self.send(home, Request { property, closure, arguments, reply_words }, completion);
     }
 
     #[inline(always)]

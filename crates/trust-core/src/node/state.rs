@@ -14,6 +14,7 @@ use crate::closure::registry::{Closure, Tag, registry};
 use crate::error::{DelegateError, Panic};
 use crate::node::awaited::{AwaitedCalls, CallSite};
 use crate::node::callers::Launched;
+use crate::node::collected::Collectors;
 use crate::node::deferred::Deferred;
 use crate::node::turn::Turn;
 use crate::trustee::inbox::{Inbox, Server};
@@ -87,6 +88,8 @@ pub struct Node {
     pub(crate) launched: Launched,
     pub(super) deferred: Deferred,
     pub(super) runs_deferred: Cell<bool>,
+    /// What collects updates of this thread.
+    pub(crate) collectors: Collectors,
     /// Outboxes with something under way.
     pub(super) busy: RefCell<Vec<u32>>,
     pub(super) incidents: RefCell<Vec<Incident>>,
@@ -158,6 +161,7 @@ impl Node {
             launched: Launched::default(),
             deferred: Deferred::default(),
             runs_deferred: Cell::new(false),
+            collectors: Collectors::default(),
             busy: RefCell::default(),
             incidents: RefCell::default(),
             closed: Cell::new(false),

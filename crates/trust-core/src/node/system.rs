@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use primitive::limits::MESSAGE_BYTES;
+use primitive::limits::{INLINE_BYTES, MESSAGE_BYTES};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use transport_api::ThreadId;
@@ -282,13 +282,14 @@ impl Node {
         if let Err(source) = encoded.encode(&arguments) {
             return self.report(self.unencodable::<V>(self.number_of(thread), source), None);
         }
-        let request = Request {
-            property: RUNTIME,
-            closure: closure_id::<Apply<Runtime, V, With<F>>>(),
-            arguments: Arguments::Encoded(encoded.bytes()),
-            reply_words: 0,
-        };
-        self.send(self.number_of(thread), request, Unawaited);
+        let (home, closure) = (self.number_of(thread), closure_id::<Apply<Runtime, V, With<F>>>());
+        if encoded.len() > INLINE_BYTES {
+            let bytes = encoded.take_bytes().into_owned();
+            return self.send_large((home, RUNTIME), closure, 0, bytes, Unawaited);
+        }
+        let arguments = Arguments::Encoded(encoded.bytes());
+        let request = Request { property: RUNTIME, closure, arguments, reply_words: 0 };
+        self.send(home, request, Unawaited);
     }
 }
 

@@ -25,14 +25,16 @@ pub(super) struct Parser {
     undirected: bool,
     /// Whether edges have weights, once that is known.
     weighted: Option<bool>,
+    /// Whether weights are read: if not, they may be anything.
+    weights: bool,
     /// Whether the first line of a Matrix Market file has been read.
     has_banner: bool,
 }
 
 impl Parser {
-    pub(super) fn new(format: Format) -> Parser {
-        let weighted = (format == Format::Gr).then_some(true);
-        Parser { format, size: None, edges: 0, undirected: false, weighted, has_banner: false }
+    pub(super) fn new(format: Format, weights: bool) -> Parser {
+        let (weighted, has_banner) = ((format == Format::Gr).then_some(true), false);
+        Parser { format, size: None, edges: 0, undirected: false, weighted, weights, has_banner }
     }
 
     /// The number of vertices, if the file has said it.
@@ -44,20 +46,24 @@ impl Parser {
         self.undirected
     }
 
+    /// Whether its edges have weights that were read.
     pub(super) fn weighted(&self) -> bool {
-        self.weighted.unwrap_or(false)
+        self.weights && self.weighted.unwrap_or(false)
     }
 
     /// Reads a line.
     pub(super) fn line(&mut self, line: &[u8]) -> Result<Line, String> {
-        let text = std::str::from_utf8(line).map_err(|_| "not text: a graph is in ASCII")?.trim();
+        // Comments are in any encoding, and some programs begin a file with a mark of theirs.
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_start_matches('\u{feff}').trim();
         let mut words = text.split_ascii_whitespace();
         match (self.format, words.next()) {
             (Format::Mtx, first) if !self.has_banner => self.banner(first, words),
             (_, None) => Ok(Line::Other),
             (Format::Snap, Some(first)) if first.starts_with(['#', '%']) => {
                 // As SNAP's own files have it.
-                self.undirected |= text.to_ascii_lowercase().contains("undirected");
+                let comment = text.trim_start_matches(['#', '%', ' ']).to_ascii_lowercase();
+                self.undirected |= comment.starts_with("undirected");
                 Ok(Line::Other)
             }
             (Format::Snap, Some(from)) => self.edge(Some(from), words),
@@ -146,7 +152,8 @@ impl Parser {
         let (from, to) = (self.vertex(from)?, self.vertex(words.next())?);
         let word = words.next();
         let weight = match *self.weighted.get_or_insert(word.is_some()) {
-            true => weight(word)?,
+            true if self.weights => weight(word)?,
+            true => word.map(|_| 1.0).ok_or("a weight is missing")?,
             false => match word {
                 Some(word) => return Err(format!("{word:?} behind an edge without a weight")),
                 None => 1.0,
@@ -179,7 +186,11 @@ fn weight(word: Option<&str>) -> Result<f32, String> {
     let weight: f32 = number("a weight", word)?;
     match weight >= 0.0 && weight.is_finite() {
         true => Ok(weight),
-        false => Err(format!("weight {weight}, expected a number that is not negative")),
+        false => Err(format!(
+            "weight {}, expected a number from 0 to {:e}",
+            word.unwrap_or_default(),
+            f32::MAX
+        )),
     }
 }
 

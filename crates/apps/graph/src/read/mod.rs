@@ -2,15 +2,17 @@
 //!
 //! A file is read twice. The first time ([`survey`]) checks every line, counts, and finds the largest
 //! vertex: a graph that has a bad line or does not fit in memory is refused before anything is built.
-//! The second time ([`Input::edges`]) brings the edges. Neither keeps more than a line.
+//! The second time ([`Input::edges`]) brings the edges. So a pipe is no such file. Neither keeps more than a line. Both show in a
+//! terminal how much of the file they have read.
 
 mod formats;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use self::formats::{Line, Parser};
@@ -92,18 +94,19 @@ pub struct Input {
     pub edges: u64,
     /// Whether the file says that its edges have no direction.
     pub undirected: bool,
-    /// Whether the edges have weights.
+    /// Whether the edges have weights, which are read.
     pub weighted: bool,
     /// The sum and the largest of the weights.
     pub weights: (f64, f32),
 }
 
-/// Reads all of a file, and says what is in it.
+/// Reads all of a file, and says what is in it. Weights are read, and checked, if `weights` says so;
+/// if not, the graph has none.
 ///
 /// # Errors
 /// [`ReadError`], with the line.
-pub fn survey(path: &str, format: Format) -> Result<Input, ReadError> {
-    let mut lines = Lines::open(path, format)?;
+pub fn survey(path: &str, format: Format, weights: bool) -> Result<Input, ReadError> {
+    let mut lines = Lines::open(path, Parser::new(format, weights), "checking")?;
     let (mut edges, mut largest, mut weights) = (0, None, (0.0, 0.0f32));
     while let Some((from, to, weight)) = lines.next_edge()? {
         edges += 1;
@@ -134,13 +137,19 @@ impl Input {
         &self,
         failed: &'a mut Option<ReadError>,
     ) -> Result<impl Iterator<Item = Edge> + use<'a>, ReadError> {
-        let (mut lines, vertices) = (Lines::open(&self.path, self.format)?, self.vertices);
+        let parser = Parser::new(self.format, self.weighted);
+        let mut lines = Lines::open(&self.path, parser, "loading")?;
+        let (vertices, mut left) = (self.vertices, self.edges);
         Ok(std::iter::from_fn(move || match lines.next_edge() {
-            Ok(Some((from, to, _))) if from.max(to) >= vertices => {
+            Ok(Some(edge)) if edge.0.max(edge.1) < vertices && left > 0 => {
+                left -= 1;
+                Some(edge)
+            }
+            Ok(None) if left == 0 => None,
+            Ok(_) => {
                 *failed = Some(lines.error("the file has changed while it was read".to_owned()));
                 None
             }
-            Ok(edge) => edge,
             Err(error) => {
                 *failed = Some(error);
                 None
@@ -156,13 +165,22 @@ impl Input {
         let first = self.format.first();
         match number.checked_sub(first) {
             Some(vertex) if vertex < self.vertices => Ok(vertex),
+            _ if self.vertices == 0 => {
+                Err(format!("no vertex {number} in {}, which has none", self.path))
+            }
             _ => Err(format!(
                 "no vertex {number} in {}: they are {first} to {}",
                 self.path,
-                (self.vertices + first).saturating_sub(1)
+                self.vertices + first - 1
             )),
         }
     }
+}
+
+/// How the progress of a file looks.
+fn progress_style() -> ProgressStyle {
+    ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes}, {eta} left")
+        .expect("the template is valid")
 }
 
 /// The lines of a file.
@@ -178,16 +196,28 @@ struct Lines {
 const LONGEST: u64 = 1 << 16;
 
 impl Lines {
-    fn open(path: &str, format: Format) -> Result<Lines, ReadError> {
+    /// Opens a file; `doing` is what a progress bar says that is done with it.
+    fn open(path: &str, parser: Parser, doing: &'static str) -> Result<Lines, ReadError> {
         let io = |error| ReadError::Io { path: path.to_owned(), error };
-        let mut file = BufReader::with_capacity(1 << 18, File::open(path).map_err(io)?);
+        // Not opened first: that would wait for the other end of a pipe.
+        let metadata = fs::metadata(path).map_err(io)?;
+        if !metadata.is_file() {
+            let reason = "not a file: graphs are read twice, so write it to a file first";
+            return Err(io(std::io::Error::other(reason)));
+        }
+        let file = File::open(path).map_err(io)?;
+        // It counts the bytes of the file, compressed if that is.
+        let bar = ProgressBar::new(metadata.len())
+            .with_style(progress_style())
+            .with_message(format!("{doing} {path}"))
+            .with_finish(ProgressFinish::AndClear);
+        let mut file = BufReader::with_capacity(1 << 18, bar.wrap_read(file));
         let is_gzip = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
         let reader: Box<dyn BufRead> = match is_gzip {
             true => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
             false => Box::new(file),
         };
-        let (line, parser) = (Vec::new(), Parser::new(format));
-        Ok(Lines { path: path.to_owned(), reader, line, number: 0, parser })
+        Ok(Lines { path: path.to_owned(), reader, line: Vec::new(), number: 0, parser })
     }
 
     /// The next edge.

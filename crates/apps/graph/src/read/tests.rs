@@ -22,7 +22,7 @@ fn read(text: &str, format: Format) -> Result<(Input, Vec<Edge>), String> {
         let file = file(&bytes);
         let path = file.path().to_str().unwrap();
         let input =
-            survey(path, format).map_err(|error| error.to_string().replace(path, "file"))?;
+            survey(path, format, true).map_err(|error| error.to_string().replace(path, "file"))?;
         let mut failed = None;
         let edges: Vec<Edge> = input.edges(&mut failed).unwrap().collect();
         assert!(failed.is_none());
@@ -71,8 +71,9 @@ fn bad_input_is_named_by_line() {
         (Format::Snap, "0 1\n\n7\n", "file:3: a vertex is missing"),
         (Format::Snap, "0 1 2\n1 2\n", "file:2: a weight is missing"),
         (Format::Snap, "0 1\n1 2 2\n", "file:2: \"2\" behind an edge without a weight"),
-        (Format::Snap, "0 1 -2\n", "file:1: weight -2, expected a number that is not negative"),
-        (Format::Snap, "0 1 nan\n", "file:1: weight NaN, expected"),
+        (Format::Snap, "0 1 -2\n", "file:1: weight -2, expected a number from 0 to 3.4028235e38"),
+        (Format::Snap, "0 1 nan\n", "file:1: weight nan, expected"),
+        (Format::Snap, "0 1 1e39\n", "file:1: weight 1e39, expected a number from 0 to 3.4"),
         (Format::Mtx, "3 3 1\n", "file:1: expected %%MatrixMarket"),
         (Format::Mtx, "%%MatrixMarket matrix array real general\n", "file:1: expected %%Matrix"),
         (Format::Mtx, &format!("{mtx}0 1\n"), "file:3: vertex 0, expected one from 1 on"),
@@ -86,8 +87,40 @@ fn bad_input_is_named_by_line() {
         let error = read(text, format).unwrap_err();
         assert!(error.starts_with(expected), "{error}\nexpected {expected}");
     }
-    let missing = survey("/no/such/graph", Format::Snap).unwrap_err();
+    let missing = survey("/no/such/graph", Format::Snap, true).unwrap_err();
     assert!(missing.to_string().starts_with("cannot read /no/such/graph"), "{missing}");
+}
+
+/// Weights that no path can use, of a graph whose weights do not matter; a comment in Latin-1 behind a
+/// byte order mark, and one that only mentions a graph without directions.
+#[test]
+fn what_does_not_matter_is_not_refused() {
+    let file =
+        file(b"\xef\xbb\xbf# Universit\xe4t\n# Directed, of an undirected one\n0 1 -5\n1 0 x\n");
+    let path = file.path().to_str().unwrap();
+    let input = survey(path, Format::Snap, false).unwrap();
+    assert_eq!((input.edges, input.undirected, input.weighted), (2, false, false));
+    assert!(survey(path, Format::Snap, true).is_err());
+    let mut failed = None;
+    let edges: Vec<Edge> = input.edges(&mut failed).unwrap().collect();
+    assert_eq!((edges, failed.is_none()), (vec![(0, 1, 1.0), (1, 0, 1.0)], true));
+}
+
+/// A file that has lost a line, or got one, between the two readings; and one that cannot be read twice.
+#[test]
+fn a_file_that_changes_is_noticed() {
+    for text in ["0 1\n", "0 1\n1 0\n0 1\n", "0 1\n1 2\n"] {
+        let mut file = file(b"0 1\n1 0\n");
+        let input = survey(file.path().to_str().unwrap(), Format::Snap, true).unwrap();
+        file.as_file_mut().set_len(0).unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let mut failed = None;
+        assert!(input.edges(&mut failed).unwrap().count() < 3);
+        let failed = failed.expect(text).to_string();
+        assert!(failed.contains("the file has changed while it was read"), "{failed}");
+    }
+    let folder = survey("/", Format::Snap, true).unwrap_err();
+    assert!(gossamer::Chain(&folder).to_string().contains("graphs are read twice"), "{folder}");
 }
 
 #[test]
@@ -125,7 +158,7 @@ proptest! {
     fn no_input_makes_a_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for format in [Format::Snap, Format::Mtx, Format::Gr] {
             let file = file(&bytes);
-            let _ = survey(file.path().to_str().unwrap(), format);
+            let _ = survey(file.path().to_str().unwrap(), format, true);
         }
     }
 
@@ -134,7 +167,7 @@ proptest! {
         lines in prop::collection::vec("(%%MatrixMarket matrix coordinate real general|[acp#%]? ?[-0-9a-z. ]{0,20})", 0..8),
     ) {
         for format in [Format::Snap, Format::Mtx, Format::Gr] {
-            let mut parser = Parser::new(format);
+            let mut parser = Parser::new(format, true);
             for line in &lines {
                 if let Ok(Line::Edge((_, _, weight))) = parser.line(line.as_bytes()) {
                     prop_assert!(weight >= 0.0 && weight.is_finite());
