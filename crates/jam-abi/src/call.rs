@@ -8,7 +8,7 @@ pub type Entry = unsafe extern "C" fn(call: *mut Call) -> u32;
 
 /// What an entry returns.
 pub mod code {
-    /// The jam ran; its result is in the reply.
+    /// The jam ran as often as it was to; its results are in the reply.
     pub const DONE: u32 = 0;
     /// The length of the arguments is not the size of their type; nothing ran.
     pub const ARGS_LENGTH: u32 = 1;
@@ -20,29 +20,40 @@ pub mod code {
 
 /// What a jam is called with, and where its result goes.
 ///
+/// An entry makes a *run* of calls: it calls the jam's function `count` times, once with each of as many
+/// arguments, which lie one behind the other as their results do. Checks, and what it takes to enter the
+/// jam, are once for all of them. Where the property or the payload is changed by one call, the next one
+/// finds it changed.
+///
 /// Arguments, payload and reply are aligned to [`Call::ALIGNMENT`]; where one is empty, its pointer
-/// is not null either. The jam sets `reply_len`, and changes nothing else here.
+/// is not null either. The entry writes `done` and `reply_len`, and changes nothing else here.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Call {
     /// The property; null if the jam takes none.
     pub property: *mut u8,
-    /// The arguments.
+    /// The arguments of the first call; those of the others follow.
     pub args: *const u8,
-    /// Their length in bytes.
+    /// The length of those of one call, in bytes.
     pub args_len: usize,
-    /// The payload.
+    /// The payload; a run of more than one call has none.
     pub payload: *const u8,
     /// Its length in bytes.
     pub payload_len: usize,
-    /// Where the result goes.
+    /// Where the result of the first call goes; those of the others follow.
     pub reply: *mut u8,
-    /// How many bytes of it are writable.
+    /// How many bytes are writable for each result; for more than one call, as many as a result has.
     pub reply_capacity: usize,
-    /// How many of them the jam has written.
+    /// How many bytes each result has: written by the entry.
     pub reply_len: usize,
     /// What [`Context`] shows the jam; never null.
     pub context: *const ContextData,
+    /// How many calls the entry makes: at least one.
+    pub count: usize,
+    /// How many of them have ended: 0 at first. The entry writes it before each call, so that the receiver
+    /// knows which of them has panicked. Where the entry returns [`code::DONE`], all have ended, whatever
+    /// is here.
+    pub done: usize,
 }
 
 impl Call {

@@ -94,52 +94,87 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         bytes
     }
 
-    /// Checks the lengths of `call`, calls `function` with its context, property, arguments and
-    /// payload, stores the result, and returns a [`code`].
+    /// Checks the lengths of `call`; for each of its arguments calls `function` with context, property,
+    /// arguments and payload, and stores the result; returns a [`code`].
     ///
     /// # Safety
     /// `call` is as [`Call`] says, with a property of the type that is named [`PROPERTY`](Self::PROPERTY).
     #[inline(always)]
     pub unsafe fn enter(
         call: *mut Call,
-        function: impl FnOnce(Context<'_>, *mut u8, A, &[E]) -> R,
+        function: impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
     ) -> u32 {
         // SAFETY: it is a call, as the caller promises, and only this jam has it.
-        let call = unsafe { &mut *call };
-        if call.args_len != A::BYTES {
+        let &Call {
+            property,
+            args,
+            args_len,
+            payload,
+            payload_len,
+            reply,
+            reply_capacity,
+            context,
+            count,
+            ..
+        } = unsafe { &*call };
+        if args_len != A::BYTES {
             return code::ARGS_LENGTH;
         }
-        let is_whole = if E::BYTES == 0 {
-            call.payload_len == 0
-        } else {
-            call.payload_len.is_multiple_of(E::BYTES)
-        };
+        let is_whole =
+            if E::BYTES == 0 { payload_len == 0 } else { payload_len.is_multiple_of(E::BYTES) };
         if !is_whole {
             return code::PAYLOAD_LENGTH;
         }
-        if call.reply_capacity < R::BYTES {
+        if reply_capacity < R::BYTES {
             return code::REPLY_CAPACITY;
         }
-        let elements = call.payload_len.checked_div(E::BYTES).unwrap_or(0);
+        let elements = payload_len.checked_div(E::BYTES).unwrap_or(0);
         #[allow(
             clippy::disallowed_methods,
             reason = "the receiver gives the payload to this jam only"
         )]
         // SAFETY: the lengths have been checked, every bit pattern is a value, the pointers are
         // aligned and valid for the call, as the caller promises.
-        let (context, args, payload) = unsafe {
-            (
-                Context::new(&*call.context),
-                call.args.cast::<A>().read(),
-                core::slice::from_raw_parts(call.payload.cast::<E>(), elements),
-            )
+        let (context, payload) = unsafe {
+            (Context::new(&*context), core::slice::from_raw_parts(payload.cast::<E>(), elements))
         };
-        let result = function(context, call.property, args, payload);
-        // SAFETY: the reply has room for it, and is aligned.
-        unsafe { call.reply.cast::<R>().write(result) };
-        call.reply_len = R::BYTES;
+        let (args, reply) = (args.cast::<A>(), reply.cast::<R>());
+        let mut index = 0;
+        loop {
+            // SAFETY: there are so many arguments and places for results, one behind the other and aligned.
+            // What the receiver reads after a panic is written, and in memory, before the function is called.
+            unsafe {
+                (&raw mut (*call).done).write_volatile(index);
+                one(&function, context, property, args.add(index), payload, reply.add(index));
+            }
+            index += 1;
+            if index >= count {
+                break;
+            }
+        }
+        // SAFETY: as above.
+        unsafe { (*call).reply_len = R::BYTES };
         code::DONE
     }
+}
+
+/// Makes one call of a run. Not part of the loop: what the compiler would take out of that, such as the
+/// address of an import, has no line of the source, which errors of the build name; and it would copy the
+/// body to unroll the loop.
+///
+/// # Safety
+/// The arguments can be read, and the result written.
+#[inline(never)]
+unsafe fn one<A: Part, E, R>(
+    function: &impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
+    context: Context<'_>,
+    property: *mut u8,
+    args: *const A,
+    payload: &[E],
+    reply: *mut R,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { reply.write(function(context, property, args.read(), payload)) };
 }
 
 #[cfg(test)]
@@ -173,6 +208,8 @@ mod tests {
             reply_capacity,
             reply_len: 0,
             context: &context,
+            count: 1,
+            done: 0,
         };
         let sum = |context: Context<'_>, _: *mut u8, args: u32, payload: &[u16]| {
             let payload: i64 = payload.iter().map(|value| i64::from(*value)).sum();
@@ -193,6 +230,35 @@ mod tests {
     }
 
     #[test]
+    fn a_run_calls_the_function_with_each_of_the_arguments() {
+        let (args, mut reply) = ([7_u32, 8, 9, 10], [0_i64; 4]);
+        let context = ContextData { sender: 9, reserved: 0, log, receiver: null_mut() };
+        let mut call = Call {
+            property: null_mut(),
+            args: args.as_ptr().cast(),
+            args_len: 4,
+            payload: args.as_ptr().cast(),
+            payload_len: 0,
+            reply: reply.as_mut_ptr().cast(),
+            reply_capacity: 8,
+            reply_len: 0,
+            context: &context,
+            count: 3,
+            done: 0,
+        };
+        let (call, seen) = (&raw mut call, core::cell::RefCell::new([usize::MAX; 3]));
+        let note = |_: Context<'_>, _: *mut u8, args: u32, _: &[u16]| {
+            // SAFETY: the entry has written it.
+            let done = unsafe { (*call).done };
+            seen.borrow_mut()[done] = args as usize;
+            i64::from(args) * 2
+        };
+        // SAFETY: its pointers are valid for three calls, and it does not use the property.
+        let code = unsafe { Sum::enter(call, note) };
+        assert_eq!((code, seen.into_inner(), reply), (code::DONE, [7, 8, 9], [14, 16, 18, 0]));
+    }
+
+    #[test]
     fn a_jam_without_parts_takes_no_bytes() {
         let context = ContextData { sender: 0, reserved: 0, log, receiver: null_mut() };
         let mut room = 0_u8;
@@ -206,6 +272,8 @@ mod tests {
             reply_capacity: 0,
             reply_len: 7,
             context: &context,
+            count: 1,
+            done: 0,
         };
         // SAFETY: no part of it is read.
         let enter =

@@ -211,6 +211,8 @@ impl Loaded {
             reply_capacity: 8,
             reply_len: 0,
             context: &context,
+            count: 1,
+            done: 0,
         };
         // SAFETY: it is a jam whose types the test knows.
         let code = unsafe { (self.entry)(&mut call) };

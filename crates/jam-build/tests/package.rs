@@ -76,6 +76,8 @@ fn main() {
         reply_capacity: 8,
         reply_len: 0,
         context: &context,
+        count: 1,
+        done: 0,
     };
     // SAFETY: the call is as the jam's signature says, and its memory outlives it.
     let code = unsafe { (local.entry)(&mut call) };

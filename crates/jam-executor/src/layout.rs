@@ -65,7 +65,7 @@ pub(crate) mod call {
     pub(crate) const LOG_USED: usize = 64;
     /// The [`Call`](jam_abi::Call), its context, and the scratch as a property.
     pub(crate) const CALL: usize = 128;
-    pub(crate) const CONTEXT: usize = 208;
+    pub(crate) const CONTEXT: usize = 216;
     pub(crate) const SCRATCH: usize = 240;
     /// The result.
     pub(crate) const REPLY: usize = 256;

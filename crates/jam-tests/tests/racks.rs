@@ -25,6 +25,7 @@ const CASES: &[common::Case] = &[
     ("every_mode_has_the_same_result", every_mode_has_the_same_result),
     ("calls_are_served_in_order", calls_are_served_in_order),
     ("a_panic_is_an_error_and_all_goes_on", a_panic_is_an_error_and_all_goes_on),
+    ("each_call_of_a_run_has_its_own_end", each_call_of_a_run_has_its_own_end),
     ("large_payloads_arrive", large_payloads_arrive),
     ("evicted_jams_are_sent_again", evicted_jams_are_sent_again),
     ("unseen_code_runs_where_the_policy_admits_it", unseen_code_runs),
@@ -136,6 +137,39 @@ fn a_panic_is_an_error_and_all_goes_on() {
             assert_eq!(table.inject(&faulty, 4, &[]).unwrap(), 0, "the sender is host 0");
         }
         assert_eq!(table.apply(|table| table.panics), MODES.len() as u32, "table {number}");
+    }
+}
+
+/// A trustee hands calls behind each other to the jam as one run. Those that panic end alone.
+fn each_call_of_a_run_has_its_own_end() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    for table in tables() {
+        // From now on calls have its handle.
+        assert_eq!(table.inject(&FAULTY, 0, &[]).unwrap(), 7);
+        let hows: Vec<u64> = (0..400).map(|call| [0, 0, 1, 0, 3, 3, 2][call * call % 7]).collect();
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for how in hows.clone() {
+            let ended = ended.clone();
+            table.inject_then(&FAULTY, how, &[], move |end| ended.borrow_mut().push(end));
+        }
+        // Behind all of them.
+        let panics = table.apply(|table| table.panics);
+        assert_eq!(panics as usize, hows.iter().filter(|how| **how == 3).count());
+        while ended.borrow().len() < hows.len() {
+            gossamer::yield_now();
+        }
+        for (how, end) in hows.into_iter().zip(ended.take()) {
+            match (how, end) {
+                (0, Ok(7)) => {}
+                (1, Err(JamError::Panicked { source, .. })) => assert_eq!(source.line, 19),
+                (2, Err(JamError::Panicked { source, .. })) => assert_eq!(source.line, 20),
+                (3, Err(JamError::Panicked { source, .. })) => {
+                    assert_eq!(source.message, "table panic 3");
+                }
+                (how, end) => panic!("{how}: {end:?}"),
+            }
+        }
     }
 }
 

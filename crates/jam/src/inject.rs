@@ -36,6 +36,7 @@ use jam_abi::entry::PropertyPart;
 use trust_core::Trust;
 
 use crate::error::JamError;
+use crate::inject::by_handle::Ended;
 use crate::inject::errors::{failed, undelivered};
 use crate::inject::serve::is_for;
 use crate::sender::{Code, Held, Inner, Mode, Sendable};
@@ -91,6 +92,13 @@ impl<T: 'static> Inject<T> for Trust<T> {
     where
         T: Open,
     {
+        if let Some((code, word)) = recent::<T, J>(self, jam) {
+            match by_handle::call::<T, J>(self, word, args, payload) {
+                Some(Ok(Ok(reply))) => return Ok(reply.value()),
+                Some(ended) => return retry::<T, J>(self, jam, &code.into(), args, payload, ended),
+                None => {}
+            }
+        }
         let (code, name) = name::<T, J>(self, jam)?;
         match name {
             Name::Code => {
@@ -100,12 +108,7 @@ impl<T: 'static> Inject<T> for Trust<T> {
             }
             Name::Handle(word) => match by_handle::call::<T, J>(self, word, args, payload) {
                 Some(Ok(Ok(reply))) => return Ok(reply.value()),
-                Some(Err(source)) => return Err(undelivered(code, source)),
-                Some(Ok(Err(missed))) => match failed(code, *missed.failure) {
-                    Some(error) => return Err(error),
-                    // It was evicted since.
-                    None => return by_digest::call(self, jam, code, true, args, payload),
-                },
+                Some(ended) => return retry::<T, J>(self, jam, code, args, payload, ended),
                 None => {}
             },
             Name::Digest => {}
@@ -123,23 +126,92 @@ impl<T: 'static> Inject<T> for Trust<T> {
     ) where
         T: Open,
     {
-        let (code, name) = match name::<T, J>(self, jam) {
-            Ok(named) => named,
-            Err(error) => return then(Err(error)),
-        };
-        // A pointer is all that the callback of a plain call keeps beside its caller's.
-        let unsent = match code.held() {
-            Held::Static(inner) => {
-                call_plainly::<T, J, _, _>(self, (code, name), args, payload, *inner, then)
+        let then = match recent::<T, J>(self, jam) {
+            Some((code, word)) => {
+                match by_handle::call_then::<T, J, _, _>(self, word, args, payload, code, then) {
+                    Ok(()) => return,
+                    Err(then) => then,
+                }
             }
-            Held::Counted(inner) => {
-                call_plainly::<T, J, _, _>(self, (code, name), args, payload, inner.clone(), then)
-            }
+            None => then,
         };
-        if let Err(then) = unsent {
-            by_digest::call_then(self, jam, code, args, payload, then);
-        }
+        then_by_name::<T, J, _>(self, jam, args, payload, then);
     }
+}
+
+/// Makes a call of a jam that this thread has not called [recently](known::recent).
+#[inline(never)]
+#[track_caller]
+fn then_by_name<T: Open, J: Sendable, F>(
+    trust: &Trust<T>,
+    jam: &J,
+    args: J::Args,
+    payload: &[J::Element],
+    then: F,
+) where
+    F: FnOnce(Result<J::Reply, JamError>) + 'static,
+{
+    let (code, name) = match name::<T, J>(trust, jam) {
+        Ok(named) => named,
+        Err(error) => return then(Err(error)),
+    };
+    // A pointer is all that the callback of a plain call keeps beside its caller's.
+    let unsent = match code.held() {
+        Held::Static(inner) => {
+            call_plainly::<T, J, _, _>(trust, (code, name), args, payload, *inner, then)
+        }
+        Held::Counted(inner) => {
+            call_plainly::<T, J, _, _>(trust, (code, name), args, payload, inner.clone(), then)
+        }
+    };
+    if let Err(then) = unsent {
+        by_digest::call_then(trust, jam, code, args, payload, then);
+    }
+}
+
+/// Ends a call by handle that has no result: with the error, or by making it again with the code.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn retry<T: Open, J: Sendable>(
+    trust: &Trust<T>,
+    jam: &J,
+    code: &Code,
+    args: J::Args,
+    payload: &[J::Element],
+    ended: Ended<T, J>,
+) -> Result<J::Reply, JamError> {
+    let missed = match ended {
+        Ok(Ok(reply)) => return Ok(reply.value()),
+        Ok(Err(missed)) => missed,
+        Err(source) => return Err(undelivered(code, source)),
+    };
+    match failed(code, *missed.failure) {
+        Some(error) => Err(error),
+        // It was evicted since.
+        None => by_digest::call(trust, jam, code, true, args, payload),
+    }
+}
+
+/// The code of a jam and the word of its handle at this trustee, if this thread has called it lately.
+#[inline(always)]
+#[track_caller]
+fn recent<T: Open, J: Sendable>(trust: &Trust<T>, jam: &J) -> Option<(&'static Inner, u64)> {
+    check_property::<T, J>();
+    known::recent(jam.element()?, trust.home())
+}
+
+/// # Panics
+/// If the jam is for another type of property.
+#[inline(always)]
+#[track_caller]
+fn check_property<T: Open, J: Sendable>() {
+    assert!(
+        const { is_for::<T, J::Property>() },
+        "the jam works on a property {:?}, the trust is of {:?}",
+        <J::Property as PropertyPart>::NAME,
+        T::NAME
+    );
 }
 
 /// What names a jam in a call.
@@ -158,16 +230,16 @@ fn name<'j, T: Open, J: Sendable>(
     trust: &Trust<T>,
     jam: &'j J,
 ) -> Result<(&'j Code, Name), JamError> {
-    assert!(
-        const { is_for::<T, J::Property>() },
-        "the jam works on a property {:?}, the trust is of {:?}",
-        <J::Property as PropertyPart>::NAME,
-        T::NAME
-    );
+    check_property::<T, J>();
     let (code, mode) = (jam.code()?, jam.mode());
     let name = match known::handle(code, trust.home(), mode) {
         _ if mode == Mode::Injected => Name::Code,
-        Some(word) => Name::Handle(word),
+        Some(word) => {
+            if let Some(element) = jam.element() {
+                known::note(element, trust.home(), word, code);
+            }
+            Name::Handle(word)
+        }
         None => Name::Digest,
     };
     Ok((code, name))

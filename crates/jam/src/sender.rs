@@ -189,6 +189,12 @@ pub trait Sendable {
         Mode::Automatic
     }
 
+    /// Which jam of a package it is, if it is one that is sent by its handle, with code if need be.
+    #[doc(hidden)]
+    fn element(&self) -> Option<&'static Element> {
+        None
+    }
+
     /// The same jam, sent in this mode.
     fn in_mode(&self, mode: Mode) -> InMode<'_, Self>
     where
@@ -226,8 +232,13 @@ impl<P: PropertyPart + 'static, A: Part, E: Part, R: Part> Sendable for Jam<P, A
     type Element = E;
     type Reply = R;
 
+    #[inline(always)]
+    fn element(&self) -> Option<&'static Element> {
+        Some(Jam::element(self))
+    }
+
     fn code(&self) -> Result<&Code, JamError> {
-        let element = self.element();
+        let element = Jam::element(self);
         let place = (std::ptr::from_ref(element).addr() >> 4) % RECENT;
         RECENT_CODES.with(|recent| match recent[place].get() {
             Some((of, code)) if std::ptr::eq(of, element) => Ok(code),

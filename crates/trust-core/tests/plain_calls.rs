@@ -270,6 +270,68 @@ fn errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls() {
     });
 }
 
+/// A call of twelve bytes, the first of which says how it ends. The result is the sum of the others, and
+/// how many calls of the run have ended before.
+struct Picky;
+
+const FAILS: u8 = 1;
+const PANICS: u8 = 2;
+
+impl PlainCall<Log> for Picky {
+    const BYTES: Option<usize> = Some(12);
+    type Run = u64;
+    type Reply = [u64; 2];
+    type Error = String;
+
+    fn serve(run: &mut u64, _: &mut Log, _: u64, bytes: &[u8]) -> Result<[u64; 2], String> {
+        match bytes[0] {
+            FAILS => return Err(format!("fails with {bytes:?}")),
+            PANICS => panic!("panics with {bytes:?}"),
+            _ => {}
+        }
+        *run += 1;
+        Ok([bytes[1..].iter().map(|byte| u64::from(*byte)).sum(), *run])
+    }
+}
+
+/// Calls that a trustee serves as one run: each has its own result, and one that fails or panics does not
+/// keep those behind it from being served.
+#[test]
+fn each_call_of_a_run_has_its_own_end() {
+    with_log(|node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let sent: Vec<[u8; 12]> = (0..300)
+            .map(|call: u32| std::array::from_fn(|at| (call as usize * 7 + at * 31) as u8 % 251))
+            .collect();
+        for bytes in &sent {
+            let ended = ended.clone();
+            log.plain_call_then::<Picky, _, _>(7, bytes, &[], (), move |()| {
+                move |end: Result<Result<[u64; 2], String>, DelegateError>| {
+                    ended.borrow_mut().push(end.map_err(|error| error.to_string()));
+                }
+            })
+            .unwrap();
+        }
+        poll(node, || ended.borrow().len() == sent.len());
+        let mut counts = [0; 3];
+        for (ended, bytes) in ended.take().into_iter().zip(&sent) {
+            counts[usize::from(bytes[0].min(3)) % 3] += 1;
+            match bytes[0] {
+                FAILS => assert_eq!(ended, Ok(Err(format!("fails with {bytes:?}")))),
+                PANICS => {
+                    let error = ended.unwrap_err();
+                    assert!(error.contains(&format!("panics with {bytes:?}")), "{error}");
+                }
+                _ => {
+                    let sum: u64 = bytes[1..].iter().map(|byte| u64::from(*byte)).sum();
+                    assert_eq!(ended.unwrap().unwrap()[0], sum, "{bytes:?}");
+                }
+            }
+        }
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    });
+}
+
 #[test]
 fn calls_under_way_end_when_the_node_closes() {
     let ended = Rc::new(RefCell::new(Vec::new()));

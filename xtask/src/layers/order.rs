@@ -181,7 +181,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/trust-core/src/closure",
         &[
             &["capture", "identity", "noref", "plain_bytes"],
-            &["batch", "invoke"],
+            &["batch", "invoke", "plain_run"],
             &["registry"],
             &["call", "context", "plain_call"],
         ],

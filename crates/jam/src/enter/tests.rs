@@ -65,6 +65,8 @@ fn call() -> Call {
         reply_capacity: 0,
         reply_len: 0,
         context: CONTEXT.with(ptr::from_ref),
+        count: 1,
+        done: 0,
     }
 }
 

@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_abi::{Call, code};
 use serde::{Deserialize, Serialize};
-use trust_core::{DelegateError, PlainBytes, PlainCall, Trust};
+use trust_core::{DelegateError, PlainBytes, PlainCall, PlainCalls, Trust};
 
 use crate::error::{JamError, Refusal};
 use crate::handles;
@@ -65,7 +65,7 @@ impl<T: 'static, A: Part> Missed<T, A> {
 }
 
 /// How a call ends for its sender.
-type Ended<T, J> = Result<
+pub(super) type Ended<T, J> = Result<
     Result<Reply<<J as Sendable>::Reply>, Box<Missed<T, <J as Sendable>::Args>>>,
     DelegateError,
 >;
@@ -97,6 +97,25 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
         bytes: &[u8],
     ) -> Result<Reply<R>, Box<Missed<T, A>>> {
         run::<T, P, A, E, R>(running, property, word, bytes, &[])
+    }
+
+    #[inline(always)]
+    fn serve_run(
+        running: &mut Running,
+        property: &mut T,
+        word: u64,
+        calls: &mut PlainCalls<'_, Reply<R>>,
+    ) -> Result<(), Box<Missed<T, A>>> {
+        let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE) else {
+            // It fails, or is a Local Function, or is linked again.
+            let args = &calls.arguments()[..A::BYTES];
+            let reply = other::<T, P, A, E, R>(running, property, word, args, &[])?;
+            calls.replies()[0] = reply;
+            calls.end(1);
+            return Ok(());
+        };
+        let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);
+        ended.map_err(|failure| Missed::new(failure, &calls.arguments()[..A::BYTES], &[]))
     }
 }
 
@@ -136,16 +155,16 @@ fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     args: &[u8],
     payload: &[u8],
 ) -> Result<Reply<R>, Box<Missed<T, A>>> {
-    let Some(again) = running.again(word) else {
-        return first::<T, P, A, E, R>(running, property, word, args, payload);
+    let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE) else {
+        return other::<T, P, A, E, R>(running, property, word, args, payload);
     };
     let ended = serve::run::<T, P, A, E, R, _>(property, again.context(), args, payload, again);
     ended.map(Reply).map_err(|failure| Missed::new(failure, args, payload))
 }
 
-/// As [`run`], for a call whose handle the one before did not have.
+/// As [`run`], for a call of what cannot run as it is linked.
 #[inline(never)]
-fn first<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
+fn other<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     running: &mut Running,
     property: &mut T,
     word: u64,

@@ -1,13 +1,16 @@
 //! What a thread knows of the jams at its trustees: which have its code, and their handles.
 //!
 //! Each pair of jam and trustee is remembered in the place that its hash names. One that another has
-//! displaced sends its code once more.
+//! displaced sends its code once more. In front of them are the pairs that were used last of jams of
+//! packages, whose code is never dropped: what a call needs is all in one place there.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
 
+use jam_abi::Element;
+
 use crate::handles;
-use crate::sender::{Code, Inner, Mode};
+use crate::sender::{Code, Held, Inner, Mode};
 
 const PLACES: usize = 256;
 
@@ -26,7 +29,20 @@ const NOTHING: Known = Known { code: ptr::null(), home: 0, word: 0 };
 /// No thread's.
 const LOCAL: u64 = 1 << 63;
 
+const RECENT_PLACES: usize = 64;
+
+/// A jam of a package, at a trustee to which its handle is known.
+#[derive(Clone, Copy)]
+struct Recent {
+    element: &'static Element,
+    home: u64,
+    word: u64,
+    code: &'static Inner,
+}
+
 thread_local! {
+    static RECENT: [Cell<Option<Recent>>; RECENT_PLACES] =
+        const { [const { Cell::new(None) }; RECENT_PLACES] };
     static KNOWN: [Cell<Known>; PLACES] = const { [const { Cell::new(NOTHING) }; PLACES] };
     /// The codes of all places, so that no address becomes another's.
     static CODES: RefCell<Vec<Option<Code>>> = const { RefCell::new(Vec::new()) };
@@ -36,6 +52,27 @@ thread_local! {
 fn place(code: *const Inner, home: u64) -> usize {
     let hash = (code.addr() as u64 >> 4 ^ home).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 56) as usize % PLACES
+}
+
+#[inline(always)]
+fn recent_place(element: *const Element, home: u64) -> usize {
+    ((element.addr() >> 4) ^ home as usize) % RECENT_PLACES
+}
+
+/// The code of a jam of a package, and the word by which calls to the trustee name it, if this thread has
+/// [noted](note) them lately.
+#[inline(always)]
+pub(super) fn recent(element: &'static Element, home: u64) -> Option<(&'static Inner, u64)> {
+    let recent = RECENT.with(|recent| recent[recent_place(element, home)].get())?;
+    (ptr::eq(recent.element, element) && recent.home == home).then_some((recent.code, recent.word))
+}
+
+/// Notes a pair for [`recent`], if its code is that of a package.
+pub(super) fn note(element: &'static Element, home: u64, word: u64, code: &Code) {
+    if let Held::Static(code) = code.held() {
+        let recent = Recent { element, home, word, code };
+        RECENT.with(|places| places[recent_place(element, home)].set(Some(recent)));
+    }
 }
 
 /// The word by which calls of this jam to the trustee name it, if that is known.
@@ -78,6 +115,8 @@ fn remember(code: &Code, home: u64, word: u64) {
         codes.resize(PLACES, None);
         let before = codes[place].replace(code.clone());
         KNOWN.with(|known| known[place].set(Known { code: inner, home, word }));
+        // They may have another word of it.
+        RECENT.with(|recent| recent.iter().for_each(|place| place.set(None)));
         drop(codes);
         drop(before);
     });

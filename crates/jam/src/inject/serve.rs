@@ -3,6 +3,7 @@
 
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_abi::{Call, ContextData, code};
+use trust_core::{PlainBytes, PlainCalls};
 
 use crate::error::Refusal;
 use crate::plain_bytes::Value;
@@ -42,9 +43,52 @@ pub(super) fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, F: From<F
         reply_capacity: R::BYTES,
         reply_len: 0,
         context,
+        count: 1,
+        done: 0,
     };
     enter.enter(Types::<P, A, E, R>::SIGNATURE, &mut call)?;
     Ok(reply.get())
+}
+
+/// As [`run`], of calls behind each other that have no payload: has `enter` run all of them as one run of
+/// the jam, and ends those that have a result. `Reply` is an `R` and nothing else.
+///
+/// # Errors
+/// Why the first of those failed that have not ended.
+#[inline(always)]
+pub(super) fn run_all<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, Reply: PlainBytes>(
+    property: &mut T,
+    context: &ContextData,
+    calls: &mut PlainCalls<'_, Reply>,
+    enter: impl Enter<Box<Failure>>,
+) -> Result<(), Box<Failure>> {
+    const { assert!(size_of::<Reply>() == R::BYTES && align_of::<Reply>() == align_of::<R>()) };
+    if const { !is_for::<T, P>() } {
+        return Err(Box::new(wrong_property(P::NAME, T::NAME)));
+    }
+    let count = calls.replies().len();
+    debug_assert_eq!(calls.arguments().len(), count * A::BYTES);
+    let args = calls.arguments().as_ptr();
+    let mut call = Call {
+        property: std::ptr::from_mut(property).cast(),
+        args,
+        args_len: A::BYTES,
+        payload: args,
+        payload_len: 0,
+        reply: calls.replies().as_mut_ptr().cast(),
+        reply_capacity: R::BYTES,
+        reply_len: 0,
+        context,
+        count,
+        done: 0,
+    };
+    let ended = enter.enter(Types::<P, A, E, R>::SIGNATURE, &mut call);
+    match ended {
+        Ok(()) => calls.end(count),
+        // The jam has written it: the call that failed is one of these.
+        Err(_) => calls.end(call.done.min(count - 1)),
+    }
+    ended
 }
 
 /// Runs a call that [`run`] has made. Not a closure: calls by handle, the common ones, are to have it

@@ -139,6 +139,8 @@ impl Runs {
             reply_capacity: MAX_REPLY_BYTES,
             reply_len: 0,
             context: &raw const context,
+            count: 1,
+            done: 0,
         };
         let mut ended = self.enter(receiver, form, &digest, &mut call);
         if let Err(Failure::NeedCode) = ended {

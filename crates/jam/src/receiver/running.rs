@@ -73,15 +73,16 @@ impl Running {
     /// the policy admits it, and its symbols are the newest.
     #[inline(always)]
     pub(crate) fn again(&self, word: u64) -> Option<&Again> {
-        let again = self.again.as_ref()?;
-        let Again { linked, place, receiver, .. } = *again;
-        let is_found = again.word == word && ptr::eq(place.load(Ordering::Relaxed), linked);
-        // SAFETY: `run` has found it, and the thread has been inside since.
-        let linked = unsafe { &*linked };
-        let is_same = is_found
-            && linked.is_admitted(receiver.gate(None).bit())
-            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation();
-        is_same.then_some(again)
+        self.again.as_ref().filter(|again| again.is_valid(word))
+    }
+
+    /// As [`again`](Self::again); where that is none, as [`find`](Self::find).
+    #[inline(always)]
+    pub(crate) fn again_or_find(&mut self, word: u64, signature: u64) -> Option<&Again> {
+        if self.again(word).is_none() && !self.find(word, signature) {
+            return None;
+        }
+        self.again.as_ref()
     }
 
     /// Leaves the receiver: what was evicted meanwhile can be freed.
@@ -90,24 +91,52 @@ impl Running {
         self.state = None;
     }
 
+    /// Looks for the jam with the handle in this word. True if it is linked, may run, has this signature and
+    /// the newest symbols: then it is what [`again`](Self::again) finds. Else [`run`](Self::run) says why not.
+    #[inline(never)]
+    fn find(&mut self, word: u64, signature: u64) -> bool {
+        let (handle, host) = handles::of_word(word);
+        if handles::is_local(handle) {
+            return false;
+        }
+        let state = self.state.get_or_insert_with(|| State::of(receiver()));
+        let State { receiver, thread, inside } = state;
+        let receiver: &'static Receiver = receiver;
+        let Some(linked) = receiver.cache.find_by_handle(handle, inside) else { return false };
+        let may_run = linked.is_admitted(receiver.gate(None).bit())
+            && linked.shape.signature == signature
+            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation();
+        if !may_run {
+            return false;
+        }
+        let (context, place) = (receiver.context(host), receiver.cache.place_of(handle));
+        self.again = Some(Again { word, linked, place, context, receiver, thread });
+        true
+    }
+
     /// Runs the jam with the handle in this word, if it is linked, or the Local Function with it.
     ///
     /// # Safety
     /// As for [`Receiver::run`].
-    #[inline(always)]
     pub(crate) unsafe fn run(
         &mut self,
         word: u64,
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
-        let (handle, host) = handles::of_word(word);
+        let (handle, _) = handles::of_word(word);
         if handles::is_local(handle) {
             // SAFETY: as the caller promises.
             return unsafe { receiver().run_local_by_handle(handle, signature, call) };
         }
+        if self.find(word, signature)
+            && let Some(found) = &self.again
+        {
+            // SAFETY: as the caller promises, and the signatures are equal.
+            return unsafe { found.run(call) };
+        }
         let state = self.state.get_or_insert_with(|| State::of(receiver()));
-        let State { receiver, thread, inside } = state;
+        let State { receiver, inside, .. } = state;
         let receiver: &'static Receiver = receiver;
         let Some(linked) = receiver.cache.find_by_handle(handle, inside) else {
             return Err(need_code());
@@ -117,15 +146,9 @@ impl Running {
             return Err(need_code());
         }
         check_signature(signature, &linked.shape)?;
-        if linked.generation.load(Ordering::Relaxed) != receiver.symbols.generation() {
-            let digest = linked.digest;
-            // SAFETY: as the caller promises.
-            return unsafe { self.run_renewed(receiver, &digest, signature, call) };
-        }
-        let (context, place) = (receiver.context(host), receiver.cache.place_of(handle));
-        self.again = Some(Again { word, linked, place, context, receiver, thread });
-        // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.
-        unsafe { run_linked(linked, thread, call) }
+        let digest = linked.digest;
+        // SAFETY: as the caller promises.
+        unsafe { self.run_renewed(receiver, &digest, signature, call) }
     }
 
     /// Runs the jam with this digest, whose code has arrived with the call: the one that is linked, if
@@ -185,6 +208,18 @@ impl Running {
 }
 
 impl Again {
+    /// Whether a call with this word runs it, still.
+    #[inline(always)]
+    fn is_valid(&self, word: u64) -> bool {
+        let Again { linked, place, receiver, .. } = *self;
+        let is_found = self.word == word && ptr::eq(place.load(Ordering::Relaxed), linked);
+        // SAFETY: `find` has found it, and the thread has been inside since.
+        let linked = unsafe { &*linked };
+        is_found
+            && linked.is_admitted(receiver.gate(None).bit())
+            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation()
+    }
+
     /// What its jam is told.
     #[inline(always)]
     pub(crate) fn context(&self) -> &ContextData {
@@ -194,11 +229,11 @@ impl Again {
     /// Runs the jam.
     ///
     /// # Safety
-    /// As for [`Receiver::run`]. This is of [`Running::again`], and the call has the signature of those
-    /// before it.
+    /// As for [`Receiver::run`]. This is of [`Running::again`], and the call has the signature with which it was
+    /// found.
     #[inline(always)]
     pub(crate) unsafe fn run(&self, call: &mut Call) -> Result<(), Box<Failure>> {
-        // SAFETY: `Running::run` has found it, and the thread has been inside since; the rest as the caller
+        // SAFETY: `Running::find` has found it, and the thread has been inside since; the rest as the caller
         // promises.
         unsafe { run_linked(&*self.linked, self.thread, call) }
     }

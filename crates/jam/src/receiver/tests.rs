@@ -173,6 +173,8 @@ fn call_of(
         reply_capacity: 8,
         reply_len: 0,
         context: std::ptr::from_ref(context),
+        count: 1,
+        done: 0,
     }
 }
 

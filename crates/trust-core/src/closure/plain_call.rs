@@ -8,6 +8,8 @@
 //!
 //! Calls behind each other often have the same word, such as the handle of what they call. So it is
 //! sent once in a batch: [`Again`] is the closure of those that follow. A word of zero is always sent.
+//! Those that are short are served by the run ([`PlainCalls`]): their arguments are copied out of the
+//! slot, one [`PlainCall::serve_run`] serves all of them, and their results are copied back.
 //!
 //! A call's own error is not in that place: it is encoded, and stands apart, as panics and refusals
 //! do. So a result needs no word that says that it is one.
@@ -20,10 +22,11 @@ use std::mem::MaybeUninit;
 use primitive::sync::Ordering;
 
 use crate::closure::batch::{Batch, Place, Received};
-use crate::closure::plain_bytes::{PlainBytes, reply_words, word_of};
+use crate::closure::plain_bytes::{PlainBytes, reply_words};
+use crate::closure::plain_run::{First, PlainCalls, RUN_BYTES, Room};
 use crate::closure::registry::{Delegated, Description, closure_id};
 use crate::codec::Portable;
-use crate::wire::words::WORD;
+use crate::wire::words::{RequestHead, WORD};
 
 /// A kind of call on a property of type `T` whose arguments are a word and bytes, and whose result is
 /// plain. It is for layers that send bytes anyhow, and check them by themselves; the arguments of
@@ -55,6 +58,31 @@ pub trait PlainCall<T>: 'static {
         word: u64,
         bytes: &[u8],
     ) -> Result<Self::Reply, Self::Error>;
+
+    /// Serves calls that stand behind each other and have the same word, in their order, as
+    /// [`serve`](Self::serve) serves each: those from the first to the last, or to one that fails. Those
+    /// that it has not [ended](PlainCalls::end) come again, but for the one that failed.
+    ///
+    /// # Errors
+    /// What the caller of the first call gets that has not ended.
+    #[inline(always)]
+    fn serve_run(
+        run: &mut Self::Run,
+        property: &mut T,
+        word: u64,
+        calls: &mut PlainCalls<'_, Self::Reply>,
+    ) -> Result<(), Self::Error> {
+        let len = Self::BYTES.unwrap_or_default();
+        let mut room = [0; STACK_WORDS / 2];
+        let (_, copy, _) = bytes_of(&mut room);
+        while !calls.replies().is_empty() {
+            copy[..len].copy_from_slice(&calls.arguments()[..len]);
+            let reply = Self::serve(run, property, word, &copy[..len])?;
+            calls.replies()[0] = reply;
+            calls.end(1);
+        }
+        Ok(())
+    }
 }
 
 /// A call of kind `C`, seen from the trustee.
@@ -112,10 +140,12 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
     batch: &mut Batch<'_>,
     request: Received,
 ) -> Option<Received> {
-    if AGAIN && is_short::<T, C>(batch, request) {
+    while is_short::<T, C, AGAIN>(batch, request) {
         // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
-        serve_short::<T, C>(run, unsafe { &mut *property.cast::<T>() }, batch, request);
-        return None;
+        serve_short::<T, C, AGAIN>(run, unsafe { &mut *property.cast::<T>() }, batch, request);
+        if AGAIN || batch.outsized.is_some() || !batch.is_next(request) {
+            return None;
+        }
     }
     loop {
         // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
@@ -146,7 +176,7 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
 /// result, whichever has more; `None` if that differs from call to call, or they are long.
 const fn short_words<T, C: PlainCall<T>>() -> Option<usize> {
     match C::BYTES {
-        Some(len) if len <= STACK_WORDS * WORD => {
+        Some(len) if len <= STACK_WORDS * WORD && size_of::<C::Reply>() <= RUN_BYTES => {
             let (arguments, reply) = (len.div_ceil(WORD), reply_words::<C::Reply>());
             Some(if arguments > reply { arguments } else { reply })
         }
@@ -154,57 +184,72 @@ const fn short_words<T, C: PlainCall<T>>() -> Option<usize> {
     }
 }
 
-/// Whether [`serve_short`] serves a request whose word is left out.
+/// Whether [`serve_short`] serves a request, which has its word, or leaves it out if `AGAIN`.
 #[inline(always)]
-fn is_short<T, C: PlainCall<T>>(batch: &Batch<'_>, request: Received) -> bool {
-    const { short_words::<T, C>() }.is_some_and(|words| words <= request.words)
-        && batch.word != 0
-        && !request.head.is_bulk()
+fn is_short<T, C: PlainCall<T>, const AGAIN: bool>(
+    batch: &mut Batch<'_>,
+    request: Received,
+) -> bool {
+    let words = match (const { short_words::<T, C>() }, C::BYTES) {
+        (Some(words), _) if AGAIN => words,
+        (Some(words), Some(len)) => words.max(1 + len.div_ceil(WORD)),
+        _ => return false,
+    };
+    if words != request.words || request.head.is_bulk() {
+        return false;
+    }
+    if !AGAIN {
+        batch.word = batch.slot.load(batch.at + 1, Ordering::Relaxed);
+    }
+    batch.word != 0
 }
 
-/// Serves a request whose word is left out, and those behind it that are the same but for their
-/// arguments: the most common calls. Not part of its caller, for the reason of `call.rs`'s `run_plain`.
+/// Serves a short request, and those behind it that are the same but for their arguments and leave out its
+/// word: the most common calls. Not part of its caller, for the reason of `call.rs`'s `run_plain`.
 #[inline(never)]
-fn serve_short<T, C: PlainCall<T>>(
+fn serve_short<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
     run: &mut C::Run,
     property: &mut T,
     batch: &mut Batch<'_>,
     request: Received,
 ) {
-    let arguments = C::BYTES.unwrap_or_default();
-    let (end, word, head) = (batch.end, batch.word, request.head.word());
+    let (end, word) = (batch.end, batch.word);
+    let words = const { short_words::<T, C>() }.unwrap_or_default();
+    let head = match AGAIN {
+        true => request.head,
+        false => {
+            let again = closure_id::<Again<T, C>>();
+            RequestHead::new(request.head.property(), again, words, false)
+        }
+    };
+    let (head, step) = (head.word(), 1 + words);
+    let mut first = match AGAIN {
+        true => First { step, arguments: 1 },
+        false => First { step: 1 + request.words, arguments: 2 },
+    };
     let (slot, at) = (batch.slot.part(0, end), batch.at);
     let mut place = Place { batch, at };
     loop {
-        let at = place.at;
-        let words = slot.part(at, 1 + short_words::<T, C>().unwrap_or_default());
-        let mut room = MaybeUninit::<[u128; STACK_WORDS / 2]>::uninit();
-        let copy = room.as_mut_ptr().cast::<u64>();
-        for index in 0..arguments.div_ceil(WORD) {
-            let word = words.load(1 + index, Ordering::Relaxed);
-            // SAFETY: inside the room, which has at least as many words as short arguments take.
-            unsafe { copy.add(index).write(word) };
-        }
-        // SAFETY: the bytes of the words that were just written, in memory of this thread.
-        let served = C::serve(run, property, word, unsafe { bytes(copy, arguments) });
-        let next = at + 1 + request.words;
-        match served {
-            Ok(reply) => {
-                for index in 0..const { 1 + reply_words::<C::Reply>() } {
-                    words.store(index, word_of(&reply, index), Ordering::Relaxed);
-                }
-            }
-            Err(error) => {
-                place.batch.at = at;
-                place.batch.fail(error);
-                if place.batch.outsized.is_some() {
-                    place.at = next;
-                    return;
-                }
+        let mut room = Room::<C::Reply>::new();
+        let bytes = C::BYTES.unwrap_or_default();
+        let mut calls = room.fill(slot, &mut place.at, first, (head, step), bytes);
+        let served = C::serve_run(run, property, word, &mut calls);
+        assert!(
+            served.is_err() || !calls.is_untouched(),
+            "a run of calls, none of which has ended"
+        );
+        let failed_step = calls.step();
+        drop(calls);
+        if let Err(error) = served {
+            place.batch.at = place.at;
+            place.batch.fail(error);
+            place.at += failed_step;
+            if place.batch.outsized.is_some() {
+                return;
             }
         }
-        place.at = next;
-        if next + request.words >= end || slot.load(next, Ordering::Relaxed) != head {
+        first = First { step, arguments: 1 };
+        if place.at + step > end || slot.load(place.at, Ordering::Relaxed) != head {
             return;
         }
     }

@@ -8,6 +8,7 @@ use std::hint::black_box;
 use gossamer::Trust;
 use gossamer::jam::{Inject, Sendable};
 use jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
+use jam_tests::jams::mixed::{MIXED, mixed};
 use jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use jam_tests::jams::slot::SLOT;
 use jam_tests::{Table, table_push, table_slot, table_write};
@@ -149,6 +150,9 @@ impl Caller {
             (Function::Slot, Form::Apply) => keep(limit, is_over, |key| {
                 table.apply_with_then(table_slot, key, move |_: u64| done());
             }),
+            (Function::Mixed, Form::Apply) => keep(limit, is_over, |word| {
+                table.apply_with_then(|_, word| mixed(word), word, move |_: u64| done());
+            }),
             (Function::Sum, Form::Cached) => {
                 inject(table, &SERVER_SIDE_SUM, (limit, is_over), |_| (), numbers);
             }
@@ -157,6 +161,9 @@ impl Caller {
             }
             (Function::Slot, Form::Cached) => {
                 inject(table, &SLOT, (limit, is_over), |key| key, &[]);
+            }
+            (Function::Mixed, Form::Cached) => {
+                inject(table, &MIXED, (limit, is_over), |word| word, &[]);
             }
             (Function::Sum, form) => {
                 let jam = SERVER_SIDE_SUM.in_mode(form.mode());
@@ -169,6 +176,10 @@ impl Caller {
             (Function::Slot, form) => {
                 let jam = SLOT.in_mode(form.mode());
                 inject(table, &jam, (limit, is_over), |key| key, &[]);
+            }
+            (Function::Mixed, form) => {
+                let jam = MIXED.in_mode(form.mode());
+                inject(table, &jam, (limit, is_over), |word| word, &[]);
             }
         }
     }
@@ -187,6 +198,9 @@ impl Caller {
             (Function::Slot, Form::Apply) => {
                 black_box(table.apply_with(table_slot, key));
             }
+            (Function::Mixed, Form::Apply) => {
+                black_box(table.apply_with(|_, word| mixed(word), key));
+            }
             (Function::Sum, _) => {
                 let jam = SERVER_SIDE_SUM.in_mode(form.mode());
                 black_box(table.inject(&jam, (), numbers).expect("a sum"));
@@ -198,6 +212,10 @@ impl Caller {
             (Function::Slot, _) => {
                 let jam = SLOT.in_mode(form.mode());
                 black_box(table.inject(&jam, key, &[]).expect("a slot"));
+            }
+            (Function::Mixed, _) => {
+                let jam = MIXED.in_mode(form.mode());
+                black_box(table.inject(&jam, key, &[]).expect("a word"));
             }
         }
     }

@@ -15,6 +15,7 @@ use gossamer::jam::mailbox::{JamSender, Outcome, ReactiveMailbox};
 use gossamer::jam::{Mode, Sendable};
 use jam_tests::Table;
 use jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
+use jam_tests::jams::mixed::MIXED;
 use jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use jam_tests::jams::slot::SLOT;
 use primitive::sync::Ordering::Acquire;
@@ -396,6 +397,7 @@ impl End for Jams {
                 out.send(&INDIRECT_PUT.in_mode(*mode), args, payload)
             }
             Function::Slot => out.send(&SLOT.in_mode(*mode), key, &[]),
+            Function::Mixed => out.send(&MIXED.in_mode(*mode), key, &[]),
         };
         sent.map_err(failed)
     }

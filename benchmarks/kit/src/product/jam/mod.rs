@@ -34,8 +34,10 @@ pub enum Function {
     Sum,
     /// Puts the payload where the slot of a key says.
     Put,
-    /// The slot of a key, without a payload.
+    /// The slot of a key, without a payload, by a function that the jam imports.
     Slot,
+    /// A word of mixed bits, by a few instructions of the jam's own.
+    Mixed,
 }
 
 /// In which form it is called.
@@ -51,7 +53,8 @@ pub enum Form {
     Apply,
 }
 
-const FUNCTIONS: [Function; 3] = [Function::Sum, Function::Put, Function::Slot];
+const FUNCTIONS: [Function; 4] =
+    [Function::Sum, Function::Put, Function::Slot, Function::Mixed];
 const FORMS: [Form; 4] = [Form::Local, Form::Cached, Form::Injected, Form::Apply];
 
 impl Function {
@@ -61,6 +64,7 @@ impl Function {
             Function::Sum => "Server-Side Sum",
             Function::Put => "Indirect Put",
             Function::Slot => "a word in and out",
+            Function::Mixed => "a word mixed",
         }
     }
 }
