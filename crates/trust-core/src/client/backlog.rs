@@ -60,7 +60,7 @@ impl Outbox {
     }
 
     /// After replies were taken: moves what had found no room, and wakes the fibers that waited.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn refill(&self, lane: &LaneRef, unpark: impl FnMut(FiberId)) {
         if !self.backlog.borrow().is_empty() || !self.waiting_for_room.borrow().is_empty() {
             self.refill_now(lane, unpark);

@@ -91,7 +91,7 @@ impl Outbox {
     }
 
     /// The trustee.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn trustee(&self) -> ThreadId {
         self.link.peer()
     }
@@ -114,7 +114,7 @@ impl Outbox {
     ///
     /// # Errors
     /// The completion, if no batch is open or the request has no room in it.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn append<'a, C: Completion + 'static>(
         &self,
         request: &Request<'_>,
@@ -149,7 +149,7 @@ impl Outbox {
 
     /// As [`append`](Self::append), of a call of plain bytes that fits into a batch. If its word is that
     /// of the one before, which `AGAIN` says, that is left out.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn append_bytes<C: Completion + 'static, const AGAIN: bool>(
         &self,
         request: &Request<'_>,
@@ -208,14 +208,14 @@ impl Outbox {
     }
 
     /// Whether anything is under way to this trustee.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn is_busy(&self) -> bool {
         !self.is_closed.get() && (self.slot.in_flight() > 0 || self.is_waiting())
     }
 
     /// Whether the node goes on looking at this outbox, asked once in a poll. When it ends, no batch
     /// is open: what opens the next one lists the outbox again.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn stays_listed(&self) -> bool {
         if self.is_busy() {
             self.lingers.set(LINGERS);
@@ -233,7 +233,7 @@ impl Outbox {
     }
 
     /// Whether [`flush`](Self::flush) would hand something over.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn can_flush(&self) -> bool {
         self.slot.is_waiting() && self.slot.in_flight() < BUFFERS
     }
