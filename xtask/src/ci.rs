@@ -14,7 +14,7 @@ const GATES: &[(&str, &str)] = &[
     ("order of crates and folders", "xtask layers"),
     ("unsafe code and its reasons", "xtask unsafe"),
     ("licences, bans and sources of dependencies; advisories if available", "xtask deny"),
-    ("packages, built with the oldest supported compiler", "xtask package"),
+    ("packages, compiled with the oldest supported compiler", "xtask package"),
     ("documentation", "xtask doc"),
     (
         "README's test command with compile-fail tests, memcached clients, a nightly compiler",

@@ -6,7 +6,7 @@
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
 //! cargo xtask lint | doc        formatting, clippy, commit subjects; documentation
 //! cargo xtask deny              licences, bans, sources and advisories of dependencies
-//! cargo xtask package           what a registry would get, built with the oldest supported compiler
+//! cargo xtask package           what a registry would get, compiled with the oldest supported compiler
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
 //! cargo xtask asan              tests of fibers, delegation and jams with AddressSanitizer (needs a
 //!                               nightly compiler)

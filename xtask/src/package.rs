@@ -1,11 +1,14 @@
-//! `cargo xtask package`: makes the packages that a registry would get, and builds each from its
+//! `cargo xtask package`: makes the packages that a registry would get, and checks each as it is in its
 //! archive with the oldest compiler that they claim to support (`rust-version`).
 //!
-//! It finds a file that an archive lacks, a dependency without a version, and the use of what only a
-//! newer compiler has.
+//! It finds a file that an archive lacks, a dependency without a version, a feature of a dependency
+//! that only another package asks for, and the use of what only a newer compiler has. To link is the
+//! tests' part. The contents of the archives become a workspace with the profiles and the lock file of
+//! this one, so dependencies are those that the other gates have built. It names one package at a
+//! time, so that none gets features for another.
 
-use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::Package;
@@ -13,7 +16,12 @@ use cargo_metadata::Package;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
-/// Packages all members that may be published, and builds them.
+/// A package with xtask's build dependencies, which is named in every build: they say which features
+/// the dependencies of procedural macros have. So those are the macros that the other gates have built,
+/// and most of the dependencies of packages, too, which use no such features themselves.
+const MACROS: &str = "procedural-macros";
+
+/// Packages all members that may be published, and checks them.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let members = &workspace.metadata.packages;
     let is_public = |package: &&Package| package.publish.is_none();
@@ -21,67 +29,118 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let first = public.first().context("every package has `publish = false`")?;
     let oldest = first.rust_version.as_ref().context("a package has no `rust-version`")?;
     let oldest = format!("{}.{}", oldest.major, oldest.minor);
+    let toolchain = toolchain(&workspace.root, &oldest)?;
 
-    let target = workspace.target().join("packages");
-    forget(&public, &target)?;
+    let folder = workspace.target().join("packages");
+    if folder.is_dir() {
+        fs::remove_dir_all(&folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
     let others = members.iter().filter(|package| !is_public(package));
-    let step = cargo(workspace, &oldest, "package --workspace --allow-dirty")?;
-    let step = step.env("CARGO_TARGET_DIR", &target);
+    let step = Step::cargo(&workspace.root, "package --workspace --no-verify --allow-dirty");
+    let step = step.env("CARGO_TARGET_DIR", &folder);
     others.fold(step, |step, package| step.arg("--exclude").arg(package.name.as_str())).run()?;
 
     for package in &public {
-        let archive =
-            target.join("package").join(format!("{}-{}.crate", package.name, package.version));
-        ensure!(archive.is_file(), "cargo package made no {}", archive.display());
+        unpack(&folder.join("package"), &named(package))?;
     }
-    println!("package: {} packages build from their archives with Rust {oldest}", public.len());
+    let macros = format!(
+        "[package]\nname = \"{MACROS}\"\nedition = \"2024\"\n\n{}",
+        tables(&workspace.read("xtask/Cargo.toml")?, "[build-dependencies]")
+    );
+    for (name, text) in [
+        ("Cargo.toml", manifest(&public, &workspace.read("Cargo.toml")?)),
+        ("Cargo.lock", workspace.read("Cargo.lock")?),
+        ("package/macros/Cargo.toml", macros),
+        ("package/macros/src/lib.rs", String::new()),
+    ] {
+        write(&folder.join(name), &text)?;
+    }
+    for package in &public {
+        check(workspace, &folder, package, toolchain)?;
+    }
+    println!("package: {} packages compile from their archives with Rust {oldest}", public.len());
     Ok(())
 }
 
-/// Removes what cargo has of these packages since it last built them from their archives: it unpacks
-/// and builds a version of a package only once, and ours change without a new version.
-fn forget(packages: &[&Package], target: &Path) -> Result<()> {
-    if target.is_dir() {
-        remove(target)?;
-    }
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
-    let unpacked = home.context("no home directory")?.join("registry/src");
-    let Ok(registries) = fs::read_dir(&unpacked) else { return Ok(()) };
-    for registry in registries {
-        let registry = registry?;
-        // Cargo's own, of archives in a folder: it has no host. Others are named by theirs.
-        if !registry.file_name().as_encoded_bytes().starts_with(b"-") {
-            continue;
-        }
-        for package in packages {
-            let folder = registry.path().join(format!("{}-{}", package.name, package.version));
-            if folder.is_dir() {
-                remove(&folder)?;
-            }
-        }
-    }
-    Ok(())
+/// The name of a package's archive and of the folder in it.
+fn named(package: &Package) -> String {
+    format!("{}-{}", package.name, package.version)
 }
 
-fn remove(folder: &Path) -> Result<()> {
-    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
+fn write(file: &Path, text: &str) -> Result<()> {
+    let folder = file.parent().context("a file is in a folder")?;
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(file, text));
+    written.with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// A command of the cargo of Rust `version`, such as `1.95`: ours if it is that, else rustup's.
-fn cargo(workspace: &Workspace, version: &str, arguments: &str) -> Result<Step> {
-    let root = &workspace.root;
-    let ours = Step::cargo(root, "--version").read()?;
-    if is_version(&ours, version) {
-        return Ok(Step::cargo(root, arguments));
+/// Unpacks the archive of a package where it is. The files of an archive bear a date of long ago: with
+/// theirs, cargo would take them for those of the last time.
+fn unpack(folder: &Path, name: &str) -> Result<()> {
+    let archive = folder.join(format!("{name}.crate"));
+    ensure!(archive.is_file(), "cargo package made no {}", archive.display());
+    Step::program(folder, "tar", "--extract --gzip --touch --file").arg(&archive).run()
+}
+
+/// The manifest of a workspace of the packages, each of which takes the others for those of the
+/// registry, with the profiles of `ours`.
+fn manifest(packages: &[&Package], ours: &str) -> String {
+    let folder = |package: &Package| format!("\"package/{}\"", named(package));
+    let members: Vec<_> = packages.iter().map(|package| folder(package)).collect();
+    let patches = packages.iter().map(|package| {
+        let (name, folder) = (&package.name, folder(package));
+        format!("{name} = {{ path = {folder} }}\n")
+    });
+    let patches: String = patches.collect();
+    let members = members.join(", ");
+    format!(
+        "[workspace]\nresolver = \"3\"\nmembers = [{members}, \"package/macros\"]\n\n[patch.crates-io]\n{patches}\n{}",
+        tables(ours, "[profile.")
+    )
+}
+
+/// The tables of a manifest whose first lines begin with `head`.
+fn tables(manifest: &str, head: &str) -> String {
+    let mut is_wanted = false;
+    let lines = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_wanted = line.starts_with(head);
+        }
+        is_wanted
+    });
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Checks a package of the workspace in `folder`, with rustup's `toolchain` if not with ours.
+fn check(
+    workspace: &Workspace,
+    folder: &Path,
+    package: &Package,
+    toolchain: Option<&str>,
+) -> Result<()> {
+    let arguments = format!("check --package {} --package {MACROS}", package.name);
+    match toolchain {
+        None => Step::cargo(folder, &arguments).env("CARGO_TARGET_DIR", workspace.target()).run(),
+        // It would find nothing in our build folder.
+        Some(version) => {
+            Step::program(folder, "rustup", &format!("run {version} cargo {arguments}"))
+                .env("CARGO_TARGET_DIR", folder.join("target"))
+                .run()
+        }
     }
-    let run = format!("run {version} cargo");
+}
+
+/// The toolchain of rustup that has Rust `version`, such as `1.95`; `None` if that is what we have.
+fn toolchain<'a>(root: &Path, version: &'a str) -> Result<Option<&'a str>> {
+    if is_version(&Step::cargo(root, "--version").read()?, version) {
+        return Ok(None);
+    }
     ensure!(
-        Step::program(root, "rustup", &format!("{run} --version")).works(),
+        Step::program(root, "rustup", &format!("run {version} cargo --version")).works(),
         "no Rust {version} on this machine, the oldest that is supported: rustup toolchain install \
          {version} --profile minimal"
     );
-    Ok(Step::program(root, "rustup", &format!("{run} {arguments}")))
+    Ok(Some(version))
 }
 
 /// Whether a program that prints `printed` for `--version` is of `version` or a patch of it.
@@ -94,6 +153,23 @@ fn is_version(printed: &str, version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_packages_are_a_workspace_with_our_profiles() {
+        let workspace = Workspace::find().unwrap();
+        let package = |name: &&str| workspace.metadata.packages.iter().find(|p| *p.name == *name);
+        let packages: Vec<_> =
+            ["gossamer-fiber", "gossamer-job"].iter().filter_map(package).collect();
+        let ours = "[workspace]\nmembers = []\n[profile.dev]\ndebug = 1\n\n[profile.dev.package.a]\n\
+                    opt-level = 1\n[workspace.dependencies]\na = \"1\"\n";
+        let expected = "[workspace]\nresolver = \"3\"\n\
+                        members = [\"package/gossamer-fiber-0.1.0\", \"package/gossamer-job-0.1.0\", \"package/macros\"]\n\n\
+                        [patch.crates-io]\n\
+                        gossamer-fiber = { path = \"package/gossamer-fiber-0.1.0\" }\n\
+                        gossamer-job = { path = \"package/gossamer-job-0.1.0\" }\n\n\
+                        [profile.dev]\ndebug = 1\n\n[profile.dev.package.a]\nopt-level = 1\n";
+        assert_eq!(manifest(&packages, ours), expected);
+    }
 
     #[test]
     fn patches_are_of_their_version_and_others_are_not() {

@@ -101,12 +101,8 @@ fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
     let programs = Programs { prototype, kv: options.kv.clone() };
     let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(&suite.name);
     let suites = suites::all(&programs).into_iter().filter(wanted).collect();
-    let mut suites = options.session.filtered(suites)?;
-    if options.session.list {
-        print!("{}", session::list(&suites));
-        return Ok(true);
+    match options.session.begin(suites, header)? {
+        Some((cores, mut suites)) => options.session.run(cores, &mut suites),
+        None => Ok(true),
     }
-    let cores = Cores::of_this_process()?;
-    println!("{}", header(cores));
-    options.session.run(cores, &mut suites)
 }

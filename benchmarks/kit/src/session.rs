@@ -52,6 +52,26 @@ impl Options {
         Ok(suites)
     }
 
+    /// The cores of this process, and the suites with the selected cases, after `header` is printed.
+    /// `None` if the cases are only to be listed: then they are.
+    ///
+    /// # Errors
+    /// If no case is selected, or the cores are unknown.
+    pub fn begin(
+        &self,
+        suites: Vec<Suite>,
+        header: impl FnOnce(Cores) -> String,
+    ) -> Result<Option<(Cores, Vec<Suite>)>, Box<dyn Error>> {
+        let suites = self.filtered(suites)?;
+        if self.list {
+            print!("{}", list(&suites));
+            return Ok(None);
+        }
+        let cores = Cores::of_this_process()?;
+        println!("{}", header(cores));
+        Ok(Some((cores, suites)))
+    }
+
     /// Runs the suites on these cores and prints tables; returns whether every case whose program
     /// is on this machine was measured.
     ///

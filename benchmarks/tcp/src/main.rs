@@ -27,7 +27,6 @@ mod suites;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench_kit::measure::cores::Cores;
 use bench_kit::session::{self, Options};
 use bench_kit::{machine, roles};
 use clap::Parser;
@@ -56,12 +55,9 @@ fn main() -> ExitCode {
 /// Measures the selected cases; returns whether every case whose program is on this machine was
 /// measured.
 fn run(Cli { options, kv }: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
-    let mut suites = options.filtered(suites::all(kv.as_deref()))?;
-    if options.list {
-        print!("{}", session::list(&suites));
-        return Ok(true);
+    let header = |cores| machine::header(cores, &PEERS, include_str!("../Cargo.lock"));
+    match options.begin(suites::all(kv.as_deref()), header)? {
+        Some((cores, mut suites)) => options.run(cores, &mut suites),
+        None => Ok(true),
     }
-    let cores = Cores::of_this_process()?;
-    println!("{}", machine::header(cores, &PEERS, include_str!("../Cargo.lock")));
-    options.run(cores, &mut suites)
 }

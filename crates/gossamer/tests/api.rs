@@ -21,9 +21,7 @@ macro_rules! on_every_kind {
             $(
                 #[test]
                 fn $name() {
-                    common::within_deadline(stringify!($name), || {
-                        common::run(Kind::$kind, behaviours::$module::$name).unwrap();
-                    });
+                    common::behaves(Kind::$kind, stringify!($name), behaviours::$module::$name);
                 }
             )*
         }

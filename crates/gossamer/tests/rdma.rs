@@ -17,9 +17,7 @@ macro_rules! over_rdma {
             #[test]
             #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
             fn $name() {
-                common::within_deadline(stringify!($name), || {
-                    common::run(common::Kind::Rdma, behaviours::$module::$name).unwrap();
-                });
+                common::behaves(common::Kind::Rdma, stringify!($name), behaviours::$module::$name);
             }
         )*
     };

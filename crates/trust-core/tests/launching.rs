@@ -111,6 +111,12 @@ fn add(value: &mut u64) -> u64 {
     *value
 }
 
+/// Parks until [`Scene::wake`], then adds.
+fn add_later(value: &mut u64) -> u64 {
+    park();
+    add(value)
+}
+
 /// Parks until [`Scene::wake`].
 fn park() {
     WAITS.set(fiber::current());
@@ -140,11 +146,7 @@ fn a_launch_that_does_not_wait_is_answered_with_its_batch() {
 fn a_launch_that_waits_is_answered_when_it_ends() {
     let scene = Scene::new();
     scene.send(0, |latch, then| {
-        let waits = |value: &mut u64| {
-            park();
-            add(value)
-        };
-        latch.try_launch_then(waits, tell(&then));
+        latch.try_launch_then(add_later, tell(&then));
         // It waits for the latch.
         latch.try_launch_then(|value| 10 * add(value), |_| {});
     });
@@ -163,13 +165,7 @@ fn a_launch_that_waits_is_answered_when_it_ends() {
 #[test]
 fn a_result_may_overtake_the_word_that_it_comes_later() {
     let scene = Scene::new();
-    scene.send(0, |latch, then| {
-        let waits = |value: &mut u64| {
-            park();
-            add(value)
-        };
-        latch.try_launch_then(waits, tell(&then));
-    });
+    scene.send(0, |latch, then| latch.try_launch_then(add_later, tell(&then)));
     scene.at_trustee(|| ());
     scene.wake();
     scene.run_fibers();

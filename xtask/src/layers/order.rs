@@ -174,7 +174,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["completion", "request"],
             &["completion_list", "waiter"],
             &["outbox", "plain_completion", "viewing"],
-            &["replies"],
+            &["backlog", "replies"],
         ],
     ),
     (
@@ -208,7 +208,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["awaits"],
             &["inline", "poll", "request", "send"],
             &["chain", "racks", "system"],
-            &["wiring"],
+            &["later", "wiring"],
         ],
     ),
     ("crates/trust-core/src/trustee", &[&["count"], &["property"], &["inbox"]]),

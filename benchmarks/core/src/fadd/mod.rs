@@ -114,16 +114,12 @@ fn ucx_fadd() -> Case {
 /// If the options contradict each other, nothing was measured, or a file cannot be written.
 pub(crate) fn run(
     options: &Fadd,
-    header: impl Fn(Cores) -> String,
+    header: impl FnOnce(Cores) -> String,
 ) -> Result<bool, Box<dyn Error>> {
     let (plans, suites): (Vec<Plan>, Vec<Suite>) = suites(options)?.into_iter().unzip();
-    let mut suites = options.session.filtered(suites)?;
-    if options.session.list {
-        print!("{}", session::list(&suites));
+    let Some((cores, mut suites)) = options.session.begin(suites, header)? else {
         return Ok(true);
-    }
-    let cores = Cores::of_this_process()?;
-    println!("{}", header(cores));
+    };
     let (rows, is_complete) = options.session.measure(cores, &mut suites)?;
     if let Some(file) = &options.plot {
         fs::write(file, plot::render(&plans, &rows))

@@ -131,6 +131,12 @@ pub(crate) fn within_deadline<R: Send + 'static>(
     running.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked))
 }
 
+/// Runs a behaviour on a rack of this kind, with a deadline. As a function, not a closure, each is
+/// not one more type for which the compiler makes a rack.
+pub(crate) fn behaves(kind: Kind, name: &str, behaviour: fn()) {
+    within_deadline(name, move || run(kind, behaviour).unwrap());
+}
+
 /// Waits until `done`, letting other fibers run; fails with `what` after a while.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {

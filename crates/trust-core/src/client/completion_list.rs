@@ -114,23 +114,23 @@ const fn is_kept_apart<C>() -> bool {
 struct Header(u64);
 
 impl Header {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn new(at: usize, request_words: usize, words: usize) -> Self {
         debug_assert!(request_words <= 0xffff && words <= 0xffff);
         Header((request_words as u64) << 48 | (words as u64) << 32 | at as u64)
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn at(self) -> usize {
         self.0 as u32 as usize
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn request_words(self) -> usize {
         (self.0 >> 48) as usize
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn words(self) -> usize {
         (self.0 >> 32) as u16 as usize
     }
@@ -138,7 +138,7 @@ impl Header {
 
 impl Completions {
     /// Room for one more completion, if there is any. There is in an empty list.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn room<C: Completion>(&self) -> Option<Room> {
         let words =
             const { if is_kept_apart::<C>() { words_of::<Apart>() } else { words_of::<C>() } };
@@ -155,7 +155,7 @@ impl Completions {
 
     /// Adds the completion of the request whose head is at word `at`, with `request_words` behind
     /// it, where there is [room](Self::room) for it.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn push<C: Completion + 'static>(
         &self,
         room: Room,
@@ -185,7 +185,7 @@ impl Completions {
     }
 
     /// How many completions there are, with those that have been taken.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn count(&self) -> usize {
         (self.end.get() - self.surplus.get()) / SMALL_WORDS
     }
@@ -220,7 +220,7 @@ impl Completions {
     }
 
     /// The completion at `place`, if it is not behind the last: its kind, its header, its bytes.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn at(&self, place: usize) -> Option<(&'static Kind, Header, *const u64)> {
         if place >= self.end.get() {
             return None;
@@ -239,7 +239,7 @@ impl Completions {
     }
 
     /// The kind of the next completion.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn kind(&self) -> Option<&'static Kind> {
         self.at(self.next.get()).map(|(kind, ..)| kind)
     }
@@ -288,7 +288,7 @@ impl Completions {
     ///
     /// # Panics
     /// As [`run`](Self::run).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn run_kind(&self, kind: &Kind, pair: &SharedBytes, trustee: ThreadId) {
         debug_assert!(self.kind().is_some_and(|next| std::ptr::eq(next, kind)));
         // SAFETY: `run` and the kind were made for the same type (`kind_of`).
@@ -296,7 +296,7 @@ impl Completions {
     }
 
     /// Exchanges the completions of two lists.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn swap(&self, other: &Completions) {
         // SAFETY: as in `push`; the two are swapped whole, and may be the same.
         unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
@@ -306,7 +306,7 @@ impl Completions {
     }
 
     /// Forgets the completions, all of which have been taken.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn clear(&self) {
         debug_assert!(self.next().is_none());
         self.next.set(0);

@@ -1,15 +1,16 @@
-//! The client's end of one pair of threads: requests out, replies in.
+//! The client's end of one pair of threads: requests out, in batches. `replies.rs` takes the replies,
+//! `backlog.rs` keeps what has no room in a batch.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use fiber::FiberId;
-use primitive::limits::{BUFFERS, INLINE_BYTES};
+use primitive::limits::BUFFERS;
 use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::ThreadId;
 
-use crate::client::completion::{Boxed, Completion};
+use crate::client::completion::Completion;
 use crate::client::completion_list::Completions;
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Parts, Request, Waiting};
@@ -33,11 +34,11 @@ pub(crate) struct Outbox {
     /// Those of the batches in flight, by buffer.
     pub(super) in_flight: [Completions; BUFFERS],
     link: Link,
-    backlog: RefCell<VecDeque<Waiting>>,
+    pub(super) backlog: RefCell<VecDeque<Waiting>>,
     /// Requests that were ever postponed.
-    postponed: Cell<u64>,
+    pub(super) postponed: Cell<u64>,
     /// Fibers that wait for room.
-    waiting_for_room: RefCell<Vec<FiberId>>,
+    pub(super) waiting_for_room: RefCell<Vec<FiberId>>,
     /// The word in the oldest answered buffer at which the next reply that stands apart begins;
     /// zero where none of them has been taken.
     pub(super) apart: Cell<usize>,
@@ -49,7 +50,7 @@ pub(crate) struct Outbox {
     pub(super) bulk: RefCell<BulkQueue>,
     /// Why requests fail here, once the trustee is gone or the rack has ended.
     closed: RefCell<Option<DelegateError>>,
-    is_closed: Cell<bool>,
+    pub(super) is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
     /// For how many polls it stays in the list though nothing is under way: what is sent soon finds
@@ -90,7 +91,7 @@ impl Outbox {
     }
 
     /// The trustee.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn trustee(&self) -> ThreadId {
         self.link.peer()
     }
@@ -113,7 +114,7 @@ impl Outbox {
     ///
     /// # Errors
     /// The completion, if no batch is open or the request has no room in it.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn append<'a, C: Completion + 'static>(
         &self,
         request: &Request<'_>,
@@ -149,7 +150,7 @@ impl Outbox {
 
     /// As [`append`](Self::append), of a call of plain bytes that fits into a batch. If its word is that
     /// of the one before, which `AGAIN` says, that is left out.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn append_bytes<C: Completion + 'static, const AGAIN: bool>(
         &self,
         request: &Request<'_>,
@@ -208,63 +209,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// Keeps a request until there is room; returns its ticket. All that comes after it queues
-    /// behind it, so that no request is overtaken for ever.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn postpone(&self, request: Request<'_>, completion: Boxed) -> u64 {
-        self.slot.block(true);
-        let ticket = self.postponed.get();
-        self.postponed.set(ticket + 1);
-        self.backlog.borrow_mut().push_back(Waiting {
-            ticket,
-            property: request.property,
-            closure: request.closure,
-            plain: match request.arguments {
-                Arguments::Plain(plain) => Some(plain),
-                _ => None,
-            },
-            encoded: request.arguments.into_vec(),
-            reply_words: request.reply_words,
-            completion,
-        });
-        ticket
-    }
-
-    /// Whether the postponed request with this ticket has found room, or has ended.
-    pub(crate) fn has_moved(&self, ticket: u64) -> bool {
-        // They are in the order of their tickets.
-        self.backlog.borrow().front().is_none_or(|first| first.ticket > ticket)
-    }
-
-    /// Takes back a postponed request, for which `fiber` waits no longer; `None` if it has found room,
-    /// or has ended. Returns its completion.
-    #[cold]
-    pub(crate) fn withdraw(&self, ticket: u64, fiber: FiberId) -> Option<Boxed> {
-        self.waiting_for_room.borrow_mut().retain(|waiting| *waiting != fiber);
-        let mut backlog = self.backlog.borrow_mut();
-        let at = backlog.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()?;
-        let withdrawn = backlog.remove(at)?;
-        if backlog.is_empty() {
-            self.slot.block(self.is_closed.get());
-        }
-        Some(withdrawn.completion)
-    }
-
-    /// Remembers a fiber to wake when there is room.
-    pub(crate) fn wait_for_room(&self, fiber: FiberId) {
-        self.waiting_for_room.borrow_mut().push(fiber);
-    }
-
     /// Whether anything is under way to this trustee.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn is_busy(&self) -> bool {
         !self.is_closed.get() && (self.slot.in_flight() > 0 || self.is_waiting())
     }
 
     /// Whether the node goes on looking at this outbox, asked once in a poll. When it ends, no batch
     /// is open: what opens the next one lists the outbox again.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn stays_listed(&self) -> bool {
         if self.is_busy() {
             self.lingers.set(LINGERS);
@@ -282,7 +235,7 @@ impl Outbox {
     }
 
     /// Whether [`flush`](Self::flush) would hand something over.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn can_flush(&self) -> bool {
         self.slot.is_waiting() && self.slot.in_flight() < BUFFERS
     }
@@ -292,17 +245,6 @@ impl Outbox {
         self.slot.answered().is_some()
             || (self.slot.in_flight() < BUFFERS
                 && (self.slot.is_waiting() || self.has_room_for_postponed()))
-    }
-
-    /// Whether the first postponed request, if there is one, has room among the bulk payloads. What
-    /// makes such room is an answer, which a poll finds by itself.
-    fn has_room_for_postponed(&self) -> bool {
-        self.backlog.borrow().front().is_some_and(|first| self.may_send(first.encoded.len()))
-    }
-
-    /// Whether arguments of `len` bytes may be sent as far as the bulk payloads are concerned.
-    fn may_send(&self, len: usize) -> bool {
-        len <= INLINE_BYTES || self.bulk_out.has_room(len.next_multiple_of(WORD))
     }
 
     fn is_waiting(&self) -> bool {
@@ -330,53 +272,6 @@ impl Outbox {
     /// Whether the trustee has sent a reply without a request, which violates the protocol.
     pub(crate) fn protocol_violated(&self) -> bool {
         self.protocol_violated.get()
-    }
-
-    /// After replies were taken: moves what had found no room, and wakes the fibers that waited.
-    #[inline(always)]
-    pub(crate) fn refill(&self, lane: &LaneRef, unpark: impl FnMut(FiberId)) {
-        if !self.backlog.borrow().is_empty() || !self.waiting_for_room.borrow().is_empty() {
-            self.refill_now(lane, unpark);
-        }
-    }
-
-    fn refill_now(&self, lane: &LaneRef, mut unpark: impl FnMut(FiberId)) {
-        self.slot.block(false);
-        loop {
-            // Not in a `while let`: the list must not stay borrowed while one is put back.
-            let next = self.backlog.borrow_mut().pop_front();
-            let Some(mut waiting) = next else { break };
-            let len = waiting.encoded.len();
-            let large =
-                if len > INLINE_BYTES { std::mem::take(&mut waiting.encoded) } else { Vec::new() };
-            let large = Cell::new(large);
-            let encoded = || Arguments::of_postponed(&waiting.encoded, &large, len);
-            let request = Request {
-                property: waiting.property,
-                closure: waiting.closure,
-                arguments: waiting.plain.map_or_else(encoded, Arguments::Plain),
-                reply_words: waiting.reply_words,
-            };
-            match self.append(&request, waiting.completion, || lane) {
-                Ok(()) => {}
-                Err(completion) => {
-                    if len > INLINE_BYTES {
-                        waiting.encoded = large.take();
-                    }
-                    self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
-                    if !self.open(lane) || !self.may_send(len) {
-                        self.slot.block(true);
-                        break;
-                    }
-                }
-            }
-        }
-        if self.backlog.borrow().is_empty() {
-            self.slot.block(self.is_closed.get());
-        }
-        for fiber in self.waiting_for_room.borrow_mut().drain(..) {
-            unpark(fiber);
-        }
     }
 
     /// Batches that have been sent, and requests that have not ended.

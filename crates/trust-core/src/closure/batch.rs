@@ -50,7 +50,7 @@ pub(crate) struct Place<'a, 'b> {
 }
 
 impl Drop for Place<'_, '_> {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn drop(&mut self) {
         self.batch.at = self.at;
     }
@@ -58,7 +58,7 @@ impl Drop for Place<'_, '_> {
 
 impl Batch<'_> {
     /// The request whose turn it is; `None` behind the last one.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request(&self) -> Option<Received> {
         if self.at >= self.end {
             return None;
@@ -68,20 +68,20 @@ impl Batch<'_> {
     }
 
     /// Goes on to the next request.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn pass(&mut self, request: Received) {
         self.at += 1 + request.words;
     }
 
     /// Whether the next request is such a one again, whole.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn is_next(&self, request: Received) -> bool {
         self.at + request.words < self.end
             && self.slot.load(self.at, Ordering::Relaxed) == request.head.word()
     }
 
     /// Hands the payload of `request` to `read` as bytes of this thread's own.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn payload<R>(&mut self, request: Received, read: impl FnOnce(&[u8]) -> R) -> R {
         match self.bulk.take() {
             Some(bytes) => read(&bytes),
@@ -91,7 +91,7 @@ impl Batch<'_> {
 
     /// Writes the result of `request`. It is gone when anything is written: if its destructor
     /// panics, there is no reply yet.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn reply<U: Serialize + 'static>(&mut self, request: Received, value: U) {
         match codec::to_plain(&value) {
             Some(Plain::Word(word)) => self.slot.store(self.at, word, Ordering::Relaxed),
@@ -116,7 +116,7 @@ impl Batch<'_> {
     }
 
     /// Writes an encoded result where the request was; false if it has no room there.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn reply_in_place(&mut self, request: Received, bytes: &[u8]) -> bool {
         let has_room = bytes.len() <= request.words * WORD;
         if has_room {
@@ -168,7 +168,7 @@ impl Batch<'_> {
 
     /// Writes the result of a call of plain bytes where the request was, which has room for it unless
     /// its client breaks the rules.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn reply_bytes<R: PlainBytes>(&mut self, request: Received, value: &R) {
         if const { reply_words::<R>() } > request.words {
             return self.refuse("the request has no room for its result");

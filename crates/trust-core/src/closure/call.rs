@@ -25,7 +25,7 @@ where
     I: Invoke<T, V>,
     I::Output: Serialize + 'static,
 {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
         if let (0, Some(words), Some(_)) =
             (size_of::<I>(), codec::plain_words::<V>(), codec::plain_words::<I::Output>())
@@ -63,7 +63,7 @@ where
     V: DeserializeOwned + 'static,
     I: InvokeRef<T, V>,
 {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
         each_of_run(batch, request, |batch, invoke: I, arguments: V| {
             // SAFETY: as in `Apply::run`; what the closure returns refers to the property, and is gone
@@ -94,7 +94,7 @@ where
     V: DeserializeOwned + 'static,
     F: for<'a> Fn(&mut T, K::View<'a>, V),
 {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
         let result = batch.payload(request, |bytes| {
             let Some((capture, entries)) = bytes.split_at_checked(size_of::<F>()) else {
@@ -147,7 +147,7 @@ where
 
 /// Runs `run` with closure and arguments of a request, and of those behind it that are the same but
 /// for their arguments. It writes the reply.
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 fn each_of_run<V, I>(
     batch: &mut Batch<'_>,
     request: Received,
@@ -198,7 +198,7 @@ where
 }
 
 /// Takes closure and arguments out of a request; or returns what is wrong with it.
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 pub(crate) fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), Refusal>
 where
     V: DeserializeOwned + 'static,

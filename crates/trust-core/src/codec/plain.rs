@@ -1,6 +1,6 @@
 //! Plain values, which travel past the codec: as one word, or as nothing.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 
 use crate::error::CodecError;
 
@@ -13,7 +13,7 @@ pub(crate) enum Plain {
 
 impl Plain {
     /// Words that it takes.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn words(self) -> usize {
         usize::from(self != Plain::Nothing)
     }
@@ -38,11 +38,17 @@ macro_rules! plain_types {
     };
 }
 
-/// The value as a plain one, if it is of a plain type. Which it is, the compiler knows: nothing of
-/// the chain is left in a program.
-#[inline(always)]
+/// The value as a plain one, if it is of a plain type. Which it is, an optimising compiler knows:
+/// nothing of the chain is left in a program.
+#[cfg_attr(optimised, inline(always))]
 pub(crate) fn to_plain<V: 'static>(value: &V) -> Option<Plain> {
-    let value: &dyn Any = value;
+    any_to_plain(value)
+}
+
+/// The chains, of which an unoptimised program has one copy: at each use they would be most of its
+/// code, and of the time to compile it.
+#[cfg_attr(optimised, inline(always))]
+fn any_to_plain(value: &dyn Any) -> Option<Plain> {
     if value.is::<()>() {
         return Some(Plain::Nothing);
     }
@@ -57,32 +63,57 @@ pub(crate) fn to_plain<V: 'static>(value: &V) -> Option<Plain> {
     None
 }
 
-/// Whether `V` is a plain type, and if so how many words it takes.
-#[inline(always)]
-pub(crate) fn plain_words<V: 'static>() -> Option<usize> {
-    from_plain::<V>(|| 0).map(|value| to_plain(&value).map_or(0, Plain::words))
-}
-
-/// The value of the plain type `V` with this word (which is only fetched if the type has one);
-/// `None` if `V` is no plain type.
-#[inline(always)]
-pub(crate) fn from_plain<V: 'static>(word: impl FnOnce() -> u64) -> Option<V> {
-    let mut value: Option<V> = None;
-    let place: &mut dyn Any = &mut value;
-    if let Some(place) = place.downcast_mut::<Option<()>>() {
-        *place = Some(());
-        return value;
+/// See [`any_to_plain`].
+#[cfg_attr(optimised, inline(always))]
+fn any_words(value: TypeId) -> Option<usize> {
+    if value == TypeId::of::<()>() {
+        return Some(0);
     }
     macro_rules! try_type {
-        ($type:ty, $_to:expr, $from:expr) => {
-            if let Some(place) = place.downcast_mut::<Option<$type>>() {
-                *place = Some($from(word()));
-                return value;
+        ($type:ty, $_to:expr, $_from:expr) => {
+            if value == TypeId::of::<$type>() {
+                return Some(1);
             }
         };
     }
     plain_types!(try_type);
     None
+}
+
+/// Stores the plain value with this word in `place`, an `Option` of its type. See [`any_to_plain`].
+#[cfg_attr(optimised, inline(always))]
+fn store_plain(place: &mut dyn Any, word: u64) {
+    if let Some(place) = place.downcast_mut::<Option<()>>() {
+        *place = Some(());
+    }
+    macro_rules! try_type {
+        ($type:ty, $_to:expr, $from:expr) => {
+            if let Some(place) = place.downcast_mut::<Option<$type>>() {
+                *place = Some($from(word));
+                return;
+            }
+        };
+    }
+    plain_types!(try_type);
+}
+
+/// Whether `V` is a plain type, and if so how many words it takes.
+#[cfg_attr(optimised, inline(always))]
+pub(crate) fn plain_words<V: 'static>() -> Option<usize> {
+    any_words(TypeId::of::<V>())
+}
+
+/// The value of the plain type `V` with this word (which is only fetched if the type has one);
+/// `None` if `V` is no plain type.
+#[cfg_attr(optimised, inline(always))]
+pub(crate) fn from_plain<V: 'static>(word: impl FnOnce() -> u64) -> Option<V> {
+    let word = match plain_words::<V>()? {
+        0 => 0,
+        _ => word(),
+    };
+    let mut value: Option<V> = None;
+    store_plain(&mut value, word);
+    value
 }
 
 /// The value of the plain type `V` from the bytes of its word: how a later reply carries it.

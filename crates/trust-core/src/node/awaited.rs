@@ -68,7 +68,7 @@ pub(super) struct Unasked;
 
 /// Where a later reply goes: a thread, and its token for the call.
 ///
-/// One that is decoded from a request names the request's sender (`system.rs`). Otherwise a client
+/// One that is decoded from a request names the request's sender (`later.rs`). Otherwise a client
 /// could have this thread end calls of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "(u32, u64)")]

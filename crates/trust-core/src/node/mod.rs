@@ -16,7 +16,7 @@
 //! | `wiring.rs` | set-up, from a transport to nodes |
 //! | `racks.rs` | the racks of this process, for threads that belong to none |
 //! | `poll.rs` | one round of a node |
-//! | `system.rs`, `chain.rs` | requests of the runtime itself; which launches wait for which |
+//! | `system.rs`, `later.rs`, `chain.rs` | requests of the runtime itself, drops and later replies; which launches wait for which |
 //! | `request.rs`, `send.rs` | from a closure to a request, and into a batch |
 //! | `inline.rs`, `deferred.rs` | calls on the thread's own properties, and deferred work |
 //! | `awaits.rs` | what its fibers wait for, in words |
@@ -35,6 +35,7 @@ mod deferred;
 mod entered;
 pub mod idle;
 mod inline;
+mod later;
 mod poll;
 pub(crate) mod racks;
 pub(crate) mod request;

@@ -15,7 +15,7 @@ use crate::node::state::Node;
 impl Node {
     /// Sends a request to the thread with this number. A fiber in free context may wait here for
     /// room.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn send<C: Completion + 'static>(
         &self,
         number: u32,

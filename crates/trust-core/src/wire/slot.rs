@@ -67,14 +67,14 @@ pub const PAIR_BYTES: usize = BUFFERS * SLOT_STRIDE;
 
 const _: () = assert!(SLOT_STRIDE >= SLOT_BYTES + WORD);
 
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 pub(crate) fn buffer_of(sequence: u32) -> usize {
     const { assert!(BUFFERS == 2, "`next_sequence` alternates between two") };
     sequence as usize % BUFFERS
 }
 
 /// Where a buffer begins in the memory of its pair, in words.
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 pub(crate) fn start_of(buffer: usize) -> usize {
     buffer * STRIDE
 }
@@ -140,7 +140,7 @@ impl ClientSlot {
     }
 
     /// The memory that this side works in: the pair's, or its own if they are apart.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn memory(&self) -> &SharedBytes {
         self.writer.memory()
     }
@@ -170,13 +170,13 @@ impl ClientSlot {
     }
 
     /// Whether requests wait to be handed over.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn is_waiting(&self) -> bool {
         self.writer.position() > self.first()
     }
 
     /// The word of the first request's head in the batch being filled.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn first(&self) -> usize {
         start_of(buffer_of(self.filling.get())) + 1
     }
@@ -187,7 +187,7 @@ impl ClientSlot {
     }
 
     /// Batches handed over and not yet taken back.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn in_flight(&self) -> usize {
         self.in_flight.get()
     }
@@ -195,7 +195,7 @@ impl ClientSlot {
     /// Adds a request with `words` words of payload, of which the first may be given, and returns
     /// the word at which its head stands; the caller writes the rest behind it before handing over.
     /// `None` if the batch is not open, or the request has no room in it.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn append(
         &self,
         words: usize,
@@ -215,7 +215,7 @@ impl ClientSlot {
 
     /// Closes the batch being filled, if there is one, which has so many requests, and says what to
     /// hand over.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn seal(&self, requests: usize) -> Option<Handover> {
         if !self.is_waiting() {
             return None;
@@ -232,7 +232,7 @@ impl ClientSlot {
     }
 
     /// The oldest batch in flight, if it has been answered.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn answered(&self) -> Option<Answer> {
         if self.in_flight.get() == 0 {
             return None;
@@ -253,14 +253,14 @@ impl ClientSlot {
 
     /// Asks the processor for the lines of an answered buffer, to read the replies and to write
     /// the next batch there.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn prefetch_answered(&self, answer: Answer) {
         let start = answer.buffer * SLOT_STRIDE;
         self.memory().prefetch_write(start, start + answer.end * WORD);
     }
 
     /// Takes the oldest batch back: its buffer can be filled again.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn take_back(&self) {
         debug_assert!(self.in_flight.get() > 0);
         self.oldest.set(next_sequence(self.oldest.get()));
@@ -307,13 +307,13 @@ impl TrusteeSlot {
     }
 
     /// The memory that this side works in: the pair's, or its own if they are apart.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn memory(&self) -> &SharedBytes {
         &self.memory
     }
 
     /// The batch that has arrived, if one has.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn arrived(&self) -> Option<Arrival> {
         let sequence = self.expected.get();
         let buffer = buffer_of(sequence);
@@ -329,25 +329,25 @@ impl TrusteeSlot {
 
     /// How many requests there are in a batch that is not answered yet, as its client says: for
     /// statistics only.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn requests(&self, arrival: Arrival) -> usize {
         Signal::unpack(self.buffers[arrival.buffer].load(0, Ordering::Relaxed)).requests
     }
 
     /// A buffer of the pair.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn buffer(&self, buffer: usize) -> &SharedBytes {
         &self.buffers[buffer]
     }
 
     /// Asks the processor for all lines of a batch that has just arrived.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn prefetch(&self, arrival: Arrival) {
         self.buffers[arrival.buffer].prefetch_write(CACHE_LINE, arrival.end * WORD);
     }
 
     /// Closes the batch whose replies reach to word `end`, and says what to hand back.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
         let sequence = self.expected.get();
         self.expected.set(next_sequence(sequence));

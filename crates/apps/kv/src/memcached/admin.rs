@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const CLASSES_MAX: u64 = 64;
 
 /// A command on the server or the whole store.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Admin {
     /// Invalidate all items.
     FlushAll {
@@ -45,8 +45,8 @@ pub enum Admin {
     Crawl,
 }
 
-/// What `stats` reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What `stats` reports. Long reports come in parts, each of which begins at an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The counters.
     General,
@@ -57,11 +57,20 @@ pub enum Report {
     /// The memory.
     Slabs,
     /// Items by size.
-    Sizes,
+    Sizes {
+        /// The least size.
+        from: u32,
+    },
     /// The connections.
-    Connections,
+    Connections {
+        /// The least number of one.
+        from: u64,
+    },
     /// Counters by prefix.
-    Prefixes,
+    Prefixes {
+        /// The least prefix.
+        from: Vec<u8>,
+    },
 }
 
 /// A change of how items are ordered by use.
@@ -130,13 +139,13 @@ fn stats(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
         (b"settings", _) => Ok(Admin::Report(Report::Settings)),
         (b"items", _) => Ok(Admin::Report(Report::Items)),
         (b"slabs", _) => Ok(Admin::Report(Report::Slabs)),
-        (b"sizes", _) => Ok(Admin::Report(Report::Sizes)),
+        (b"sizes", _) => Ok(Admin::Report(Report::Sizes { from: 0 })),
         (b"sizes_enable", _) => Ok(Admin::CountSizes(true)),
         (b"sizes_disable", _) => Ok(Admin::CountSizes(false)),
-        (b"conns", _) => Ok(Admin::Report(Report::Connections)),
+        (b"conns", _) => Ok(Admin::Report(Report::Connections { from: 0 })),
         (b"detail", [b"on", ..]) => Ok(Admin::CountPrefixes(true)),
         (b"detail", [b"off", ..]) => Ok(Admin::CountPrefixes(false)),
-        (b"detail", [b"dump", ..]) => Ok(Admin::Report(Report::Prefixes)),
+        (b"detail", [b"dump", ..]) => Ok(Admin::Report(Report::Prefixes { from: Vec::new() })),
         (b"detail", _) => Err("CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
         (b"cachedump", _) => Err("CLIENT_ERROR stats cachedump not allowed\r\n"),
         _ => Err(ERROR),

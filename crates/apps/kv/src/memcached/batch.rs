@@ -34,8 +34,8 @@ pub const SMALL_BYTES: usize = 4096;
 /// numbers, and an opaque token.
 const OVERHEAD_BYTES: usize = 512;
 
-/// Memory reserved for a report.
-const REPORT_BYTES: usize = 8192;
+/// Memory reserved for a report or a part of one: more than any takes.
+pub(super) const REPORT_BYTES: usize = 16 * 1024;
 
 /// All shards of the store. Calls may block the calling fiber or thread; the caller passes the
 /// time.
@@ -59,6 +59,9 @@ pub trait Shards {
     fn sleep_micros(&self, micros: u32);
 }
 
+/// The number of a connection, and what `stats conns` reports of it, as names and values.
+pub type ConnectionReport = (u64, Vec<(&'static str, String)>);
+
 /// What a batch reads and changes of the server, besides the store.
 pub trait ServerState {
     /// Names and values of `stats`, in report order.
@@ -69,9 +72,10 @@ pub trait ServerState {
         Vec::new()
     }
 
-    /// Names and values of `stats conns`.
-    fn connections(&self, now: Seconds) -> Vec<(String, String)> {
-        let _ = now;
+    /// The first `count` connections whose numbers are not less than `from`, in the order of the
+    /// numbers: each with names and values of `stats conns`.
+    fn connections(&self, from: u64, count: usize, now: Seconds) -> Vec<ConnectionReport> {
+        let _ = (from, count, now);
         Vec::new()
     }
 
@@ -158,11 +162,10 @@ impl Batch {
         let mut shortage = None;
         while output.len() < OUTPUT_BYTES && shortage.is_none() && !self.is_empty() {
             shortage = match self.commands.front() {
-                Some(&Command::Admin { admin, noreply }) if self.begun.is_empty() => {
+                Some(Command::Admin { .. }) if self.begun.is_empty() => {
                     let reserved = output.reserve(REPORT_BYTES);
                     if reserved.is_ok() {
-                        self.commands.pop_front();
-                        control::run(admin, noreply, (shards, server, now), &mut output);
+                        self.run_admin((shards, server, now), &mut output);
                     }
                     reserved.err()
                 }
@@ -171,6 +174,14 @@ impl Batch {
             output.settle();
         }
         Progress { output, remaining: self, shortage }
+    }
+
+    /// Runs the first command, one on the server, or a part of it.
+    fn run_admin(&mut self, target: (&dyn Shards, &dyn ServerState, Seconds), output: &mut Output) {
+        let Some(Command::Admin { admin, noreply }) = self.commands.pop_front() else { return };
+        if let Some(admin) = control::run(admin, noreply, target, output) {
+            self.commands.push_front(Command::Admin { admin, noreply });
+        }
     }
 
     /// The next command of the batch, or a part of it.

@@ -200,6 +200,30 @@ mod tests {
     }
 
     #[test]
+    fn a_long_report_stays_within_the_budget() {
+        let shards = LocalShards::new(2, None);
+        exchange(&shards, b"stats detail on\r\n", usize::MAX);
+        let gets = (0..3000).map(|number| format!("get {number:0>200}:k\r\n"));
+        exchange(&shards, gets.collect::<String>().as_bytes(), usize::MAX);
+        let budget = Budget::new(300_000);
+        let mut connection = Connection::new();
+        connection.received(b"stats detail dump\r\nversion\r\n");
+        let mut report = Vec::new();
+        while let Some(batch) = connection.next_batch() {
+            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, &budget));
+            assert_eq!(connection.shortage(), None);
+            assert_eq!(budget.available(), 300_000 - connection.output().len());
+            report.extend_from_slice(&connection.output().to_vec());
+            connection.sent(connection.output().len());
+        }
+        let lines = (0..3000).map(|n| format!("PREFIX {n:0>200} get 1 hit 0 set 0 del 0\r\n"));
+        let expected = lines.collect::<String>() + "END\r\n";
+        let (report, version) = report.split_at(expected.len().min(report.len()));
+        assert!(report == expected.as_bytes(), "{} bytes", report.len());
+        assert!(version.starts_with(b"VERSION "));
+    }
+
+    #[test]
     fn a_batch_over_budget_resumes_where_it_stopped() {
         let shards = LocalShards::new(2, None);
         let value = "x".repeat(100_000);

@@ -9,23 +9,24 @@ use crate::store::{Control, LruSettings, Response, Seconds};
 /// Items that one request to a shard crawls.
 const CRAWLED_AT_ONCE: u32 = 1000;
 
-/// Executes a command on the server, and writes its response.
+/// Executes a command on the server, and writes its response, of a long report a part. Returns the
+/// command that goes on with the rest, if there is more.
 pub(super) fn run(
     admin: Admin,
     noreply: bool,
     (shards, server, now): (&dyn Shards, &dyn ServerState, Seconds),
     output: &mut Output,
-) {
+) -> Option<Admin> {
     let mut text = "OK\r\n";
     match admin {
         Admin::Report(report) => {
-            stats::write(report, shards, server, now, output);
-            return;
+            let rest = stats::write(report, shards, server, now, output);
+            return rest.map(Admin::Report);
         }
         Admin::CountSizes(counts) => {
             shards.control(Control::CountSizes(counts), now);
             stats::write_sizes_status(counts, output);
-            return;
+            return None;
         }
         Admin::FlushAll { exptime } => drop(shards.control(Control::FlushAll { exptime }, now)),
         Admin::ResetStats => {
@@ -50,6 +51,7 @@ pub(super) fn run(
     if !noreply {
         output.push(text.as_bytes());
     }
+    None
 }
 
 fn changed(settings: LruSettings, change: LruChange) -> LruSettings {

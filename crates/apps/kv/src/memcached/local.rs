@@ -32,7 +32,7 @@ impl Shards for LocalShards {
     }
 
     fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
-        self.shards.iter().map(|shard| shard.lock().control(control, now)).collect()
+        self.shards.iter().map(|shard| shard.lock().control(control.clone(), now)).collect()
     }
 
     fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response> {

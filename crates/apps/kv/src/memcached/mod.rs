@@ -41,7 +41,7 @@ pub mod stats;
 /// The version reported to clients.
 pub const VERSION: &str = version!();
 
-pub use batch::{Batch, Progress, ServerState, Shards};
+pub use batch::{Batch, ConnectionReport, Progress, ServerState, Shards};
 pub use command::{Command, Line};
 pub use connection::Connection;
 pub use output::{Budget, Output, Shortage};

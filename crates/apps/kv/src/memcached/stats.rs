@@ -13,6 +13,10 @@ use crate::store::{Control, DATA_BYTES_MAX, ItemsReport, LruSettings, Response, 
 /// Bytes of a page of memcached's slabs.
 const PAGE_BYTES: u64 = 1 << 20;
 
+/// Sizes, connections or prefixes of a part of a report. So many prefixes of 250 bytes take less than
+/// `REPORT_BYTES` of `batch.rs`, even if all of their bytes are escaped.
+const ENTRIES_AT_ONCE: usize = 16;
+
 /// Lines of a report.
 struct Lines<'a>(&'a mut Output);
 
@@ -24,31 +28,41 @@ impl Lines<'_> {
     }
 }
 
-/// Writes a report with its end.
+/// Writes a report with its end, or a part of it; what goes on with the rest, if there is more.
 pub(super) fn write(
     report: Report,
     shards: &dyn Shards,
     server: &dyn ServerState,
     now: Seconds,
     output: &mut Output,
-) {
-    match report {
+) -> Option<Report> {
+    let mut lines = Lines(output);
+    let rest = match report {
         Report::General => {
-            let mut lines = Lines(output);
             server.stats(now).iter().for_each(|(name, value)| lines.put(name, value));
             total(shards, now).each().for_each(|(name, value)| lines.put(name, value));
+            None
         }
-        Report::Settings => settings(shards, server, now, &mut Lines(output)),
-        Report::Items => items(shards, now, &mut Lines(output)),
-        Report::Slabs => slabs(&total(shards, now), &mut Lines(output)),
-        Report::Sizes => sizes(shards, now, &mut Lines(output)),
-        Report::Connections => {
-            let mut lines = Lines(output);
-            server.connections(now).iter().for_each(|(name, value)| lines.put(name, value));
+        Report::Settings => {
+            settings(shards, server, now, &mut lines);
+            None
         }
-        Report::Prefixes => prefixes(shards, now, output),
+        Report::Items => {
+            items(shards, now, &mut lines);
+            None
+        }
+        Report::Slabs => {
+            slabs(&total(shards, now), &mut lines);
+            None
+        }
+        Report::Sizes { from } => sizes(shards, from, now, &mut lines),
+        Report::Connections { from } => connections(server, from, now, &mut lines),
+        Report::Prefixes { from } => prefixes(shards, from, now, output),
+    };
+    if rest.is_none() {
+        output.push(b"END\r\n");
     }
-    output.push(b"END\r\n");
+    rest
 }
 
 /// Writes whether items are counted by size now.
@@ -83,12 +97,13 @@ fn yes(is: bool) -> &'static str {
 fn settings(shards: &dyn Shards, server: &dyn ServerState, now: Seconds, lines: &mut Lines<'_>) {
     let lru = lru_settings(shards, now);
     let counts = |control, is: fn(&Response) -> bool| shards.control(control, now).iter().any(is);
+    let prefixes = Control::Prefixes { from: Vec::new(), count: 0 };
     lines.put("maxbytes", total(shards, now).limit_maxbytes);
     server.settings().iter().for_each(|(name, value)| lines.put(name, value));
     lines.put("evictions", "on");
     lines.put("shutdown_command", "no");
     lines.put("stat_key_prefix", ":");
-    let detail = counts(Control::Prefixes, |found| matches!(found, Response::Prefixes(Some(_))));
+    let detail = counts(prefixes, |found| matches!(found, Response::Prefixes(Some(_))));
     lines.put("detail_enabled", yes(detail));
     lines.put("cas_enabled", "yes");
     lines.put("binding_protocol", "ascii");
@@ -106,7 +121,9 @@ fn settings(shards: &dyn Shards, server: &dyn ServerState, now: Seconds, lines: 
     lines.put("warm_max_factor", format!("{:.2}", lru.warm_factor));
     lines.put("temp_lru", yes(lru.temporary_ttl.is_some()));
     lines.put("temporary_ttl", lru.temporary_ttl.unwrap_or(61));
-    let sizes = counts(Control::Sizes, |found| matches!(found, Response::Sizes(Some(_))));
+    let sizes = counts(Control::Sizes { from: 0, count: 0 }, |found| {
+        matches!(found, Response::Sizes(Some(_)))
+    });
     lines.put("track_sizes", yes(sizes));
     lines.put("ssl_enabled", "no");
 }
@@ -178,37 +195,71 @@ fn slabs(stats: &Stats, lines: &mut Lines<'_>) {
     lines.put("total_malloced", stats.bytes);
 }
 
-fn sizes(shards: &dyn Shards, now: Seconds, lines: &mut Lines<'_>) {
-    let mut all = None;
-    for response in shards.control(Control::Sizes, now) {
-        if let Response::Sizes(Some(sizes)) = response {
-            let all: &mut BTreeMap<u32, u64> = all.get_or_insert_default();
-            sizes.iter().for_each(|(bytes, count)| *all.entry(*bytes).or_default() += count);
-        }
+/// Adds up the entries of all shards, each of which has returned its first [`ENTRIES_AT_ONCE`]: the
+/// first of the whole store, which are complete.
+fn merged<K: Ord, V: Default>(
+    shards: impl Iterator<Item = Vec<(K, V)>>,
+    add: impl Fn(&mut V, V),
+) -> BTreeMap<K, V> {
+    let mut all = BTreeMap::new();
+    for (key, value) in shards.flatten() {
+        add(all.entry(key).or_default(), value);
     }
-    match all {
-        Some(all) => {
-            all.iter().for_each(|(bytes, count)| lines.put(&bytes.to_string(), count));
-        }
-        None => lines.put("sizes_status", "disabled"),
-    }
+    let rest = all.len().saturating_sub(ENTRIES_AT_ONCE);
+    (0..rest).for_each(|_| drop(all.pop_last()));
+    all
 }
 
-fn prefixes(shards: &dyn Shards, now: Seconds, output: &mut Output) {
-    let mut all: BTreeMap<Vec<u8>, PrefixStats> = BTreeMap::new();
-    for response in shards.control(Control::Prefixes, now) {
-        if let Response::Prefixes(Some(prefixes)) = response {
-            for (prefix, counters) in prefixes {
-                all.entry(prefix).or_default().add(&counters);
-            }
-        }
+fn sizes(shards: &dyn Shards, from: u32, now: Seconds, lines: &mut Lines<'_>) -> Option<Report> {
+    let responses = shards.control(Control::Sizes { from, count: ENTRIES_AT_ONCE as u32 }, now);
+    if !responses.iter().any(|response| matches!(response, Response::Sizes(Some(_)))) {
+        lines.put("sizes_status", "disabled");
+        return None;
     }
-    for (prefix, PrefixStats { gets, hits, sets, deletes }) in all {
+    let of = |response| if let Response::Sizes(sizes) = response { sizes } else { None };
+    let all = merged(responses.into_iter().filter_map(of), |items, more| *items += more);
+    all.iter().for_each(|(bytes, items)| lines.put(&bytes.to_string(), items));
+    let last = is_part(all.len()).then(|| all.last_key_value()).flatten();
+    last.and_then(|(bytes, _)| bytes.checked_add(1)).map(|from| Report::Sizes { from })
+}
+
+fn connections(
+    server: &dyn ServerState,
+    from: u64,
+    now: Seconds,
+    lines: &mut Lines<'_>,
+) -> Option<Report> {
+    let all = server.connections(from, ENTRIES_AT_ONCE, now);
+    for (number, report) in &all {
+        report.iter().for_each(|(name, value)| lines.put(&format!("{number}:{name}"), value));
+    }
+    let last = is_part(all.len()).then(|| all.last()).flatten();
+    last.and_then(|(number, _)| number.checked_add(1)).map(|from| Report::Connections { from })
+}
+
+fn prefixes(
+    shards: &dyn Shards,
+    from: Vec<u8>,
+    now: Seconds,
+    output: &mut Output,
+) -> Option<Report> {
+    let responses = shards.control(Control::Prefixes { from, count: ENTRIES_AT_ONCE as u32 }, now);
+    let of = |response| if let Response::Prefixes(prefixes) = response { prefixes } else { None };
+    let mut all: BTreeMap<Vec<u8>, PrefixStats> =
+        merged(responses.into_iter().filter_map(of), |stats, more| stats.add(&more));
+    for (prefix, PrefixStats { gets, hits, sets, deletes }) in &all {
         output.push(b"PREFIX ");
-        output.push(&escaped(&prefix));
+        output.push(&escaped(prefix));
         let counters = format!(" get {gets} hit {hits} set {sets} del {deletes}\r\n");
         output.push(counters.as_bytes());
     }
+    let last = is_part(all.len()).then(|| all.pop_last()).flatten();
+    last.map(|(last, _)| Report::Prefixes { from: [last, vec![0]].concat() })
+}
+
+/// Whether more may follow `count` entries.
+fn is_part(count: usize) -> bool {
+    count == ENTRIES_AT_ONCE
 }
 
 /// A part of a key, with control characters as `%0D`: a line end within a key must not end the line.
@@ -221,4 +272,95 @@ fn escaped(key: &[u8]) -> Vec<u8> {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memcached::batch::{ConnectionReport, REPORT_BYTES};
+    use crate::memcached::local::LocalShards;
+    use crate::store::{KEY_BYTES_MAX, Request, Verb};
+
+    const NOW: Seconds = 1_700_000_000;
+
+    /// A server whose connections have these numbers.
+    struct Connected(Vec<u64>);
+
+    impl ServerState for Connected {
+        fn stats(&self, _now: Seconds) -> Vec<(&'static str, String)> {
+            Vec::new()
+        }
+
+        fn connections(&self, from: u64, count: usize, _now: Seconds) -> Vec<ConnectionReport> {
+            let numbers = self.0.iter().filter(|number| **number >= from).take(count);
+            numbers.map(|number| (*number, vec![("state", "conn_read".to_owned())])).collect()
+        }
+    }
+
+    /// A report, and the number of its parts, each of which fits into what is reserved for it.
+    fn whole(report: Report, shards: &dyn Shards, server: &dyn ServerState) -> (String, usize) {
+        let (mut output, mut rest, mut parts) = (Output::default(), Some(report), 0);
+        while let Some(report) = rest {
+            let before = output.len();
+            rest = write(report, shards, server, NOW, &mut output);
+            assert!(output.len() - before <= REPORT_BYTES, "{} bytes", output.len() - before);
+            parts += 1;
+        }
+        (String::from_utf8(output.to_vec()).unwrap(), parts)
+    }
+
+    #[test]
+    fn parts_of_reports_by_prefix_add_up_and_are_bounded() {
+        let shards = LocalShards::new(3, None);
+        shards.control(Control::CountPrefixes(true), NOW);
+        // Every byte is escaped, and keys of one prefix are on several shards.
+        let prefix =
+            |number: u8| [vec![1; KEY_BYTES_MAX - 5], vec![number / 8 + 1, number % 8 + 1]];
+        for number in 0..50 {
+            for key in 0..4 {
+                let key = [&prefix(number).concat()[..], &[b':', key]].concat();
+                shards.call(Request::Get { key, max_bytes: 0 }, NOW);
+            }
+        }
+        let (report, parts) =
+            whole(Report::Prefixes { from: Vec::new() }, &shards, &Connected(Vec::new()));
+        let line = |number| {
+            let [first, last] = prefix(number);
+            let name = first.into_iter().chain(last).map(|byte| format!("%{byte:02X}"));
+            format!("PREFIX {} get 4 hit 0 set 0 del 0\r\n", name.collect::<String>())
+        };
+        assert_eq!(report, (0..50).map(line).collect::<String>() + "END\r\n");
+        assert_eq!(parts, 4);
+    }
+
+    #[test]
+    fn parts_of_reports_by_size_and_connection_add_up() {
+        let shards = LocalShards::new(2, None);
+        shards.control(Control::CountSizes(true), NOW);
+        let store = |number: usize| Request::Store {
+            verb: Verb::Set,
+            key: format!("k{number}").into_bytes(),
+            flags: 0,
+            exptime: 0,
+            data: vec![0; number % 40 * 32],
+            meta: None,
+        };
+        (0..80).for_each(|number| drop(shards.call(store(number), NOW)));
+        let numbers: Vec<u64> = (0..32).map(|number| number * 3).collect();
+        let server = Connected(numbers.clone());
+        let (report, parts) = whole(Report::Sizes { from: 0 }, &shards, &server);
+        let sizes: Vec<(u32, u32)> = report
+            .lines()
+            .filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '))
+            .map(|(size, items)| (size.parse().unwrap(), items.parse().unwrap()))
+            .collect();
+        assert!(sizes.is_sorted_by(|(one, _), (next, _)| one + 32 == *next), "{sizes:?}");
+        assert_eq!(sizes.iter().map(|(_, items)| *items).sum::<u32>(), 80);
+        assert_eq!((sizes.len() / 16 + 1, report.ends_with("\r\nEND\r\n")), (parts, true));
+
+        let (report, parts) = whole(Report::Connections { from: 0 }, &shards, &server);
+        let line = |number| format!("STAT {number}:state conn_read\r\n");
+        assert_eq!(report, numbers.into_iter().map(line).collect::<String>() + "END\r\n");
+        assert_eq!(parts, 3, "that nothing follows is found by one more");
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use crate::memcached::admin::Setting;
-use crate::memcached::{Budget, ServerState, VERSION};
+use crate::memcached::{Budget, ConnectionReport, ServerState, VERSION};
 use crate::server::Options;
 use crate::server::socket::Socket;
 use crate::store::Seconds;
@@ -159,16 +159,18 @@ impl ServerState for HostState {
         ]
     }
 
-    fn connections(&self, now: Seconds) -> Vec<(String, String)> {
-        let mut lines = Vec::new();
-        for (number, client) in &*self.clients.lock() {
+    fn connections(&self, from: u64, count: usize, now: Seconds) -> Vec<ConnectionReport> {
+        let report = |(&number, client): (&u64, &Arc<Client>)| {
             let idle = now.saturating_sub(client.last_command.load(Ordering::Relaxed));
-            lines.push((format!("{number}:addr"), client.peer.clone()));
-            lines.push((format!("{number}:listen_addr"), client.listener.to_string()));
-            lines.push((format!("{number}:state"), "conn_read".to_owned()));
-            lines.push((format!("{number}:secs_since_last_cmd"), idle.to_string()));
-        }
-        lines
+            let report = vec![
+                ("addr", client.peer.clone()),
+                ("listen_addr", client.listener.to_string()),
+                ("state", "conn_read".to_owned()),
+                ("secs_since_last_cmd", idle.to_string()),
+            ];
+            (number, report)
+        };
+        self.clients.lock().range(from..).take(count).map(report).collect()
     }
 
     fn set(&self, setting: Setting) {

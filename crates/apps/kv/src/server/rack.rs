@@ -52,7 +52,7 @@ impl Shards for RackShards {
         request_all(shards.len(), |index, reply| {
             shards[index].try_apply_with_then(
                 |store, (control, now)| store.control(control, now),
-                (control, now),
+                (control.clone(), now),
                 reply,
             );
         })

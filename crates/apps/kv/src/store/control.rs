@@ -27,12 +27,17 @@ impl Store {
                 }
             }
             Control::Items => return Response::Items(Box::new(self.items_report(now))),
-            Control::Sizes => return Response::Sizes(self.sizes.as_ref().map(|sizes| sizes.all())),
+            Control::Sizes { from, count } => {
+                let sizes = self.sizes.as_ref();
+                return Response::Sizes(sizes.map(|sizes| sizes.from(from, count as usize)));
+            }
             Control::CountSizes(count) => {
                 self.sizes = count.then(|| self.sizes.take().unwrap_or_default());
             }
-            Control::Prefixes => {
-                return Response::Prefixes(self.prefixes.as_ref().map(|prefixes| prefixes.all()));
+            Control::Prefixes { from, count } => {
+                let prefixes = self.prefixes.as_ref();
+                let read = prefixes.map(|prefixes| prefixes.from(&from, count as usize));
+                return Response::Prefixes(read);
             }
             Control::CountPrefixes(count) => {
                 self.prefixes = count.then(|| self.prefixes.take().unwrap_or_default());

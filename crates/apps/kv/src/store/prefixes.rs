@@ -1,6 +1,7 @@
 //! [`Prefixes`]: counters by prefix of the key, for memcached's `stats detail`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,7 @@ impl PrefixStats {
 /// Counters by prefix.
 #[derive(Debug, Default)]
 pub struct Prefixes {
-    counters: HashMap<Vec<u8>, PrefixStats>,
+    counters: BTreeMap<Vec<u8>, PrefixStats>,
 }
 
 impl Prefixes {
@@ -53,9 +54,10 @@ impl Prefixes {
         }
     }
 
-    /// All prefixes with their counters.
-    pub fn all(&self) -> Vec<(Vec<u8>, PrefixStats)> {
-        self.counters.iter().map(|(prefix, counters)| (prefix.clone(), *counters)).collect()
+    /// The first `count` prefixes that are not less than `from`, in order, with their counters.
+    pub fn from(&self, from: &[u8], count: usize) -> Vec<(Vec<u8>, PrefixStats)> {
+        let range = self.counters.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+        range.take(count).map(|(prefix, counters)| (prefix.clone(), *counters)).collect()
     }
 }
 
@@ -70,6 +72,6 @@ mod tests {
             prefixes.count(format!("{number}:k").as_bytes(), |counters| counters.gets += 1);
         }
         prefixes.count(b"none", |_| panic!("a key without a prefix"));
-        assert_eq!(prefixes.all().len(), PREFIXES_MAX);
+        assert_eq!(prefixes.from(b"", usize::MAX).len(), PREFIXES_MAX);
     }
 }

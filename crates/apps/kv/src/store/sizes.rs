@@ -33,8 +33,8 @@ impl Sizes {
         }
     }
 
-    /// Sizes with their number of items, smallest first.
-    pub fn all(&self) -> Vec<(u32, u64)> {
-        self.counts.iter().map(|(&bytes, &count)| (bytes, count)).collect()
+    /// The first `count` sizes from `bytes` on, smallest first, with their number of items.
+    pub fn from(&self, bytes: u32, count: usize) -> Vec<(u32, u64)> {
+        self.counts.range(bytes..).take(count).map(|(&bytes, &items)| (bytes, items)).collect()
     }
 }

@@ -274,19 +274,19 @@ fn sizes_and_prefixes_are_counted_on_request() {
     set(&mut store, "p:k", "v");
     get(&mut store, "p:k");
     get(&mut store, "p:none");
-    let Response::Sizes(Some(sizes)) = store.control(Control::Sizes, NOW) else { panic!() };
+    let all = Control::Sizes { from: 0, count: 10 };
+    let Response::Sizes(Some(sizes)) = store.control(all.clone(), NOW) else { panic!() };
     assert_eq!(sizes.iter().map(|(_, count)| count).sum::<u64>(), 1);
     store.execute(Request::Delete { key: b"p:k".to_vec() }, NOW);
     store.execute(Request::Delete { key: b"before:k".to_vec() }, NOW);
-    assert_eq!(store.control(Control::Sizes, NOW), Response::Sizes(Some(Vec::new())));
-    let Response::Prefixes(Some(prefixes)) = store.control(Control::Prefixes, NOW) else {
-        panic!()
-    };
+    assert_eq!(store.control(all, NOW), Response::Sizes(Some(Vec::new())));
+    let all = Control::Prefixes { from: Vec::new(), count: 10 };
+    let Response::Prefixes(Some(prefixes)) = store.control(all.clone(), NOW) else { panic!() };
     let of = |prefix: &[u8]| prefixes.iter().find(|(name, _)| name == prefix).unwrap().1;
     assert_eq!(of(b"p"), prefixes::PrefixStats { gets: 2, hits: 1, sets: 1, deletes: 1 });
     assert_eq!(of(b"before").deletes, 1);
     store.control(Control::CountPrefixes(false), NOW);
-    assert_eq!(store.control(Control::Prefixes, NOW), Response::Prefixes(None));
+    assert_eq!(store.control(all, NOW), Response::Prefixes(None));
 }
 
 #[test]

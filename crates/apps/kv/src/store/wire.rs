@@ -195,7 +195,7 @@ impl Request {
 }
 
 /// A request to every shard.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Control {
     /// Invalidate all items stored before the given time (0 or less: now).
     FlushAll {
@@ -208,12 +208,22 @@ pub enum Control {
     ResetStats,
     /// Read what the segments hold.
     Items,
-    /// Read the number of items by size.
-    Sizes,
+    /// Read the number of items by size, smallest sizes first.
+    Sizes {
+        /// The least size.
+        from: u32,
+        /// Sizes to read, at most.
+        count: u32,
+    },
     /// Begin to count items by size, or stop.
     CountSizes(bool),
-    /// Read the counters by prefix.
-    Prefixes,
+    /// Read the counters by prefix, in the order of the prefixes.
+    Prefixes {
+        /// The least prefix.
+        from: Vec<u8>,
+        /// Prefixes to read, at most.
+        count: u32,
+    },
     /// Begin to count by prefix, or stop.
     CountPrefixes(bool),
     /// Change the memory limit.
