@@ -59,6 +59,22 @@ const DEFINED: &[(&str, &str)] = if cfg!(target_arch = "x86_64") {
     ]
 };
 
+/// A receiver does not compare what a ried requires.
+#[test]
+fn a_ried_in_c_uses_no_features() {
+    let (name, defined) = DEFINED[DEFINED.len() / 2];
+    let (folder, builder) = builder(TARGET);
+    let ried = folder.path().join("jams/seven");
+    fs::create_dir_all(&ried).expect("a folder");
+    let text = format!(
+        "#include \"jam.h\"\n#ifdef {defined}\n#error {name} is used\n#endif\n\
+         RIED_EXPORT(int64_t, seven, (int64_t));\nint64_t seven(int64_t more) {{ return 7 + more; }}\n"
+    );
+    fs::write(ried.join("seven.c"), text).expect("a source");
+    let builder = builder.features(&[name]).expect("a known feature");
+    assert_eq!(built(builder.build(folder.path().join("jams"))).rieds.len(), 1);
+}
+
 #[test]
 fn a_jam_in_c_may_use_each_feature_that_it_requires() {
     let machine = Machine::CURRENT.expect("a machine that has jams");
