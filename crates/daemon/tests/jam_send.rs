@@ -355,7 +355,13 @@ fn a_package_comes_into_a_running_job_and_only_if_a_signer_has_signed_it() {
         };
         line(&["gossamer_audit", "brings a package into a job", "by=admin", "prices", "ann"]);
         line(&["gossamer_audit", "a process took the package"]);
-        line(&["gossamer_audit", "runs for the first time", "\"price\"", "signed by ann"]);
+        line(&[
+            "gossamer_audit",
+            "runs for the first time",
+            "\"price\"",
+            "signed by ann",
+            "host=0",
+        ]);
         line(&["gossamer_audit", "runs for the first time", "\"rebate\"", "signed by ann"]);
         line(&["gossamer_audit", "refused a package", "by=admin", "bob was revoked"]);
         assert!(!log.contains("\"surcharge\""), "{log}");

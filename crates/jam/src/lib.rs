@@ -45,7 +45,7 @@
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
 //!    `arrived.rs` ([`ArrivedPackage`], brought by `gossamer jam send`).
 //! 6. `log.rs`, `ried/` (libraries that are loaded into the process).
-//! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`], [`packages`]), `receiver/by_handle.rs`,
+//! 7. `audit.rs` ([`AuditEntry`]), `receiver.rs` ([`Receiver`], [`packages`]), `receiver/by_handle.rs`,
 //!    `inject.rs` ([`Inject`]), `inject/by_handle.rs`, `load.rs` ([`load_ried`]).
 //! 8. [`mailbox`]: jams that run as they arrive in memory, without a trustee. `send.rs` ([`offer`]):
 //!    jams that send work on.
@@ -135,7 +135,7 @@ pub use self::frame::check_machine;
 #[cfg(not(loom))]
 pub use self::{
     arrived::ArrivedPackage,
-    audit::FirstRun,
+    audit::{AuditEntry, AuditEvent},
     error::{JamError, Panicked, Refusal},
     inject::Inject,
     load::{RemoteRied, RiedSource, load_ried},
