@@ -193,9 +193,19 @@ fn signed(rack: &Rack, name: &str, package: &[u8], by: &str, job: Option<&str>) 
     let shown = rack.gossamer(&["jam", "inspect", &to]).output().unwrap();
     let text = String::from_utf8_lossy(&shown.stdout);
     let job = job.map_or("every job".to_owned(), |job| format!("job {job}"));
-    let (by, with) = (format!("  signed by signer {by} of rack "), " with ECDSA P-256, for ");
-    let line = text.lines().find(|line| line.starts_with(&by) && line.contains(with));
-    assert!(line.is_some_and(|line| line.contains(&job)), "{text}");
+    let (signer, with) = (format!("  signed by signer {by} of rack "), " with ECDSA P-256, for ");
+    let line = text.lines().find(|line| line.starts_with(&signer) && line.contains(with));
+    let end = format!("{job} (not verified)");
+    assert!(line.is_some_and(|line| line.ends_with(&end)), "{text}");
+    let admin = rack.path("rack/admin");
+    let verified = rack.gossamer(&["jam", "inspect", "--identity", &admin, &to]).output().unwrap();
+    if by == "bob" {
+        let error = String::from_utf8_lossy(&verified.stderr);
+        assert!(!verified.status.success() && error.contains("bob was revoked"), "{verified:?}");
+    } else {
+        let same = text.replace("(not verified)", "(verified)");
+        assert_eq!(String::from_utf8_lossy(&verified.stdout), same);
+    }
     to
 }
 
@@ -355,7 +365,13 @@ fn a_package_comes_into_a_running_job_and_only_if_a_signer_has_signed_it() {
         };
         line(&["gossamer_audit", "brings a package into a job", "by=admin", "prices", "ann"]);
         line(&["gossamer_audit", "a process took the package"]);
-        line(&["gossamer_audit", "runs for the first time", "\"price\"", "signed by ann"]);
+        line(&[
+            "gossamer_audit",
+            "runs for the first time",
+            "\"price\"",
+            "signed by ann",
+            "host=0",
+        ]);
         line(&["gossamer_audit", "runs for the first time", "\"rebate\"", "signed by ann"]);
         line(&["gossamer_audit", "refused a package", "by=admin", "bob was revoked"]);
         assert!(!log.contains("\"surcharge\""), "{log}");

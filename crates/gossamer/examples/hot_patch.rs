@@ -11,11 +11,12 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
 
 use gossamer::jam::{self, Inject, LoadedJam, Policy, receiver};
 use gossamer::{Rack, RackError, Trust, spawn_on_with, threads};
 
-/// Orders of each customer.
+/// Orders of each customer at the new price.
 const ORDERS: u64 = 20_000;
 
 /// The new function: articles cost less by the dozen.
@@ -83,36 +84,46 @@ fn main() -> Result<(), RackError> {
     let rack = if arguments { rack } else { rack.hosts(2) };
     // In every process: the code comes from a host of this rack, and none of its packages has it.
     receiver().set_policy(Policy::AnyPeer);
-    rack.run(|| {
-        let last = threads().last().expect("a thread");
-        let shop = last.entrust_with(|()| Shop { base: 100, orders: 0 }, ());
-        let patches: Vec<Trust<Vec<u8>>> =
-            threads().map(|thread| thread.entrust_with(|()| Vec::new(), ())).collect();
-        let customers: Vec<_> = threads()
-            .zip(&patches)
-            .map(|(thread, patch)| spawn_on_with(thread, order, (shop.clone(), patch.clone())))
-            .collect();
+    rack.run(|| patch(ORDERS))
+}
 
-        // Meanwhile they order; then their host gets the new code.
-        while shop.apply(|shop| shop.orders) < ORDERS / 10 {
-            gossamer::yield_now();
-        }
-        let code = compile();
-        println!("a new price function of {} bytes, after {} orders", code.len(), orders(&shop));
-        for patch in &patches {
-            patch.apply_with(|patch, code| *patch = code, code.clone());
-        }
+/// Patches the rack while each customer orders, until it has ordered so often at the new price.
+pub(crate) fn patch(orders_each: u64) {
+    let last = threads().last().expect("a thread");
+    let shop = last.entrust_with(|()| Shop { base: 100, orders: 0 }, ());
+    let patches: Vec<Trust<Vec<u8>>> =
+        threads().map(|thread| thread.entrust_with(|()| Vec::new(), ())).collect();
+    let customers: Vec<_> = threads()
+        .zip(&patches)
+        .map(|(thread, patch)| {
+            spawn_on_with(thread, order, (shop.clone(), patch.clone(), orders_each))
+        })
+        .collect();
 
-        let mut all = 0;
-        for (number, customer) in customers.into_iter().enumerate() {
-            let (old, new) = customer.join().expect("a customer");
-            println!("customer {number}: {old} orders at the old price, {new} at the new one");
-            assert!(new > 0, "the code came before the last order");
-            all += old + new;
-        }
-        assert_eq!(orders(&shop), all, "no order was lost");
-        println!("{all} orders, none lost");
-    })
+    // Meanwhile they order; then their host gets the new code.
+    while orders(&shop) < orders_each / 10 {
+        gossamer::yield_now();
+    }
+    // On a thread of its own, with a large stack: this one goes on meanwhile.
+    let compiler = thread::spawn(compile);
+    while !compiler.is_finished() {
+        gossamer::yield_now();
+    }
+    let code = compiler.join().expect("a compiled function");
+    println!("a new price function of {} bytes, after {} orders", code.len(), orders(&shop));
+    for patch in &patches {
+        patch.apply_with(|patch, code| *patch = code, code.clone());
+    }
+
+    let mut all = 0;
+    for (number, customer) in customers.into_iter().enumerate() {
+        let (old, new) = customer.join().expect("a customer");
+        println!("customer {number}: {old} orders at the old price, {new} at the new one");
+        assert!(new > 0, "the code came before the last order");
+        all += old + new;
+    }
+    assert_eq!(orders(&shop), all, "no order was lost");
+    println!("{all} orders, none lost");
 }
 
 fn orders(shop: &Trust<Shop>) -> u64 {
@@ -120,11 +131,11 @@ fn orders(shop: &Trust<Shop>) -> u64 {
 }
 
 /// A customer: how many of its orders had the old price, and how many the new one.
-fn order((shop, patch): (Trust<Shop>, Trust<Vec<u8>>)) -> (u64, u64) {
+fn order((shop, patch, orders): (Trust<Shop>, Trust<Vec<u8>>, u64)) -> (u64, u64) {
     let mut patched: Option<Price> = None;
     let (old, new) = (Cell::new(0), Cell::new(0));
     // Until the patch is here, and then as many again.
-    while new.get() < ORDERS {
+    while new.get() < orders {
         if patched.is_none() {
             let code = patch.apply(|patch| patch.clone());
             patched = (!code.is_empty()).then(|| Price::from_blob(&code).expect("a jam of mine"));

@@ -10,10 +10,10 @@ use std::sync::{Arc, mpsc};
 use std::{io, thread};
 
 use gossamer_job::{
-    FromProcess, JobDescription, JobId, PackageHeader, PackageSocket, Signers, SignersError,
-    SigningAuthority,
+    CodeEvent, FromProcess, JobDescription, JobId, PackageHeader, PackageSocket, Signers,
+    SignersError, SigningAuthority,
 };
-use jam::{FirstRun, Proof, Receiver, Verifier};
+use jam::{AuditEntry, AuditEvent, Proof, Receiver, Verifier};
 
 use crate::RackError;
 
@@ -106,7 +106,7 @@ pub(crate) fn prepare(job: &JobDescription) -> Result<Option<Prepared>, RackErro
     Ok(socket.map(|socket| Prepared { socket, trusted }))
 }
 
-/// Takes packages and reports first runs until it is dropped.
+/// Takes packages and reports entries of the audit log until it is dropped.
 pub(crate) struct Packages {
     socket: PackageSocket,
     reports: Option<mpsc::SyncSender<Report>>,
@@ -181,13 +181,20 @@ impl Drop for Packages {
     }
 }
 
-/// Has first runs reported.
+/// Has what the process does with code reported.
 fn audit(reports: mpsc::SyncSender<Report>, lost: Arc<AtomicU64>) {
-    jam::receiver().set_audit(move |run: &FirstRun<'_>| {
-        let message = FromProcess::FirstRun {
-            name: run.name.to_owned(),
-            digest: run.digest.to_string(),
-            origin: run.origin.to_string(),
+    jam::receiver().set_audit(move |entry: &AuditEntry<'_>| {
+        let message = FromProcess::Audit {
+            event: match entry.event {
+                AuditEvent::FirstRun => CodeEvent::FirstRun,
+                AuditEvent::RiedStarts => CodeEvent::RiedStarts,
+                AuditEvent::RiedLoaded => CodeEvent::RiedLoaded,
+                AuditEvent::RiedUnloaded => CodeEvent::RiedUnloaded,
+            },
+            name: entry.name.to_owned(),
+            digest: entry.digest.to_string(),
+            origin: entry.origin.to_string(),
+            host: entry.host,
         };
         if reports.try_send(Report::Message(message)).is_err() {
             lost.fetch_add(1, Ordering::Relaxed);

@@ -157,6 +157,8 @@ impl Builder {
     }
 
     /// For processors with these features, by rustc's names. A receiver without them rejects the jams.
+    /// Jams in C do not use aarch64's `rcpc2` and `lse2`, for which C compilers have no flag. Rieds use
+    /// none of the features, since a receiver would not compare them.
     ///
     /// # Errors
     /// [`UnknownFeature`], if a receiver could not compare one of them.

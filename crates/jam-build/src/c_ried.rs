@@ -28,6 +28,8 @@ pub(crate) fn is_c_ried(folder: &Path) -> bool {
 impl Compilers {
     /// Builds the ried in `folder`, whose name is its own. Messages name it as `shown` does.
     pub(crate) fn c_ried(&self, folder: &Path, shown: &Path) -> Result<BuiltRied, Error> {
+        // A library does not say which features it needs, so it must run wherever it is sent.
+        let portable = Compilers { features: Vec::new(), ..self.clone() };
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut sources = Vec::new();
         for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
@@ -43,7 +45,7 @@ impl Compilers {
             let (object_name, shown) = (format!("{name}.{file}"), shown.join(&*file));
             let shown = shown.to_string_lossy();
             let file = File { path, name: &object_name, shown: &shown };
-            let bytes = self.c(file, &["-DJAM_RIED"])?;
+            let bytes = portable.c(file, &["-DJAM_RIED"])?;
             exports.extend(of_c_ried(&Objects::parse(&shown, &bytes, "")?)?);
             objects.push(self.c_object(file));
         }
@@ -51,7 +53,7 @@ impl Compilers {
         write(&table, table_of(&exports))?;
         let file =
             File { path: &table, name: &format!("{name}.table"), shown: "the table of a ried" };
-        self.c(file, &["-fno-builtin"])?;
+        portable.c(file, &["-fno-builtin"])?;
         objects.push(self.c_object(file));
         let library = self.work.join(format!("lib{name}.so"));
         self.link_c(&objects, &library, &shown.to_string_lossy())?;

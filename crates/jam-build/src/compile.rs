@@ -156,7 +156,7 @@ impl Compilers {
             // As for Rust.
             cc.arg("-mno-outline-atomics");
         }
-        cc.args(self.features.iter().filter_map(|name| c_feature(self.machine, name)));
+        cc.args(c_features(self.machine, &self.features));
         let folder = file.path.parent().unwrap_or(Path::new("/"));
         let shown = Path::new(file.shown).parent().unwrap_or(Path::new(""));
         let mut map = joined("-ffile-prefix-map=", folder);
@@ -197,14 +197,32 @@ pub(crate) fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-/// The flag of C compilers for a feature of x86-64, whose names are rustc's but for a few.
-fn c_feature(machine: Machine, name: &str) -> Option<String> {
-    let name = match name {
-        "cmpxchg16b" => "cx16",
-        "bmi1" => "bmi",
-        name => name,
+/// The flags of C compilers for features, whose names are rustc's but for a few.
+fn c_features(machine: Machine, features: &[String]) -> Vec<String> {
+    let name_in_c = |name: &String| {
+        Some(
+            match (machine, &name[..]) {
+                (Machine::X86_64, "cmpxchg16b") => "cx16",
+                (Machine::X86_64, "bmi1") => "bmi",
+                (Machine::X86_64, "pclmulqdq") => "pclmul",
+                (Machine::Aarch64, "rdm") => "rdma",
+                // gcc and clang have no extension of these names, only architectures that include them
+                // and others. Code without them runs wherever they are.
+                (Machine::Aarch64, "rcpc2" | "lse2") => return None,
+                (_, name) => name,
+            }
+            .to_owned(),
+        )
     };
-    (machine == Machine::X86_64).then(|| format!("-m{name}"))
+    let names = features.iter().filter_map(name_in_c);
+    match machine {
+        Machine::X86_64 => names.map(|name| format!("-m{name}")).collect(),
+        // Without features, the compiler's own choice.
+        Machine::Aarch64 if features.is_empty() => Vec::new(),
+        Machine::Aarch64 => {
+            vec![names.fold("-march=armv8-a".to_owned(), |march, name| march + "+" + &name)]
+        }
+    }
 }
 
 /// Runs a compiler, or cargo: what it prints, and if it fails an error with that.
@@ -237,4 +255,22 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error>
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder).map_err(Error::io("create folder", folder))?;
     fs::write(path, content).map_err(Error::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_compilers_have_names_of_their_own() {
+        let flags = |machine: Machine| {
+            let names: Vec<_> = machine.features().iter().map(|name| (*name).to_owned()).collect();
+            c_features(machine, &names).join(" ")
+        };
+        let arm = "-march=armv8-a+crc+lse+rdma+fp16+dotprod+aes+sha2+sha3+rcpc+bf16+i8mm+sve+sve2";
+        assert_eq!(flags(Machine::Aarch64), arm);
+        assert!(c_features(Machine::Aarch64, &[]).is_empty());
+        let x86 = flags(Machine::X86_64);
+        assert!(x86.contains(" -mcx16 ") && x86.contains(" -mpclmul "), "{x86}");
+    }
 }

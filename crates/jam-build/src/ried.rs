@@ -31,15 +31,12 @@ const OF_PROGRAM: &[&str] = &[
 
 /// Variables of the outer cargo, or of its user for it, that change how a crate is built.
 const OUTER: &[&str] = &[
-    "CARGO_BUILD_RUSTFLAGS",
     "CARGO_BUILD_TARGET",
     "CARGO_BUILD_TARGET_DIR",
-    "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_TARGET_DIR",
     "CLIPPY_ARGS",
     "RUSTC_WORKSPACE_WRAPPER",
     "RUSTC_WRAPPER",
-    "RUSTFLAGS",
 ];
 
 /// A ried that has been built.
@@ -178,6 +175,10 @@ impl Compilers {
             cargo.env_remove(name);
         });
         cargo.env("RUSTC", &self.rustc);
+        // Cargo takes these flags, which are none, for all others: those of variables, and those of
+        // configuration files above the ried, such as `target-cpu=native`, with which it would not run
+        // on older hosts.
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", "");
         if is_offline {
             cargo.arg("--offline");
         }

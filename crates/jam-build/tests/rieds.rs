@@ -124,6 +124,18 @@ fn what_a_ried_must_not_be() {
     assert!(twice.starts_with("two jams or rieds with the name `prices`"), "{twice}");
 }
 
+/// With such flags, a ried could need a processor that only the machine has which builds it.
+#[test]
+fn flags_of_configuration_files_do_not_change_a_ried() {
+    let of_all = "[build]\nrustflags = [\"--cfg\", \"flagged\"]\n";
+    let of_target = format!("[target.{TARGET}]\nrustflags = [\"--cfg\", \"flagged\"]\n");
+    let source = format!("#[cfg(flagged)]\ncompile_error!(\"flagged\");\n{SOURCE}");
+    for config in [of_all, &of_target] {
+        let files = [("prices/src/lib.rs", &source[..]), (".cargo/config.toml", config)];
+        built(build("", &files));
+    }
+}
+
 #[test]
 fn a_ried_may_be_in_c() {
     let main = "#include \"jam.h\"\n\

@@ -54,7 +54,7 @@ mod jams {
         [#[ignore = "needs an RDMA device: cargo xtask rdma-test"]] super::rack, [crate]:
         calls {
             calls_of_every_mode_run_in_order, evicted_code_is_read_at_its_sender,
-            several_senders_keep_their_order, threads_that_are_not_attached_run_jams,
+            several_senders_keep_their_order, a_call_has_its_own_mode, threads_that_are_not_attached_run_jams,
             a_dropped_sender_leaves_calls_that_need_no_code,
             several_properties_are_found_by_name, code_that_does_not_fit_is_read_at_its_sender,
         }

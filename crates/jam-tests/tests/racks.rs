@@ -3,6 +3,9 @@
 //! run the tests.
 
 mod common;
+#[allow(dead_code, reason = "its `main`")]
+#[path = "../../gossamer/examples/hot_patch.rs"]
+mod hot_patch;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +22,7 @@ use gossamer_jam_tests::jams::relay::RELAY;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
 use gossamer_jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use gossamer_jam_tests::jams::slot::SLOT;
+use gossamer_jam_tests::jams::weighted_sum::WEIGHTED_SUM;
 use gossamer_jam_tests::{HOSTILE, Notes, Other, Table, UNSEEN, table_slot};
 
 const CASES: &[common::Case] = &[
@@ -36,6 +40,9 @@ const CASES: &[common::Case] = &[
     ("jams_outside_a_rack_send_nothing_on", jams_outside_a_rack_send_nothing_on),
     ("hostile_code_that_is_not_admitted_does_nothing", hostile_code_does_nothing),
     ("frames_that_lie_link_nothing", frames_that_lie_link_nothing),
+    ("jams_in_c_run_but_are_not_local", jams_in_c_run_but_are_not_local),
+    ("delegated_code_does_not_wait_for_a_jam", delegated_code_does_not_wait_for_a_jam),
+    ("a_function_is_replaced_under_load", a_function_is_replaced_under_load),
     (CRASH, a_crash_ends_its_process),
 ];
 
@@ -127,13 +134,16 @@ fn a_panic_is_an_error_and_all_goes_on() {
             assert_eq!(table.inject(&faulty, 0, &[]).unwrap(), 7);
             let told = panic_of(1);
             assert_eq!(told.message, "as it was told");
+            assert!(told.file.ends_with("jams/faulty.rs") && told.line == 19, "{mode:?}: {told}");
+            let bounds = panic_of(2);
+            assert_eq!(bounds.line, 20, "{mode:?}: {bounds}");
             if mode == Mode::Local {
-                assert!(panic_of(2).message.starts_with("index out of bounds"));
-            } else {
-                assert!(told.file.ends_with("jams/faulty.rs") && told.line == 19, "{told}");
-                assert_eq!(panic_of(2).line, 20);
+                assert!(bounds.message.starts_with("index out of bounds"));
             }
-            assert_eq!(panic_of(3).message, "table panic 3");
+            let of_export = panic_of(3);
+            assert_eq!(of_export.message, "table panic 3");
+            let (file, line) = (&of_export.file, of_export.line);
+            assert!(file.ends_with("src/lib.rs") && line > 0, "{mode:?}: {of_export}");
             assert_eq!(table.inject(&faulty, 4, &[]).unwrap(), 0, "the sender is host 0");
         }
         assert_eq!(table.apply(|table| table.panics), MODES.len() as u32, "table {number}");
@@ -171,6 +181,51 @@ fn each_call_of_a_run_has_its_own_end() {
             }
         }
     }
+}
+
+fn jams_in_c_run_but_are_not_local() {
+    for table in tables() {
+        for mode in [Mode::Automatic, Mode::Cached, Mode::Injected] {
+            let sum = WEIGHTED_SUM.in_mode(mode);
+            for weight in 1..4 {
+                assert_eq!(table.inject(&sum, weight, &[1, -2, 30]).unwrap(), 29 * weight);
+            }
+            match table.inject(&sum, 0, &[]) {
+                Err(JamError::Panicked { source, .. }) => {
+                    assert_eq!(source.message, "table panic 9")
+                }
+                other => panic!("{mode:?}: {other:?}"),
+            }
+        }
+        match table.inject(&WEIGHTED_SUM.in_mode(Mode::Local), 1, &[]) {
+            Err(JamError::Refused { source, .. }) => assert_eq!(source, Refusal::NoLocalInC),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Whoever waits in a closure would keep its trustee from serving the jam.
+fn delegated_code_does_not_wait_for_a_jam() {
+    for table in tables() {
+        let here = gossamer::local_trustee().entrust(());
+        for (number, mode) in MODES.into_iter().enumerate() {
+            // Without a handle of the jam, and with one.
+            for _ in 0..2 {
+                let waits = |_: &mut (), (table, number): (Trust<Table>, usize)| {
+                    table.inject(&SLOT.in_mode(MODES[number]), 1, &[]).is_ok()
+                };
+                let refused = here.try_apply_with(waits, (table.clone(), number)).unwrap_err();
+                let refused = refused.to_string();
+                assert!(refused.contains("would wait inside"), "{mode:?}: {refused}");
+                assert_eq!(table.inject(&SLOT.in_mode(mode), 1, &[]).unwrap(), 0, "all goes on");
+            }
+        }
+    }
+}
+
+fn a_function_is_replaced_under_load() {
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    hot_patch::patch(500);
 }
 
 fn large_payloads_arrive() {

@@ -9,10 +9,11 @@ mod new_interface;
 mod replace_operations;
 
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use gossamer::jam::{
-    Code, Digest, Inject, JamError, Mode, PackageData, Panicked, Policy, Refusal, RemoteRied,
-    RiedError, RiedRefusal, RiedSource, Sendable, load_ried, receiver,
+    AuditEvent, Code, Digest, Inject, JamError, Mode, Origin, PackageData, Panicked, Policy,
+    Refusal, RemoteRied, RiedError, RiedRefusal, RiedSource, Sendable, load_ried, receiver,
 };
 use gossamer::{Delegable, HostId, Trust, Trustee, spawn_on_with, threads};
 use gossamer_jam_tests::Table;
@@ -190,7 +191,26 @@ fn refusal(loaded: Result<RemoteRied, RiedError>) -> RiedRefusal {
     }
 }
 
+/// What the audit log of this process says of rieds.
+static ENTRIES: Mutex<Vec<(AuditEvent, String, Option<u32>)>> = Mutex::new(Vec::new());
+
+fn note_rieds() {
+    receiver().set_audit(|entry| {
+        if entry.event != AuditEvent::FirstRun {
+            assert_eq!(*entry.origin, Origin::Program);
+            ENTRIES.lock().unwrap().push((entry.event, entry.name.to_owned(), entry.host));
+        }
+    });
+}
+
+/// Those entries, as text, which are taken out.
+fn noted_rieds() -> Vec<String> {
+    let entries = std::mem::take(&mut *ENTRIES.lock().unwrap());
+    entries.iter().map(|(event, name, host)| format!("{event:?} {name} {host:?}")).collect()
+}
+
 fn a_ried_that_does_not_start_is_not_seen() {
+    on_every_host(note_rieds);
     for (host, table) in tables() {
         match refusal(load_ried(host, &FAILING)) {
             RiedRefusal::Start { source } => assert_eq!(source.message, "not on this host"),
@@ -216,6 +236,17 @@ fn a_ried_that_does_not_start_is_not_seen() {
         assert!(vanishing.unload().unwrap());
         assert_eq!(table.inject(&NEXT, 4, &[]).unwrap(), 41, "it keeps what it started with");
         assert!(needy.unload().unwrap());
+        let noted = spawn_on_with(host, |()| noted_rieds(), ()).join().unwrap();
+        let expected = [
+            "RiedStarts failing Some(0)",
+            "RiedStarts needy Some(0)",
+            "RiedStarts vanishing Some(0)",
+            "RiedLoaded vanishing Some(0)",
+            "RiedLoaded needy Some(0)",
+            "RiedUnloaded vanishing Some(0)",
+            "RiedUnloaded needy Some(0)",
+        ];
+        assert_eq!(noted, expected);
     }
 }
 

@@ -1,4 +1,5 @@
-//! What ran: each jam that is linked in this process for the first time, and who vouches for it.
+//! What ran: each jam that is linked in this process for the first time, each ried that is loaded or
+//! unloaded, who vouches for it, and which host sent it.
 
 use std::collections::HashSet;
 
@@ -12,18 +13,38 @@ use crate::policy::Origin;
 /// all are forgotten, and may be noted once more.
 const MAX_NOTED: usize = 4096;
 
-/// A jam that is about to run in this process for the first time.
-#[derive(Clone, Copy, Debug)]
-pub struct FirstRun<'a> {
-    /// Its name, as its code says.
-    pub name: &'a str,
-    /// Its digest.
-    pub digest: Digest,
-    /// Who vouches for it.
-    pub origin: &'a Origin,
+/// What a process does with code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditEvent {
+    /// A jam is about to run for the first time.
+    FirstRun,
+    /// Code of a ried is about to run for the first time: what its library runs when it is mapped, and its
+    /// start function.
+    RiedStarts,
+    /// A ried was loaded: jams that run from now on call its functions.
+    RiedLoaded,
+    /// A load of a ried was taken back, by a host of the rack, the program, or a change of the policy or
+    /// of the signers.
+    RiedUnloaded,
 }
 
-type Listener = dyn Fn(&FirstRun<'_>) + Send + Sync;
+/// An entry of the audit log: what this process does, with whose code.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditEntry<'a> {
+    /// What it does.
+    pub event: AuditEvent,
+    /// The name of the jam, as its code says, or of the ried, as the host says that loads it; empty for
+    /// a ried that the program has loaded from its bytes.
+    pub name: &'a str,
+    /// The digest of the code.
+    pub digest: Digest,
+    /// Who vouches for it. For a ried that is unloaded: who did when it was loaded.
+    pub origin: &'a Origin,
+    /// The host that had the process do this, as that host claims; `None` for the process itself.
+    pub host: Option<u32>,
+}
+
+type Listener = dyn Fn(&AuditEntry<'_>) + Send + Sync;
 
 /// Who is told, and what it was told of already.
 #[derive(Default)]
@@ -43,18 +64,19 @@ impl Audit {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn note(&self, run: &FirstRun<'_>) {
-        {
+    /// Notes an entry; a first run only once for each jam.
+    pub(crate) fn note(&self, entry: &AuditEntry<'_>) {
+        if entry.event == AuditEvent::FirstRun {
             let mut noted = self.noted.lock();
             if noted.len() >= MAX_NOTED {
                 noted.clear();
             }
-            if !noted.insert(run.digest) {
+            if !noted.insert(entry.digest) {
                 return;
             }
         }
         if let Some(listener) = &*self.listener.read() {
-            listener(run);
+            listener(entry);
         }
     }
 }
@@ -73,10 +95,14 @@ mod tests {
         audit.set(Box::new(move |run| told.lock().push(run.name.to_owned())));
         let note = |name: &str| {
             let (digest, origin) = (Digest::of(name.as_bytes()), &Origin::Program);
-            audit.note(&FirstRun { name, digest, origin });
+            let event = match name {
+                "ried" => AuditEvent::RiedLoaded,
+                _ => AuditEvent::FirstRun,
+            };
+            audit.note(&AuditEntry { event, name, digest, origin, host: None });
         };
-        ["sum", "put", "sum"].into_iter().for_each(note);
-        assert_eq!(*names.lock(), ["sum", "put"]);
+        ["sum", "put", "ried", "sum", "ried"].into_iter().for_each(note);
+        assert_eq!(*names.lock(), ["sum", "put", "ried", "ried"]);
         (0..2 * MAX_NOTED).for_each(|number| note(&number.to_string()));
         assert!(audit.noted.lock().len() <= MAX_NOTED);
     }

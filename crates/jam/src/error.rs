@@ -190,6 +190,9 @@ pub enum Refusal {
          another mode"
     )]
     NotLocal,
+    /// It was to run as a Local Function, and is written in C.
+    #[error("jams in C have no Local Function: use another mode")]
+    NoLocalInC,
 }
 
 /// A function by its name, types and signature, for people.

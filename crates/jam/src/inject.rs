@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Requests of one thread to one trustee are served in order, so that a call behind the first finds
-//! the code there. What names the jam in a call is [`Name`]; each has a file:
+//! the code there. One that is sent again is behind those that were sent meanwhile. What names the jam in a call is [`Name`]; each has a file:
 //!
 //! | Name | Calls | Form |
 //! |---|---|---|
@@ -47,6 +47,9 @@ use crate::symbols::export::Open;
 pub trait Inject<T: 'static> {
     /// Runs `jam` on the property with `args` and `payload`, and returns its result, waiting for it as
     /// [`Trust::apply`] does. The first call to a trustee carries the jam's code; later ones name it.
+    ///
+    /// A call that finds its jam evicted is sent again with the code, behind those that this thread has
+    /// sent meanwhile; all others are served in the order of `apply`.
     ///
     /// # Errors
     /// [`JamError`]: the jam panicked, its receiver refused it, or the call failed as any delegated

@@ -39,13 +39,13 @@
 //!
 //! 1. `error.rs` ([`JamError`], [`Refusal`]), `features.rs`, `policy.rs` ([`Policy`]).
 //! 2. `reuse/` (when nothing runs in memory any more; the protocol and its barriers), `arena/`
-//!    (executable memory), `enter/` (calling a jam, and leaving it early).
+//!    (executable memory), `enter/` (calling a jam, and leaving it early), `panic_place.rs`.
 //! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
 //! 4. `frame.rs`, `link.rs`, `handles.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
 //!    `arrived.rs` ([`ArrivedPackage`], brought by `gossamer jam send`).
 //! 6. `log.rs`, `ried/` (libraries that are loaded into the process).
-//! 7. `audit.rs` ([`FirstRun`]), `receiver.rs` ([`Receiver`], [`packages`]), `receiver/by_handle.rs`,
+//! 7. `audit.rs` ([`AuditEntry`]), `receiver.rs` ([`Receiver`], [`packages`]), `receiver/by_handle.rs`,
 //!    `inject.rs` ([`Inject`]), `inject/by_handle.rs`, `load.rs` ([`load_ried`]).
 //! 8. [`mailbox`]: jams that run as they arrive in memory, without a trustee. `send.rs` ([`offer`]):
 //!    jams that send work on.
@@ -93,6 +93,8 @@ pub mod mailbox;
 #[cfg(not(loom))]
 mod package;
 #[cfg(not(loom))]
+mod panic_place;
+#[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod plain_bytes;
 #[cfg(not(loom))]
@@ -135,7 +137,7 @@ pub use self::frame::check_machine;
 #[cfg(not(loom))]
 pub use self::{
     arrived::ArrivedPackage,
-    audit::FirstRun,
+    audit::{AuditEntry, AuditEvent},
     error::{JamError, Panicked, Refusal},
     inject::Inject,
     load::{RemoteRied, RiedSource, load_ried},

@@ -83,7 +83,7 @@ pub fn load_ried(
     loop {
         let has_bytes = bytes.is_some();
         let proof = Payload::of_bytes(code.proof());
-        let shipped = (own, digest, proof, bytes.take());
+        let shipped = ((own, name.clone()), digest, proof, bytes.take());
         let answer = trustee.try_visit_node(|_: &Node, shipped: Shipped| serve(&shipped), shipped);
         match answer.map_err(|source| undelivered(&name, source))? {
             Ok(layer) => return Ok(RemoteRied { name, trustee, layer, digest }),
@@ -97,16 +97,16 @@ pub fn load_ried(
     }
 }
 
-/// The number of the sending host, the digest, the proof that a signer answers for it (empty if there
+/// The number of the sending host and the ried's name there, the digest, the proof that a signer answers for it (empty if there
 /// is none), and the bytes if the receiver wants them.
-type Shipped = (u32, [u8; 16], Payload, Option<Payload>);
+type Shipped = ((u32, String), [u8; 16], Payload, Option<Payload>);
 
 /// At the receiver; `Err(None)` if it needs the bytes.
-fn serve((sender, digest, proof, bytes): &Shipped) -> Result<u64, Option<RiedRefusal>> {
-    let (claimed, sender) = (Digest::from_bytes(*digest), *sender);
+fn serve(shipped: &Shipped) -> Result<u64, Option<RiedRefusal>> {
+    let ((sender, name), digest, proof, bytes) = shipped;
+    let (claimed, by) = (Digest::from_bytes(*digest), LoadedBy::Peer(*sender));
     let (bytes, proof) = (bytes.as_ref().map(Payload::bytes), proof.bytes());
-    let loaded =
-        receiver().load_arrived(ArrivedRied { claimed, bytes, proof, sender, by: LoadedBy::Peer });
+    let loaded = receiver().load_arrived(ArrivedRied { name, claimed, bytes, proof, by });
     loaded.map_err(|error| match error {
         NotLoaded::NeedBytes => None,
         NotLoaded::Refused(refusal) => Some(refusal),
@@ -138,10 +138,11 @@ impl RemoteRied {
     /// As [`load_ried`].
     #[track_caller]
     pub fn unload(&self) -> Result<bool, RiedError> {
-        let unload = |_: &Node, (layer, digest): (u64, [u8; 16])| {
-            receiver().unload_for_peer(layer, &Digest::from_bytes(digest))
+        let unload = |_: &Node, (sender, layer, digest): (u32, u64, [u8; 16])| {
+            receiver().unload_for_peer(sender, layer, &Digest::from_bytes(digest))
         };
-        let answer = self.trustee.try_visit_node(unload, (self.layer, self.digest));
+        let own = trust_core::local_trustee().trustee().thread().host.0;
+        let answer = self.trustee.try_visit_node(unload, (own, self.layer, self.digest));
         match answer.map_err(|source| undelivered(&self.name, source))? {
             Ok(found) => Ok(found),
             Err(refusal) => {

@@ -149,7 +149,7 @@ impl Local {
     /// The function, its imports resolved.
     #[inline]
     fn resolved(&self, symbols: &Symbols, filling: &Mutex<()>) -> Result<Resolved<'_>, Refusal> {
-        let function = self.element.local.ok_or(Refusal::NotLocal)?;
+        let function = self.element.local.ok_or(Refusal::NoLocalInC)?;
         if self.generation.load(Ordering::Acquire) != symbols.generation() {
             let _filling = filling.lock();
             let generation = resolve(&function, symbols)?;

@@ -10,12 +10,13 @@ use jam_format::{Digest, Proof};
 use serde::{Deserialize, Serialize};
 
 use crate::arrived::{Arrived, ArrivedPackage};
-use crate::audit::{Audit, FirstRun};
+use crate::audit::{Audit, AuditEntry, AuditEvent};
 use crate::cache::Cache;
 use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
 use crate::local::Locals;
 use crate::log::LogSlot;
+use crate::panic_place::note_panics;
 use crate::policy::{Gate, Gatekeeper, Origin, Policy, Verifier};
 use crate::ried::error::RiedRefusal;
 use crate::ried::{ArrivedRied, LoadedBy, NotLoaded, Rieds};
@@ -88,6 +89,7 @@ pub fn on_package(callback: impl Fn(&Arc<ArrivedPackage>) + Send + Sync + 'stati
 impl Receiver {
     pub(crate) fn new(max_bytes: usize) -> Self {
         check_property_types();
+        note_panics();
         let locals = Locals::of_program();
         let gatekeeper = Gatekeeper::default();
         gatekeeper.admit(locals.digests(), &Origin::Program);
@@ -139,7 +141,7 @@ impl Receiver {
     /// started.
     fn give_up(&self) {
         self.cache.clear();
-        self.rieds.recheck(&self.gatekeeper, &self.symbols);
+        self.rieds.recheck(&self.gatekeeper, &self.symbols, &self.audit);
     }
 
     /// Takes a package that arrived without a call, if a signer of the rack has signed it: admits its
@@ -157,9 +159,11 @@ impl Receiver {
         &self.arrived
     }
 
-    /// Calls `audit` with each jam that is linked in this process for the first time, before it runs, on
-    /// the thread that runs it; `audit` must not wait.
-    pub fn set_audit(&self, audit: impl Fn(&FirstRun<'_>) + Send + Sync + 'static) {
+    /// Calls `audit` with each jam that is linked in this process for the first time, before it runs, and
+    /// with each ried that is loaded or unloaded, on the thread that does it; `audit` must not wait.
+    ///
+    /// Local Functions are the program's own code, and leave no entry.
+    pub fn set_audit(&self, audit: impl Fn(&AuditEntry<'_>) + Send + Sync + 'static) {
         self.audit.set(Box::new(audit));
     }
 
@@ -181,7 +185,7 @@ impl Receiver {
     /// Why the ried was not loaded.
     pub fn load_ried(&self, library: &[u8]) -> Result<u64, RiedRefusal> {
         let (claimed, bytes, by) = (Digest::of(library), Some(library), LoadedBy::Program);
-        match self.load_arrived(ArrivedRied { claimed, bytes, proof: &[], sender: u32::MAX, by }) {
+        match self.load_arrived(ArrivedRied { name: "", claimed, bytes, proof: &[], by }) {
             Ok(layer) => Ok(layer),
             Err(NotLoaded::Refused(refusal)) => Err(refusal),
             Err(NotLoaded::NeedBytes) => unreachable!("it has the bytes"),
@@ -189,18 +193,24 @@ impl Receiver {
     }
 
     pub(crate) fn load_arrived(&self, arrived: ArrivedRied<'_>) -> Result<u64, NotLoaded> {
-        self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log)
+        self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log, &self.audit)
     }
 
     /// Removes the functions that loading a ried added: later calls use those that it overrode. The
     /// library stays mapped. Returns false if no ried has this number.
     pub fn unload_ried(&self, number: u64) -> bool {
-        self.rieds.unload(number, &self.symbols)
+        self.rieds.unload(number, &self.symbols, &self.audit)
     }
 
     /// As [`unload_ried`](Self::unload_ried), for a host of the rack that names the ried.
-    pub(crate) fn unload_for_peer(&self, number: u64, claimed: &Digest) -> Result<bool, Refusal> {
-        self.rieds.unload_for_peer(number, claimed, &self.gatekeeper, &self.symbols)
+    pub(crate) fn unload_for_peer(
+        &self,
+        host: u32,
+        number: u64,
+        claimed: &Digest,
+    ) -> Result<bool, Refusal> {
+        let Receiver { rieds, gatekeeper, symbols, audit, .. } = self;
+        rieds.unload_for_peer(host, number, claimed, (gatekeeper, symbols, audit))
     }
 
     /// Writes a line to the log, if there is one.
@@ -218,13 +228,15 @@ impl Receiver {
     /// # Errors
     /// Why it does not run here.
     pub fn receive(&self, blob: &[u8], claimed: Digest) -> Result<(), Refusal> {
-        self.receive_under(None, blob, claimed)
+        self.receive_under(None, None, blob, claimed)
     }
 
-    /// As [`receive`](Self::receive), for a part of the process that has a policy of its own.
+    /// As [`receive`](Self::receive), for a part of the process that has a policy of its own; `host` had
+    /// it done.
     pub(crate) fn receive_under(
         &self,
         policy: Option<Policy>,
+        host: Option<u32>,
         blob: &[u8],
         claimed: Digest,
     ) -> Result<(), Refusal> {
@@ -235,7 +247,8 @@ impl Receiver {
             let (digest, name) = (verified.digest(), verified.blob().name());
             // A policy that was set meanwhile may refuse it: it does not run then.
             if let Ok(origin) = gate.check(&digest) {
-                self.audit.note(&FirstRun { name, digest, origin: &origin });
+                let (event, origin) = (AuditEvent::FirstRun, &origin);
+                self.audit.note(&AuditEntry { event, name, digest, origin, host });
             }
         }
         Ok(())
@@ -246,11 +259,12 @@ impl Receiver {
     pub(crate) fn link_arrived(
         &self,
         policy: Option<Policy>,
+        host: Option<u32>,
         digest: &Digest,
     ) -> Result<bool, Refusal> {
         let Some(package) = self.arrived.with(digest) else { return Ok(false) };
         let Some(blob) = package.blob(digest) else { return Ok(false) };
-        self.receive_under(policy, blob, *digest)?;
+        self.receive_under(policy, host, blob, *digest)?;
         Ok(true)
     }
 

@@ -26,7 +26,8 @@ pub enum Mode {
     Injected,
     /// Calls carry the digest only, until the receiver asks for code.
     Cached,
-    /// The Local Function of the receiver's own program.
+    /// The Local Function of the receiver's own program, which jams in C do not have. It has the
+    /// program's profile: in a debug build it panics where arithmetic overflows, and injected code wraps.
     Local,
 }
 
@@ -184,9 +185,14 @@ pub trait Sendable {
     /// There is none for this machine.
     fn code(&self) -> Result<&Code, JamError>;
 
-    /// How it is sent.
+    /// The mode that [`in_mode`](Self::in_mode) has given it; `None` if it is sent as its sender says.
+    fn own_mode(&self) -> Option<Mode> {
+        None
+    }
+
+    /// How it is sent to a trust: in its own mode, by default [`Mode::Automatic`].
     fn mode(&self) -> Mode {
-        Mode::Automatic
+        self.own_mode().unwrap_or_default()
     }
 
     /// Which jam of a package it is, if it is one that is sent by its handle, with code if need be.
@@ -221,8 +227,8 @@ impl<J: Sendable> Sendable for InMode<'_, J> {
         self.jam.code()
     }
 
-    fn mode(&self) -> Mode {
-        self.mode
+    fn own_mode(&self) -> Option<Mode> {
+        Some(self.mode)
     }
 }
 

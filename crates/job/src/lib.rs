@@ -35,7 +35,8 @@ pub use crate::description::{JOB_FD, JobDescription, JobHost, LISTEN_FD};
 pub use crate::environment::JobError;
 pub use crate::id::{JobId, JobIdError, certificate_name};
 pub use crate::packages::{
-    FromProcess, LARGEST_FROM_PROCESS, PACKAGES_FD, PackageHeader, PackageSocket, package_message,
+    CodeEvent, FromProcess, LARGEST_FROM_PROCESS, PACKAGES_FD, PackageHeader, PackageSocket,
+    package_message,
 };
 pub use crate::secret::{Secret, SecretError, SecretPem};
 pub use crate::signers::{

@@ -35,6 +35,19 @@ pub struct PackageHeader {
     pub authority: SigningAuthority,
 }
 
+/// What a process does with code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CodeEvent {
+    /// A jam is about to run for the first time.
+    FirstRun,
+    /// Code of a ried is about to run for the first time.
+    RiedStarts,
+    /// A ried was loaded.
+    RiedLoaded,
+    /// A load of a ried was taken back.
+    RiedUnloaded,
+}
+
 /// What a process sends its daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromProcess {
@@ -45,16 +58,20 @@ pub enum FromProcess {
         /// Why the process does not take it, if it does not.
         refused: Option<String>,
     },
-    /// A jam is about to run for the first time.
-    FirstRun {
-        /// Its name, as its code says.
+    /// The process does something with code, for the audit log.
+    Audit {
+        /// What it does.
+        event: CodeEvent,
+        /// The name of the jam or ried.
         name: String,
         /// Its digest, in hexadecimal.
         digest: String,
         /// Who answers for it.
         origin: String,
+        /// The number of the host that had it done, as that host says; `None` for the process itself.
+        host: Option<u32>,
     },
-    /// So many first runs were not reported, because there were too many at a time.
+    /// So many entries of the audit log were not reported, because there were too many at a time.
     NotReported(u64),
 }
 
@@ -158,9 +175,13 @@ fn shortened(message: &FromProcess) -> FromProcess {
         FromProcess::Package { number, refused } => {
             FromProcess::Package { number: *number, refused: refused.as_deref().map(cut) }
         }
-        FromProcess::FirstRun { name, digest, origin } => {
-            FromProcess::FirstRun { name: cut(name), digest: cut(digest), origin: cut(origin) }
-        }
+        FromProcess::Audit { event, name, digest, origin, host } => FromProcess::Audit {
+            event: *event,
+            name: cut(name),
+            digest: cut(digest),
+            origin: cut(origin),
+            host: *host,
+        },
         FromProcess::NotReported(count) => FromProcess::NotReported(*count),
     }
 }
@@ -190,7 +211,8 @@ mod tests {
     fn long_texts_are_cut_so_that_a_daemon_takes_them() {
         let long = "\u{1}".repeat(9999);
         let (name, digest, origin) = (long.clone(), long.clone(), long);
-        let message = shortened(&FromProcess::FirstRun { name, digest, origin });
+        let (event, host) = (CodeEvent::FirstRun, Some(u32::MAX));
+        let message = shortened(&FromProcess::Audit { event, name, digest, origin, host });
         assert!(package_message(&message).len() <= 4 + LARGEST_FROM_PROCESS);
     }
 

@@ -82,6 +82,11 @@ impl Outgoing {
         self.has_room()
     }
 
+    /// The byte of the flag that the next [`may_write`](Self::may_write) looks at, if there is no room.
+    pub(crate) fn watched(&self) -> usize {
+        flag_at(self.ahead.0)
+    }
+
     /// Whether the next frame may be written, without a look at its flag.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {

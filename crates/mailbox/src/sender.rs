@@ -15,6 +15,7 @@ use crate::frame::{FrameHeader, Mode, Parts};
 use crate::layout::{ASLEEP, FRAME_OVERHEAD, Geometry, IDENTITY, WAITING, WORD};
 use crate::outgoing::{Outgoing, Target};
 use crate::sleep;
+use crate::wait::CpuWait;
 
 /// How long a sender whose bank is full looks on before it sleeps.
 const AWAKE: Duration = Duration::from_micros(50);
@@ -281,13 +282,20 @@ impl Sender {
     #[track_caller]
     fn wait_for_bank(&mut self) -> Result<(), MailboxError> {
         fiber::check_may_wait("the wait for a bank of a mailbox", Location::caller());
+        // A flag that comes through a lane comes by `let_others` only: no processor waits for that. A
+        // fiber's thread has other things to do.
+        let waits_on_flag = self.mailbox.is_mapped() && !fiber::in_fiber();
+        let cpu = if waits_on_flag { CpuWait::detected() } else { CpuWait::Pause };
         let awake = Instant::now();
         while awake.elapsed() < AWAKE {
-            if self.outgoing.may_write(self.flags.segment.memory()) {
+            let memory = self.flags.segment.memory();
+            let flag = memory.word(self.outgoing.watched());
+            let seen = flag.load(Ordering::Relaxed);
+            if self.outgoing.may_write(memory) {
                 return Ok(());
             }
             sleep::let_others(&self.segments);
-            primitive::sync::spin_hint();
+            cpu.wait(flag, seen);
         }
         loop {
             let Sender { flags: OwnFlags { segment, notifications, .. }, outgoing, .. } = self;

@@ -8,6 +8,12 @@
 //! | aarch64 | `ldaxr`, `wfe` | the same, or the event stream that Linux makes every 100 us or so |
 //! | others | `pause` or `yield` | after some 10 to 100 ns |
 //!
+//! Each waits for one line. So a sender waits in this way for the flag of its next bank, where that is
+//! mapped, and a receiver for the next frame of its only sender. A receiver that has several senders
+//! pauses between two looks at all of them: a wait for one of them, or for a timer alone, would delay
+//! the frames of the others by up to that time, 100 us with `wfe`. Like every receiver, it sleeps
+//! when nothing has come for 100 us.
+//!
 //! All may end without cause, so callers look again. None of them gives up the core: for longer waits
 //! a thread sleeps (`sleep.rs`).
 

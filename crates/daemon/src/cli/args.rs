@@ -128,6 +128,10 @@ pub(crate) enum JamCommand {
         /// Show the code of each jam as well, by the system's objdump or llvm-objdump
         #[arg(long)]
         disassemble: bool,
+        /// Verify the signature for the rack of the member whose directory this is; fails if no signer
+        /// of the rack has signed the package. Without it, the signature is shown as the package has it
+        #[arg(long, value_name = "DIR")]
+        identity: Option<PathBuf>,
         /// The package
         file: PathBuf,
     },

@@ -31,12 +31,14 @@ pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
             }
             build(&folder, &targets, &features, output)
         }
-        JamCommand::Inspect { disassemble, file } => {
+        JamCommand::Inspect { disassemble, identity, file } => {
             let bytes = fs::read(&file).map_err(|error| cannot_access(&file, error))?;
+            let identity = identity.map(|directory| Identity::load(&directory)).transpose()?;
+            let identity = identity.as_ref();
             let shown = if disassemble {
-                in_work_folder(|work| inspect(&bytes, Some(&work.join("jam.o"))))?
+                in_work_folder(|work| inspect(&bytes, identity, Some(&work.join("jam.o"))))?
             } else {
-                inspect(&bytes, None)
+                inspect(&bytes, identity, None)
             };
             let shown = shown
                 .map_err(|error| CommandError::Other(format!("{}: {error}", file.display())))?;
@@ -113,10 +115,22 @@ fn features_for<'a>(target: &str, targets: &[String], features: &'a [String]) ->
 }
 
 /// What a package consists of, as text; with the code of its jams, if there is a file for the
-/// disassembler. The error is a message.
-fn inspect(bytes: &[u8], disassembled: Option<&Path>) -> Result<String, String> {
+/// disassembler. Verifies its signature for the rack of `identity`, if there is one. The error is a
+/// message.
+fn inspect(
+    bytes: &[u8],
+    identity: Option<&Identity>,
+    disassembled: Option<&Path>,
+) -> Result<String, String> {
     let failed = |error: PackageError| with_causes(&error).to_string();
     let package = Package::parse(bytes).map_err(failed)?;
+    let is_verified = match identity {
+        None => "not verified",
+        Some(identity) => {
+            signing::verify(identity, &package).map_err(|error| with_causes(&error).to_string())?;
+            "verified"
+        }
+    };
     let mut text = String::new();
     let mut line = |line: String| writeln!(text, "{line}").expect("writing to text");
     line(format!("package {}: {} bytes", package.name(), bytes.len()));
@@ -135,7 +149,7 @@ fn inspect(bytes: &[u8], disassembled: Option<&Path>) -> Result<String, String> 
                 Algorithm::EcdsaP256 => "ECDSA P-256",
                 Algorithm::Ed25519 => "Ed25519",
             };
-            line(format!("  signed by {by} with {algorithm}, for {job} (not verified)"));
+            line(format!("  signed by {by} with {algorithm}, for {job} ({is_verified})"));
         }
     }
     for element in package.elements() {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gossamer_job::{
-    FromProcess, JobId, LARGEST_FROM_PROCESS, PackageHeader, Signer, Signers, SigningAuthority,
-    package_message,
+    CodeEvent, FromProcess, JobId, LARGEST_FROM_PROCESS, PackageHeader, Signer, Signers,
+    SigningAuthority, package_message,
 };
 use jam_format::{MAX_PACKAGE_BYTES, Package, Proof};
 use thiserror::Error;
@@ -297,15 +297,29 @@ pub(crate) async fn serve(
                         let _ = answer.send(refused);
                     }
                 }
-                FromProcess::FirstRun { name, digest, origin } => {
+                FromProcess::Audit { event, name, digest, origin, host } => {
                     let process = job.summary().process().number;
-                    tracing::info!(
-                        target: AUDIT, process, jam = name, digest, origin, "a jam runs for the first time"
-                    );
+                    match event {
+                        CodeEvent::FirstRun => tracing::info!(
+                            target: AUDIT, process, jam = name, digest, origin, host,
+                            "a jam runs for the first time"
+                        ),
+                        CodeEvent::RiedStarts => tracing::info!(
+                            target: AUDIT, process, ried = name, digest, origin, host,
+                            "a ried runs for the first time"
+                        ),
+                        CodeEvent::RiedLoaded => tracing::info!(
+                            target: AUDIT, process, ried = name, digest, origin, host, "a ried is loaded"
+                        ),
+                        CodeEvent::RiedUnloaded => tracing::info!(
+                            target: AUDIT, process, ried = name, digest, origin, host,
+                            "a ried is unloaded"
+                        ),
+                    }
                     sleep(PAUSE).await;
                 }
                 FromProcess::NotReported(count) => {
-                    tracing::warn!(target: AUDIT, count, "first runs of jams that were not reported");
+                    tracing::warn!(target: AUDIT, count, "entries of the audit log that were not reported");
                     sleep(PAUSE).await;
                 }
             }

@@ -1,8 +1,8 @@
 //! Signing packages of code, as a member of the rack with the role `signer`. The crate `gossamer-job`
 //! verifies what this makes.
 
-use gossamer_job::JobId;
-use jam_format::{Algorithm, Package, PackageError, Signature, sign_package};
+use gossamer_job::{JobId, SignatureError, Signers, SignersError, SigningAuthority};
+use jam_format::{Algorithm, Package, PackageError, Proof, Signature, sign_package};
 use rustls::SignatureScheme;
 use rustls::crypto::ring::sign::any_supported_type;
 use thiserror::Error;
@@ -71,10 +71,40 @@ pub fn sign(
     }
 }
 
+/// A package has no signature of a signer of the rack.
+#[derive(Debug, Error)]
+pub enum NotVerified {
+    /// It has none.
+    #[error("the package is not signed")]
+    Unsigned,
+    /// The authority of the rack cannot be used.
+    #[error("cannot verify signatures with the certificates of this identity")]
+    Authority(#[from] SignersError),
+    /// The bytes are not a package.
+    #[error("not a package of jams")]
+    Package(#[from] PackageError),
+    /// It was signed by someone else, or changed.
+    #[error("no signer of the rack has signed this package")]
+    Signature(#[from] SignatureError),
+}
+
+/// Verifies that a signer of the rack of `identity` has signed `package`, whichever job it is for.
+///
+/// # Errors
+/// [`NotVerified`].
+pub fn verify(identity: &Identity, package: &Package<'_>) -> Result<(), NotVerified> {
+    let revoked = identity.revoked.as_ref().map(|list| list.to_vec()).unwrap_or_default();
+    let authority = SigningAuthority { ca: identity.ca.to_vec(), revoked, signers: Vec::new() };
+    let signers = Signers::new(identity.member.rack.as_str(), None, &authority)?;
+    package.signature()?.ok_or(NotVerified::Unsigned)?;
+    let proof = package.proof().ok_or(NotVerified::Unsigned)?;
+    signers.verify(&Proof::parse(&proof)?)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use gossamer_job::{Signers, SigningAuthority};
-    use jam_format::{Proof, encode_package};
+    use jam_format::encode_package;
 
     use super::*;
     use crate::security::authority::{Authority, init_rack};
@@ -95,7 +125,15 @@ mod tests {
             let proof = Package::parse(&signed).unwrap().proof().unwrap();
             let signer = signers.verify(&Proof::parse(&proof).unwrap()).unwrap();
             assert_eq!(signer.name, "ann");
+            verify(&admin, &Package::parse(&signed).unwrap()).unwrap();
         }
+        let unsigned = verify(&admin, &Package::parse(&package).unwrap()).unwrap_err();
+        assert!(matches!(unsigned, NotVerified::Unsigned), "{unsigned}");
+        let place = tempfile::tempdir().unwrap();
+        let other = init_rack(place.path(), &"lab".parse().unwrap(), None).unwrap();
+        let signed = sign(&ann, &package, None).unwrap();
+        let of_other = verify(&other, &Package::parse(&signed).unwrap()).unwrap_err();
+        assert!(matches!(of_other, NotVerified::Signature(_)), "{of_other}");
         let error = sign(&admin, &package, None).unwrap_err();
         assert!(matches!(error, SigningError::Role { role: Role::Admin, .. }), "{error}");
         assert!(matches!(sign(&ann, b"JAMP", None), Err(SigningError::Package(_))));

@@ -8,6 +8,7 @@ use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
 use gossamer_jam_tests::jams::scaled_sum::SCALED_SUM;
 use gossamer_jam_tests::jams::slot::SLOT;
+use gossamer_jam_tests::jams::weighted_sum::WEIGHTED_SUM;
 use gossamer_jam_tests::{Other, Table, table_slot};
 use gossamer_segment::Segments;
 use transport_api::conformance::Make;
@@ -127,6 +128,31 @@ pub(crate) fn a_dropped_sender_leaves_calls_that_need_no_code(make: Make) {
         }
         drop(sender);
         player.meet();
+    });
+    play(make, [receiver, sender]);
+}
+
+/// The mode of a call counts more than its sender's, also if it is the default of senders.
+pub(crate) fn a_call_has_its_own_mode(make: Make) {
+    let receiver = script(|player| {
+        let mut inbox = player.export_mailbox(small("own-mode"));
+        player.meet();
+        let mut ended = Vec::new();
+        player.serve_each(&mut inbox, |_, outcome| {
+            ended.push(outcome.into_result().map_err(|failure| failure.reason.kind()));
+        });
+        assert_eq!(ended, [Err(FailureKind::NotLocal), Ok(()), Err(FailureKind::NotLocal)]);
+    });
+    let sender = script(|player| {
+        player.meet();
+        let mut sender = player.open_mailbox("own-mode");
+        // This jam is in C, and so has no Local Function.
+        sender.set_mode(Mode::Local);
+        sender.send(&WEIGHTED_SUM, 2, &[3]).expect("a call");
+        sender.send(&WEIGHTED_SUM.in_mode(Mode::Automatic), 2, &[3]).expect("a call");
+        sender.send(&WEIGHTED_SUM, 2, &[3]).expect("a call");
+        let report = sender.close(WITHIN).expect("all calls end");
+        assert_eq!((report.handled, report.failed), (3, 2));
     });
     play(make, [receiver, sender]);
 }

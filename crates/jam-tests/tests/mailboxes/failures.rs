@@ -42,8 +42,10 @@ pub(crate) fn failures_are_counted_and_reported(make: Make) {
         assert_eq!((stats.ran(), stats.failed(), messages.len()), (4, 4, 4));
         assert_eq!(stats.failed_by(FailureKind::Panicked), 4);
         assert_eq!(messages[0], (1, "as it was told".to_owned(), 19));
-        assert_eq!(messages[1], (2, "table panic 3".to_owned(), 0));
-        assert_eq!((messages[2].0, &*messages[2].1), (5, "as it was told"));
+        assert_eq!((messages[1].0, &*messages[1].1), (2, "table panic 3"));
+        assert_eq!(messages[2], (5, "as it was told".to_owned(), 19), "the Local Function");
+        assert_eq!((messages[3].0, &*messages[3].1), (6, "table panic 3"));
+        assert!(messages[1].2 > 0 && messages[1].2 == messages[3].2, "{messages:?}");
         assert_eq!(stats.last_failure().expect("one").number, 6);
         assert_eq!(inbox.get::<Table>().expect("the table").panics, 2);
     });

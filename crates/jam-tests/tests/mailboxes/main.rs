@@ -45,6 +45,7 @@ macro_rules! suite {
                 calls {
                     calls_of_every_mode_run_in_order, evicted_code_is_read_at_its_sender,
                     a_dropped_sender_leaves_calls_that_need_no_code, several_senders_keep_their_order,
+                    a_call_has_its_own_mode,
                     several_properties_are_found_by_name, threads_that_are_not_attached_run_jams,
                     code_that_does_not_fit_is_read_at_its_sender,
                 }

@@ -74,7 +74,7 @@ pub enum FailureKind {
     Lengths,
     /// [`Refusal::NoRoom`] and [`Refusal::NoMemory`].
     NoRoom,
-    /// [`Refusal::NotLocal`].
+    /// [`Refusal::NotLocal`] or [`Refusal::NoLocalInC`].
     NotLocal,
 }
 
@@ -122,7 +122,7 @@ impl FrameError {
                 Refusal::WrongProperty { .. } => FailureKind::Property,
                 Refusal::Entry { .. } | Refusal::WrongEntry { .. } => FailureKind::Lengths,
                 Refusal::NoRoom { .. } | Refusal::NoMemory { .. } => FailureKind::NoRoom,
-                Refusal::NotLocal => FailureKind::NotLocal,
+                Refusal::NotLocal | Refusal::NoLocalInC => FailureKind::NotLocal,
             },
         }
     }

@@ -146,15 +146,15 @@ impl Runs {
         if let Err(Failure::NeedCode) = ended {
             // Where nothing runs, no sender's host is asked for code.
             receiver.gate(self.policy).check_local().map_err(FrameError::Refused)?;
-            let mut code = None;
+            let (host, mut code) = (Some(context.sender), None);
             for _ in 0..MAX_LINKS {
-                let has_arrived = receiver.link_arrived(self.policy, &digest);
+                let has_arrived = receiver.link_arrived(self.policy, host, &digest);
                 if !has_arrived.map_err(FrameError::Refused)? {
                     if code.is_none() {
                         code = self.code(frame, form, &digest);
                     }
                     let code = code.as_ref().ok_or(FrameError::NoCode)?;
-                    let linked = receiver.receive_under(self.policy, code, digest);
+                    let linked = receiver.receive_under(self.policy, host, code, digest);
                     linked.map_err(FrameError::Refused)?;
                 }
                 ended = self.enter(receiver, form, &digest, &mut call);

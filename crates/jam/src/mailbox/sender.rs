@@ -106,7 +106,8 @@ impl JamSender {
         })
     }
 
-    /// Sets the mode of calls that have no [mode of their own](Sendable::in_mode).
+    /// Sets the mode of calls that have no [mode of their own](Sendable::in_mode). A single call can have
+    /// any: `jam.in_mode(Mode::Automatic)` is [`Mode::Automatic`], whatever is set here.
     pub fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
     }
@@ -154,7 +155,7 @@ impl JamSender {
         let args = Value::new(args);
         let (args, payload) = (args.bytes(), bytes_of(payload));
         let code = jam.code()?;
-        let plan = self.plan(code, jam.mode(), args.len() + payload.len())?;
+        let plan = self.plan(code, jam.own_mode(), args.len() + payload.len())?;
         let sent = self.sender.send(&plan.header, plan.parts(args, payload, code));
         self.note(&plan, sent).map_err(|error| explain(error, code, &plan, args, payload))
     }
@@ -175,7 +176,7 @@ impl JamSender {
         let args = Value::new(args);
         let (args, payload) = (args.bytes(), bytes_of(payload));
         let code = jam.code()?;
-        let plan = self.plan(code, jam.mode(), args.len() + payload.len())?;
+        let plan = self.plan(code, jam.own_mode(), args.len() + payload.len())?;
         match self.sender.try_send(&plan.header, plan.parts(args, payload, code)) {
             Ok(false) => Ok(false),
             sent => self
@@ -187,8 +188,8 @@ impl JamSender {
 
     /// How a call with `bytes` bytes of arguments and payload is sent.
     #[inline]
-    fn plan(&mut self, code: &Code, mode: Mode, bytes: usize) -> Result<Plan, SendError> {
-        let mode = if mode == Mode::Automatic { self.mode } else { mode };
+    fn plan(&mut self, code: &Code, mode: Option<Mode>, bytes: usize) -> Result<Plan, SendError> {
+        let mode = mode.unwrap_or(self.mode);
         let number = self.number_of(code);
         let known = &mut self.known[number];
         let is_by_digest = matches!(mode, Mode::Automatic | Mode::Cached);

@@ -51,11 +51,13 @@ impl Receiver {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Failure> {
+        // SAFETY: the context is of `context`, as the caller promises.
+        let host = Some(unsafe { (*call.context).sender });
         let mut ended = Err(Failure::NeedCode);
         for _ in 0..MAX_LINKS {
             match code {
-                Some(code) => self.receive(code, *digest)?,
-                None if self.link_arrived(None, digest)? => {}
+                Some(code) => self.receive_under(None, host, code, *digest)?,
+                None if self.link_arrived(None, host, digest)? => {}
                 None => break,
             }
             // SAFETY: as the caller promises.

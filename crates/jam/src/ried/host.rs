@@ -6,12 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use jam_abi::{Failure, HostTable, RIED_VERSION};
-use primitive::drop_payload;
-use trust_core::PanicReport;
 
 use crate::enter::{barrier, escape};
 use crate::error::Panicked;
 use crate::log::LogSlot;
+use crate::panic_place;
 use crate::symbols::c::text;
 
 /// What the table's `receiver` points to.
@@ -43,11 +42,7 @@ pub(super) fn table(log: Arc<LogSlot>, sender: u32) -> &'static HostTable {
 pub(crate) fn panicked_of(payload: Box<dyn Any + Send>) -> Panicked {
     match payload.downcast::<Panicked>() {
         Ok(of_ried) => *of_ried,
-        Err(payload) => {
-            let message = PanicReport::of(&*payload).message;
-            drop_payload(payload);
-            Panicked { message, ..Panicked::default() }
-        }
+        Err(payload) => panic_place::panicked_of(payload),
     }
 }
 

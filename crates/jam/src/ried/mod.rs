@@ -25,14 +25,17 @@ use jam_format::{Digest, Library, Machine, Proof};
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
 
+use crate::audit::{Audit, AuditEntry, AuditEvent};
 use crate::error::Refusal;
 use crate::log::LogSlot;
-use crate::policy::{Gate, Gatekeeper};
+use crate::policy::{Gate, Gatekeeper, Origin};
 use crate::ried::error::RiedRefusal;
 use crate::symbols::{LoadedFunction, Symbols};
 
 /// Layers of rieds that a process has at most: each load adds one, also of a ried that is there.
 const MAX_LAYERS: usize = 1024;
+/// Bytes of a ried's name that are kept for the audit log.
+const MAX_NAME: usize = 200;
 /// The stack on which a library starts, in bytes.
 const STACK_BYTES: usize = 2 << 20;
 
@@ -52,12 +55,32 @@ pub(crate) struct Rieds {
 pub(crate) enum LoadedBy {
     /// This process itself.
     Program,
-    /// A host of the rack.
-    Peer,
+    /// The host of the rack that has this number, as it says.
+    Peer(u32),
+}
+
+impl LoadedBy {
+    fn host(self) -> Option<u32> {
+        match self {
+            LoadedBy::Program => None,
+            LoadedBy::Peer(host) => Some(host),
+        }
+    }
+}
+
+/// A load of a ried that is in force.
+struct Layer {
+    /// Its number among the layers of symbols.
+    number: u64,
+    by: LoadedBy,
+    /// Who vouched for the ried then.
+    origin: Origin,
 }
 
 /// A library in memory.
 struct Mapped {
+    /// Its name, as the first that has loaded it says.
+    name: Box<str>,
     digest: Digest,
     data: &'static RiedData,
     /// What it is given.
@@ -65,12 +88,23 @@ struct Mapped {
     /// Its functions, once it has started.
     functions: Option<Vec<LoadedFunction>>,
     /// The layers of symbols that have them.
-    layers: Vec<(u64, LoadedBy)>,
+    layers: Vec<Layer>,
     /// The last proof that was found good: a signer answers for it. Empty if there was none.
     proof: Box<[u8]>,
 }
 
 impl Mapped {
+    /// A library that has not started.
+    fn new(
+        name: Box<str>,
+        digest: Digest,
+        data: &'static RiedData,
+        table: &'static HostTable,
+    ) -> Self {
+        let (functions, layers, proof) = (None, Vec::new(), Box::default());
+        Mapped { name, digest, data, table, functions, layers, proof }
+    }
+
     /// Keeps a proof, if it is good, to be judged again when the signers or the policy change.
     fn keep_proof(&mut self, bytes: &[u8], gate: Gate<'_>) {
         if bytes.is_empty() || *bytes == *self.proof {
@@ -101,12 +135,12 @@ impl<E: Into<RiedRefusal>> From<E> for NotLoaded {
 /// A ried that has arrived, or only its digest.
 #[derive(Clone, Copy)]
 pub(crate) struct ArrivedRied<'a> {
+    /// Its name, as its sender says; may be empty.
+    pub(crate) name: &'a str,
     pub(crate) claimed: Digest,
     pub(crate) bytes: Option<&'a [u8]>,
     /// That a signer answers for it, if its package is signed.
     pub(crate) proof: &'a [u8],
-    /// The host that sent it, as it says.
-    pub(crate) sender: u32,
     pub(crate) by: LoadedBy,
 }
 
@@ -118,12 +152,13 @@ impl Rieds {
         gatekeeper: &Gatekeeper,
         symbols: &Symbols,
         log: &Arc<LogSlot>,
+        audit: &Audit,
     ) -> Result<u64, NotLoaded> {
-        let ArrivedRied { claimed, bytes, proof, sender, by } = arrived;
+        let ArrivedRied { name, claimed, bytes, proof, by } = arrived;
         check_not_starting()?;
-        let _loading = self.loading.lock();
+        let loading = self.loading.lock();
         let gate = gatekeeper.gate(None);
-        gate.check_with(&claimed, proof)?;
+        let origin = gate.check_with(&claimed, proof)?;
         if self.mapped.lock().iter().map(|mapped| mapped.layers.len()).sum::<usize>() >= MAX_LAYERS
         {
             let reason =
@@ -135,10 +170,13 @@ impl Rieds {
         let (data, table, has_started) = match known {
             Some(known) => known,
             None => {
-                let data = map(claimed, bytes.ok_or(NotLoaded::NeedBytes)?)?;
-                let table = host::table(Arc::clone(log), sender);
-                let (functions, layers, proof) = (None, Vec::new(), Box::default());
-                let mapped = Mapped { digest: claimed, data, table, functions, layers, proof };
+                let name = &name[..name.floor_char_boundary(MAX_NAME)];
+                let data = map(claimed, bytes.ok_or(NotLoaded::NeedBytes)?, || {
+                    let (event, digest, host) = (AuditEvent::RiedStarts, claimed, by.host());
+                    audit.note(&AuditEntry { event, name, digest, origin: &origin, host });
+                })?;
+                let table = host::table(Arc::clone(log), by.host().unwrap_or(u32::MAX));
+                let mapped = Mapped::new(name.into(), claimed, data, table);
                 self.mapped.lock().push(mapped);
                 (data, table, false)
             }
@@ -152,16 +190,21 @@ impl Rieds {
         let added = self.find(&claimed, |mapped| {
             // With the lock that `recheck` takes: a ried that another policy admitted does not stay. It
             // may have changed while the ried started.
-            gate.check_with(&claimed, proof)?;
+            let origin = gate.check_with(&claimed, proof)?;
             mapped.keep_proof(proof, gate);
             let functions = mapped.functions.as_deref().unwrap_or_default();
             // SAFETY: each address is of a function of its signature, in both forms, as the library
             // says; who answers for its code says that it is so. It is never unmapped.
             let layer = unsafe { symbols.add_layer(functions) };
-            mapped.layers.push((layer, by));
-            Ok::<_, Refusal>(layer)
+            mapped.layers.push(Layer { number: layer, by, origin: origin.clone() });
+            Ok::<_, Refusal>((layer, mapped.name.clone(), origin))
         });
-        Ok(added.expect("nothing takes a mapped library away")?)
+        let (layer, name, origin) = added.expect("nothing takes a mapped library away")?;
+        // The listener may need it.
+        drop(loading);
+        let (event, host) = (AuditEvent::RiedLoaded, by.host());
+        audit.note(&AuditEntry { event, name: &name, digest: claimed, origin: &origin, host });
+        Ok(layer)
     }
 
     /// What `what` makes of the mapped library with this digest.
@@ -176,57 +219,92 @@ impl Rieds {
     }
 
     /// Takes a layer away; whether there is one of that number.
-    pub(crate) fn unload(&self, layer: u64, symbols: &Symbols) -> bool {
-        self.unload_if(layer, symbols, |_, _| true)
+    pub(crate) fn unload(&self, layer: u64, symbols: &Symbols, audit: &Audit) -> bool {
+        self.unload_if(layer, None, (symbols, audit), |_, _| true)
     }
 
     /// As [`unload`](Self::unload), for a host of the rack, which may do so if it may load the ried, and
     /// if the layer is one of those that hosts of the rack have loaded.
     pub(crate) fn unload_for_peer(
         &self,
+        host: u32,
         layer: u64,
         claimed: &Digest,
-        gatekeeper: &Gatekeeper,
-        symbols: &Symbols,
+        (gatekeeper, symbols, audit): (&Gatekeeper, &Symbols, &Audit),
     ) -> Result<bool, Refusal> {
         let gate = gatekeeper.gate(None);
         let checked = self.find(claimed, |mapped| gate.check_with(claimed, &mapped.proof));
         checked.unwrap_or_else(|| gate.check(claimed))?;
-        let may = |digest: &Digest, by: LoadedBy| digest == claimed && by == LoadedBy::Peer;
-        Ok(self.unload_if(layer, symbols, may))
+        let may =
+            |digest: &Digest, by: LoadedBy| digest == claimed && matches!(by, LoadedBy::Peer(_));
+        Ok(self.unload_if(layer, Some(host), (symbols, audit), may))
     }
 
     fn unload_if(
         &self,
-        layer: u64,
-        symbols: &Symbols,
+        number: u64,
+        host: Option<u32>,
+        (symbols, audit): (&Symbols, &Audit),
         may: impl Fn(&Digest, LoadedBy) -> bool,
     ) -> bool {
-        let mut all = self.mapped.lock();
-        let is_there = |mapped: &mut Mapped| {
-            let is_it = |(of, by): &(u64, LoadedBy)| *of == layer && may(&mapped.digest, *by);
-            let index = mapped.layers.iter().position(is_it);
-            index.map(|index| mapped.layers.remove(index)).is_some()
+        let taken = {
+            let mut all = self.mapped.lock();
+            let mut taken = all.iter_mut().filter_map(|mapped| {
+                let is_it = |of: &Layer| of.number == number && may(&mapped.digest, of.by);
+                let index = mapped.layers.iter().position(is_it)?;
+                Some(Unloaded::of(mapped, index))
+            });
+            let taken = taken.next();
+            if taken.is_some() {
+                symbols.remove_layer(number);
+            }
+            taken
         };
-        let found = all.iter_mut().any(is_there);
-        if found {
-            symbols.remove_layer(layer);
-        }
-        found
+        taken.inspect(|unloaded| unloaded.note(audit, host)).is_some()
     }
 
     /// Takes away what the policy, or the signers, which have changed, do not admit.
-    pub(crate) fn recheck(&self, gatekeeper: &Gatekeeper, symbols: &Symbols) {
+    pub(crate) fn recheck(&self, gatekeeper: &Gatekeeper, symbols: &Symbols, audit: &Audit) {
+        let mut taken = Vec::new();
         for mapped in self.mapped.lock().iter_mut().filter(|mapped| !mapped.layers.is_empty()) {
             if gatekeeper.gate(None).check_with(&mapped.digest, &mapped.proof).is_err() {
-                mapped.layers.drain(..).for_each(|(layer, _)| symbols.remove_layer(layer));
+                while !mapped.layers.is_empty() {
+                    symbols.remove_layer(mapped.layers[0].number);
+                    taken.push(Unloaded::of(mapped, 0));
+                }
             }
         }
+        // Without the lock, which the listener may need.
+        taken.iter().for_each(|unloaded| unloaded.note(audit, None));
     }
 }
 
-/// Maps a library that the policy admits by this digest.
-fn map(claimed: Digest, bytes: &[u8]) -> Result<&'static RiedData, RiedRefusal> {
+/// A load that was taken back, for the audit log.
+struct Unloaded {
+    name: Box<str>,
+    digest: Digest,
+    origin: Origin,
+}
+
+impl Unloaded {
+    /// Takes the layer at `index` of those of a library.
+    fn of(mapped: &mut Mapped, index: usize) -> Self {
+        let Layer { origin, .. } = mapped.layers.remove(index);
+        Unloaded { name: mapped.name.clone(), digest: mapped.digest, origin }
+    }
+
+    fn note(&self, audit: &Audit, host: Option<u32>) {
+        let (event, digest, origin) = (AuditEvent::RiedUnloaded, self.digest, &self.origin);
+        audit.note(&AuditEntry { event, name: &self.name, digest, origin, host });
+    }
+}
+
+/// Maps a library that the policy admits by this digest; calls `starts` before its code runs.
+fn map(
+    claimed: Digest,
+    bytes: &[u8],
+    starts: impl FnOnce(),
+) -> Result<&'static RiedData, RiedRefusal> {
     let found = Digest::of(bytes);
     if found != claimed {
         return Err(Refusal::digest(claimed, found).into());
@@ -237,6 +315,7 @@ fn map(claimed: Digest, bytes: &[u8]) -> Result<&'static RiedData, RiedRefusal> 
         let found = Machine::CURRENT.map_or(std::env::consts::ARCH, Machine::name).to_owned();
         return Err(Refusal::Machine { wanted: library.machine().to_string(), found }.into());
     }
+    starts();
     // SAFETY: the form of a library, whose code the policy admits.
     let data = on_a_thread(|| unsafe { library::map(library.bytes()) })?;
     data.map_err(|reason| RiedRefusal::Library { reason })

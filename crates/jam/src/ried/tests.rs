@@ -16,6 +16,7 @@ struct Process {
     gatekeeper: Gatekeeper,
     symbols: Symbols,
     log: Arc<LogSlot>,
+    audit: Audit,
 }
 
 impl Process {
@@ -23,12 +24,29 @@ impl Process {
         let gatekeeper = Gatekeeper::default();
         gatekeeper.set(policy);
         let (symbols, log) = (Symbols::of_program(), Arc::default());
-        Self { rieds: Rieds::default(), gatekeeper, symbols, log }
+        Self { rieds: Rieds::default(), gatekeeper, symbols, log, audit: Audit::default() }
+    }
+
+    fn load_arrived(&self, arrived: ArrivedRied<'_>) -> Result<u64, NotLoaded> {
+        self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log, &self.audit)
+    }
+
+    fn unload(&self, layer: u64) -> bool {
+        self.rieds.unload(layer, &self.symbols, &self.audit)
+    }
+
+    fn unload_for_peer(&self, layer: u64, claimed: &Digest) -> Result<bool, Refusal> {
+        let of_process = (&self.gatekeeper, &self.symbols, &self.audit);
+        self.rieds.unload_for_peer(7, layer, claimed, of_process)
+    }
+
+    fn recheck(&self) {
+        self.rieds.recheck(&self.gatekeeper, &self.symbols, &self.audit);
     }
 
     fn load(&self, claimed: Digest, bytes: Option<&[u8]>) -> Result<u64, NotLoaded> {
-        let arrived = ArrivedRied { claimed, bytes, proof: &[], sender: 0, by: LoadedBy::Program };
-        self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log)
+        let by = LoadedBy::Program;
+        self.load_arrived(ArrivedRied { name: "", claimed, bytes, proof: &[], by })
     }
 
     fn refusal(&self, bytes: &[u8]) -> RiedRefusal {
@@ -61,7 +79,7 @@ fn hostile_bytes_are_refused_and_the_process_goes_on() {
         "{wrong:?}"
     );
     assert_eq!(process.symbols.generation(), generation, "nothing was loaded");
-    assert!(!process.rieds.unload(generation, &process.symbols), "so there is none");
+    assert!(!process.unload(generation), "so there is none");
 }
 
 /// Takes what is signed with these bytes.
@@ -82,8 +100,8 @@ fn with_a_ried(policy: Policy) -> (Process, Digest) {
     static DATA: RiedData = RiedData::new(&[], &[], start);
     let (process, digest) = (Process::new(policy), Digest::of(b"ried"));
     let (data, table) = (&DATA, host::table(Arc::default(), 0));
-    let (functions, layers, proof) = (Some(Vec::new()), Vec::new(), Box::default());
-    let mapped = Mapped { digest, data, table, functions, layers, proof };
+    let mapped =
+        Mapped { functions: Some(Vec::new()), ..Mapped::new("ried".into(), digest, data, table) };
     process.rieds.mapped.lock().push(mapped);
     (process, digest)
 }
@@ -104,12 +122,12 @@ fn proof(signature: &[u8]) -> Vec<u8> {
 fn a_ried_stays_loaded_while_its_signer_is_one() {
     let (process, claimed) = with_a_ried(Policy::Signed);
     let load = |proof: &[u8]| {
-        let arrived = ArrivedRied { claimed, bytes: None, proof, sender: 0, by: LoadedBy::Peer };
-        process.rieds.load(arrived, &process.gatekeeper, &process.symbols, &process.log)
+        let (name, by) = ("ried", LoadedBy::Peer(0));
+        process.load_arrived(ArrivedRied { name, claimed, bytes: None, proof, by })
     };
     let layers_after = |verifier| {
         process.gatekeeper.set_verifier(Arc::new(Takes(verifier)));
-        process.rieds.recheck(&process.gatekeeper, &process.symbols);
+        process.recheck();
         process.rieds.mapped.lock()[0].layers.len()
     };
     assert_eq!(layers_after(b"ann"), 0);
@@ -122,7 +140,7 @@ fn a_ried_stays_loaded_while_its_signer_is_one() {
     assert!(load(&proof(b"ann")).is_err());
     load(&proof(b"bob")).unwrap();
     process.gatekeeper.set(Policy::Nothing);
-    process.rieds.recheck(&process.gatekeeper, &process.symbols);
+    process.recheck();
     assert!(process.rieds.mapped.lock()[0].layers.is_empty());
 }
 
@@ -135,7 +153,7 @@ fn loads_that_are_in_force_have_a_limit() {
     }
     let refused = process.load(digest, None).unwrap_err();
     assert!(format!("{refused:?}").contains("the limit"), "{refused:?}");
-    assert!(process.rieds.unload(first, &process.symbols));
+    assert!(process.unload(first));
     process.load(digest, None).unwrap();
 }
 
@@ -161,17 +179,16 @@ fn a_ried_that_starts_may_change_the_policy_and_is_judged_by_it() {
     /// As an export of the program that the ried calls.
     extern "C" fn start(_: *const HostTable) -> *mut jam_abi::Failure {
         let process = PROCESS.get().unwrap();
-        assert!(process.rieds.unload(BEFORE.load(Ordering::Relaxed), &process.symbols));
+        assert!(process.unload(BEFORE.load(Ordering::Relaxed)));
         process.gatekeeper.set(Policy::Signed);
-        process.rieds.recheck(&process.gatekeeper, &process.symbols);
+        process.recheck();
         jam_abi::RIED_STARTED
     }
     static DATA: RiedData = RiedData::new(&[], &[], start);
     let (process, before) = with_a_ried(Policy::AnyPeer);
     let digest = Digest::of(b"another ried");
     let (data, table) = (&DATA, host::table(Arc::default(), 0));
-    let (functions, layers, proof) = (None, Vec::new(), Box::default());
-    process.rieds.mapped.lock().push(Mapped { digest, data, table, functions, layers, proof });
+    process.rieds.mapped.lock().push(Mapped::new("other".into(), digest, data, table));
     BEFORE.store(process.load(before, None).unwrap(), Ordering::Relaxed);
     let process = PROCESS.get_or_init(|| process);
     let refused = process.load(digest, None).unwrap_err();
@@ -187,17 +204,11 @@ fn a_ried_that_starts_may_change_the_policy_and_is_judged_by_it() {
 #[test]
 fn hosts_unload_what_they_may_load() {
     let (process, digest) = with_a_ried(Policy::AnyPeer);
-    let unload = |layer, claimed: &Digest| {
-        let Process { rieds, gatekeeper, symbols, .. } = &process;
-        rieds.unload_for_peer(layer, claimed, gatekeeper, symbols)
-    };
+    let unload = |layer, claimed: &Digest| process.unload_for_peer(layer, claimed);
     let own = process.load(digest, None).unwrap();
-    let arrived =
-        ArrivedRied { claimed: digest, bytes: None, proof: &[], sender: 0, by: LoadedBy::Peer };
-    let load = || {
-        process.rieds.load(arrived, &process.gatekeeper, &process.symbols, &process.log).unwrap()
-    };
-    let theirs = load();
+    let (name, by) = ("ried", LoadedBy::Peer(0));
+    let arrived = ArrivedRied { name, claimed: digest, bytes: None, proof: &[], by };
+    let theirs = process.load_arrived(arrived).unwrap();
     assert_eq!(unload(own, &digest), Ok(false), "the program has loaded it");
     assert_eq!(unload(theirs, &Digest::of(b"another")), Ok(false), "its number is not enough");
     process.gatekeeper.set(Policy::Signed);
@@ -205,7 +216,7 @@ fn hosts_unload_what_they_may_load() {
     process.gatekeeper.set(Policy::AnyPeer);
     assert_eq!(unload(theirs, &digest), Ok(true));
     assert_eq!(unload(theirs, &digest), Ok(false), "only once");
-    assert!(process.rieds.unload(own, &process.symbols));
+    assert!(process.unload(own));
 }
 
 #[test]
@@ -219,4 +230,38 @@ fn the_policy_is_asked_before_the_bytes_are_looked_at() {
     assert!(matches!(process.refusal(b"no library"), RiedRefusal::Malformed { .. }));
     let unknown = process.load(Digest::of(b"no library"), None);
     assert!(matches!(unknown, Err(NotLoaded::NeedBytes)), "{unknown:?}");
+}
+
+#[test]
+fn loads_and_their_ends_are_in_the_audit_log() {
+    let (process, claimed) = with_a_ried(Policy::AnyPeer);
+    let entries = Arc::new(Mutex::new(Vec::new()));
+    let of_audit = entries.clone();
+    process.audit.set(Box::new(move |entry| {
+        let AuditEntry { event, name, digest, origin, host } = *entry;
+        assert_eq!((name, digest), ("ried", claimed));
+        of_audit.lock().push((event, origin.clone(), host));
+    }));
+    let by_host = |by| {
+        let name = "as the second host calls it";
+        process.load_arrived(ArrivedRied { name, claimed, bytes: None, proof: &[], by }).unwrap()
+    };
+    let (first, second) = (by_host(LoadedBy::Peer(3)), process.load(claimed, None).unwrap());
+    by_host(LoadedBy::Peer(4));
+    assert_eq!(process.unload_for_peer(first, &claimed), Ok(true));
+    assert_eq!(process.unload_for_peer(first, &claimed), Ok(false), "nothing happens");
+    assert!(process.unload(second));
+    process.gatekeeper.set(Policy::Nothing);
+    process.recheck();
+    assert!(process.load(claimed, None).is_err(), "nothing happens");
+    use AuditEvent::{RiedLoaded, RiedUnloaded};
+    let expected = [
+        (RiedLoaded, Some(3)),
+        (RiedLoaded, None),
+        (RiedLoaded, Some(4)),
+        (RiedUnloaded, Some(7)),
+        (RiedUnloaded, None),
+        (RiedUnloaded, None),
+    ];
+    assert_eq!(*entries.lock(), expected.map(|(event, host)| (event, Origin::Peer, host)));
 }

@@ -17,11 +17,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use jam_abi::Pointee;
-use primitive::drop_payload;
-use trust_core::PanicReport;
 
 use crate::enter::escape;
-use crate::error::Panicked;
+use crate::panic_place::panicked_of;
 
 /// A function that jams can import.
 #[derive(Debug)]
@@ -190,15 +188,13 @@ pub fn guard<R>(run: impl FnOnce() -> R) -> R {
 #[cold]
 #[inline(never)]
 fn leave(payload: Box<dyn Any + Send>) -> ! {
-    let message = PanicReport::of(&*payload).message;
-    drop_payload(payload);
-    escape(Panicked { message, ..Panicked::default() })
+    escape(panicked_of(payload))
 }
 
 /// Offers functions to jams, under their names and with the signature of their types, which are
 /// [`Abi`](crate::Abi).
 ///
-/// If such a function panics, the jam that called it ends, and its sender gets the message; so it does
+/// If such a function panics, the jam that called it ends, and its sender gets the message, file and line; so it does
 /// if a jam in C passes text that is not UTF-8, without a call of the function. A jam runs in delegated
 /// context, where the function must not wait.
 ///
