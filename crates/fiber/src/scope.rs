@@ -1,18 +1,20 @@
-//! [`scope`]: fibers that borrow from the stack of the fiber that starts them.
+//! [`scope`]: fibers and callbacks that borrow from the stack of the fiber that starts them.
 //!
 //! As [`std::thread::scope`], with fibers of any threads of the process. Once the call of `scope` has
-//! ended in any way, no scoped fiber runs, and nothing of its closure or its result exists outside the
-//! handles. These rules ensure it:
+//! ended in any way, no scoped fiber and no callback runs, and nothing of its closure or its result
+//! exists outside the handles. These rules ensure it:
 //!
-//! 1. Each scoped fiber has a [`Child`], which counts it in [`Children`] and is dropped after the
-//!    closure and the promise, also when the fiber does not start, or is unwound.
+//! 1. Each scoped fiber and each callback has a [`Child`], which counts it in [`Children`] and is dropped
+//!    after the closure and the promise, also when the fiber does not start or is unwound, and when the
+//!    callback is dropped without a call. One that is leaked is counted for ever.
 //! 2. `scope` catches a panic of its closure, and goes on only when the count is zero.
 //! 3. A fiber ends otherwise only when its scheduler is dropped. That leaves fibers alone whose scopes
 //!    have children, unwinds all others, and waits until the children on other threads have ended
 //!    (`core/teardown.rs`). Fibers without children are unwound first, so schedulers that are dropped
-//!    at the same time do not wait for each other. Children at another scheduler of the thread could not
-//!    end meanwhile: the process ends with a message.
-//! 4. A fiber that is being unwound starts no others: the count of its scopes stays zero.
+//!    at the same time do not wait for each other. Children at another scheduler of the thread, and
+//!    callbacks that the thread still holds, could not end meanwhile: the process ends with a message.
+//! 4. A fiber that is being unwound starts no others and makes no callbacks: the count of its scopes
+//!    stays zero.
 //! 5. A program that leaks the scheduler leaks the stack of the fiber with it.
 
 use std::any::type_name;
@@ -36,7 +38,7 @@ use crate::remote::Remote;
 use crate::spawn::run_to_end;
 use crate::unparker::Unparker;
 
-/// What the fibers of a scope share.
+/// What the fibers and callbacks of a scope share.
 struct ScopeData {
     /// Those that have not ended; the scheduler of the scope's fiber reads it, too.
     children: Arc<Children>,
@@ -48,12 +50,12 @@ struct ScopeData {
     thread: Thread,
 }
 
-/// Counts one fiber of a scope while it lives.
+/// Counts one fiber or callback of a scope while it lives.
 struct Child {
     data: Arc<ScopeData>,
-    /// Whether it is at another scheduler of the thread of the scope's fiber.
+    /// Whether it is at another scheduler of the thread of the scope's fiber, or is a callback there.
     beside: bool,
-    /// Whether there is a result.
+    /// Whether its end is no failure of the scope: a fiber has a result, or it is a callback.
     succeeded: bool,
 }
 
@@ -99,7 +101,25 @@ impl<F: FnOnce() -> T, T> Body<F, T> {
     }
 }
 
-/// Where scoped fibers are started: the argument of the closure given to [`scope`].
+/// A callback. Its fields go in this order, also when it is dropped and not called.
+struct Held<F> {
+    closure: F,
+    child: Child,
+}
+
+impl<F> Held<F> {
+    fn call<A>(self, value: A)
+    where
+        F: FnOnce(A),
+    {
+        // Dropped behind the closure, which the call drops, also if it panics.
+        let _child = self.child;
+        (self.closure)(value);
+    }
+}
+
+/// Where scoped fibers are started and callbacks are made: the argument of the closure given to
+/// [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     data: Arc<ScopeData>,
     choose: Box<dyn Fn() -> Remote + Send + Sync>,
@@ -108,13 +128,14 @@ pub struct Scope<'scope, 'env: 'scope> {
     _env: PhantomData<&'env mut &'env ()>,
 }
 
-/// Runs `f`, which may start fibers that borrow what lives longer than this call, and waits until all
-/// of them have ended. `choose` says where the next fiber is started.
+/// Runs `f`, which may start fibers and make callbacks that borrow what lives longer than this call, and
+/// waits until all of them have ended. `choose` says where the next fiber is started.
 ///
 /// If the scheduler of this fiber is dropped meanwhile, this fiber is unwound when all of them have
-/// ended. A thread with several schedulers must drop those of the scoped fibers first: while it waits
-/// for them in the drop of this fiber's scheduler, it cannot run or unwind them. Then the process ends
-/// with a message; or hangs, if it waits for such a fiber by way of a scope on another thread.
+/// ended. A thread with several schedulers must drop those of the scoped fibers first, and what holds
+/// callbacks: while it waits for them in the drop of this fiber's scheduler, it cannot run, unwind or
+/// drop them. Then the process ends with a message; or hangs, if it waits for such a fiber by way of a
+/// scope on another thread.
 ///
 /// ```
 /// use gossamer_fiber::{Config, Scheduler, scope, spawn_local};
@@ -196,7 +217,7 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         if self.0.any() {
             // The frames that the children borrow from would go. Rule 3 keeps that from happening.
-            die(&[b"a fiber was unwound while fibers of its scope run\n"]);
+            die(&[b"a fiber was unwound while fibers or callbacks of its scope are left\n"]);
         }
         current::with_fiber(|_, block| block.scopes.borrow_mut().pop());
     }
@@ -213,8 +234,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let remote = (self.choose)();
         let (promise, handle) = Promise::at(remote.shared.scheduler);
         let handle = ScopedJoinHandle { handle, data: Arc::clone(&self.data), _scope: PhantomData };
-        let state = current::with_fiber(|_, block| block.state.get());
-        if state == Some(State::Cancelled) {
+        if is_being_unwound() {
             self.data.failed.fetch_add(1, Ordering::Relaxed);
             return handle;
         }
@@ -239,6 +259,78 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         handle
     }
+
+    /// Makes a callback of `f`, which may borrow what lives longer than the scope. It is `'static` and
+    /// stays on this thread, so it can be given to what calls it later. The scope waits until it has
+    /// been called or dropped; one that is leaked, or that the scope's closure keeps, keeps the scope
+    /// from ending.
+    ///
+    /// It runs where it is called, outside fibers or in one, and a panic of it goes to its caller. A
+    /// fiber that is being unwound makes none: `f` is dropped, and a call of what is returned does
+    /// nothing.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// use gossamer_fiber::{Config, Scheduler, scope, spawn_local};
+    ///
+    /// let scheduler = Scheduler::new(Config::default())?;
+    /// let remote = scheduler.remote();
+    /// let sum = scheduler.enter(|| {
+    ///     spawn_local(move || {
+    ///         let sum = Cell::new(0);
+    ///         scope(move || remote.clone(), |s| {
+    ///             let add = s.callback(|n: u32| sum.set(sum.get() + n));
+    ///             spawn_local(move || add(5)); // has not run yet when this closure returns
+    ///         });
+    ///         sum.get()
+    ///     })
+    /// });
+    /// while !sum.is_finished() {
+    ///     scheduler.run(64);
+    /// }
+    /// assert_eq!(sum.join()?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "a callback that is dropped is never called"]
+    pub fn callback<F, A>(&'scope self, f: F) -> impl FnOnce(A) + 'static + use<F, A>
+    where
+        F: FnOnce(A) + 'scope,
+        A: 'static,
+    {
+        let callback = (!is_being_unwound()).then(|| {
+            let held = Held { closure: f, child: self.callback_child() };
+            let callback: Box<dyn FnOnce(A) + 'scope> = Box::new(move |value| held.call(value));
+            // SAFETY: only the lifetime changes. The closure is gone, with what it borrows, before
+            // its `Child`, which is the last field of `Held` and what `scope` waits for (rules 1 to 5
+            // above), and `'scope` lasts until then. The box is not `Send`, so `f`, which need not
+            // be, is called and dropped on this thread.
+            let callback: Box<dyn FnOnce(A)> = unsafe { std::mem::transmute(callback) };
+            callback
+        });
+        move |value| {
+            if let Some(callback) = callback {
+                callback(value);
+            }
+        }
+    }
+
+    /// Counts a callback of this thread.
+    fn callback_child(&self) -> Child {
+        let ScopeData { children, thread, .. } = &*self.data;
+        let here = current::with_core(|core| core.shared.thread);
+        let beside = here == Some(thread.id());
+        if beside {
+            children.beside.fetch_add(1, Ordering::Relaxed);
+        }
+        children.live.fetch_add(1, Ordering::Relaxed);
+        Child { data: Arc::clone(&self.data), beside, succeeded: true }
+    }
+}
+
+/// Whether the running fiber is being unwound because its scheduler was dropped.
+fn is_being_unwound() -> bool {
+    current::with_fiber(|_, block| block.state.get()) == Some(State::Cancelled)
 }
 
 impl fmt::Debug for Scope<'_, '_> {

@@ -1,6 +1,7 @@
-//! Fibers that borrow from the fiber that started them, on its thread and on others, also when
-//! schedulers are dropped under them.
+//! Fibers and callbacks that borrow from the fiber that started them, on its thread and on others, also
+//! when schedulers are dropped under them.
 
+use std::cell::{Cell, RefCell};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -278,12 +279,205 @@ fn a_join_that_fails_by_itself_is_no_failure_of_the_child() {
     assert!(ended.unwrap_err().to_string().contains("a scoped fiber panicked"));
 }
 
+/// What a thread calls later, as a progress engine does.
+type Callbacks = RefCell<Vec<Box<dyn FnOnce(u32)>>>;
+
+thread_local! {
+    static CALLBACKS: Callbacks = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs the fibers of a scheduler until none is ready.
+fn run_ready(scheduler: &Scheduler) {
+    while scheduler.run(64) > 0 {}
+}
+
+#[test]
+fn a_scope_waits_until_its_callbacks_were_called_or_dropped() {
+    let scheduler = Scheduler::new(Config::default()).unwrap();
+    let remote = scheduler.remote();
+    let sum = scheduler.enter(|| {
+        spawn_local(move || {
+            let (sum, alive) = (&Cell::new(0), [(); 3].map(|()| AtomicUsize::new(1)));
+            scope(
+                move || remote.clone(),
+                |s| {
+                    for alive in &alive {
+                        let check = Check(alive);
+                        let add = s.callback(move |n| {
+                            let _check = check;
+                            sum.set(sum.get() + n);
+                        });
+                        CALLBACKS.with_borrow_mut(|callbacks| callbacks.push(Box::new(add)));
+                    }
+                    drop(s.callback(|n: u32| sum.set(sum.get() + n)));
+                },
+            );
+            let gone = alive.iter().all(|alive| alive.load(Ordering::Relaxed) == 2);
+            assert!(gone, "the closures are gone");
+            sum.get()
+        })
+    });
+    let next = || CALLBACKS.with_borrow_mut(|callbacks| callbacks.pop()).expect("one more");
+    for _ in 0..2 {
+        run_ready(&scheduler);
+        assert!(!sum.is_finished(), "callbacks are left");
+        scheduler.enter(|| next()(5));
+    }
+    run_ready(&scheduler);
+    assert!(!sum.is_finished(), "a callback is left");
+    drop(next());
+    run_ready(&scheduler);
+    assert!(sum.is_finished());
+    assert_eq!(sum.join().unwrap(), 10, "what was dropped has not run");
+}
+
+#[test]
+fn a_callback_that_panics_is_counted_and_its_caller_gets_the_panic() {
+    let scheduler = Scheduler::new(Config::default()).unwrap();
+    let remote = scheduler.remote();
+    let ended = scheduler.enter(|| {
+        spawn_local(move || {
+            let alive = AtomicUsize::new(1);
+            scope(
+                move || remote.clone(),
+                |s| {
+                    let check = Check(&alive);
+                    let fall = s.callback(move |n: u32| {
+                        let _check = check;
+                        panic!("it got {n}");
+                    });
+                    CALLBACKS.with_borrow_mut(|callbacks| callbacks.push(Box::new(fall)));
+                    panic!("the closure's own")
+                },
+            );
+        })
+    });
+    run_ready(&scheduler);
+    assert!(!ended.is_finished(), "the scope waits although its closure has panicked");
+    let callback = CALLBACKS.with_borrow_mut(|callbacks| callbacks.pop()).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| callback(3))).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>().unwrap(), "it got 3");
+    run_ready(&scheduler);
+    assert!(ended.join().unwrap_err().to_string().contains("the closure's own"));
+}
+
+/// Another fiber holds a callback, and is unwound first; fibers that are being unwound make none.
+#[test]
+fn a_dropped_scheduler_drops_the_callbacks_that_its_fibers_hold() {
+    for order in 0..2 {
+        let scheduler = Scheduler::new(Config::default()).unwrap();
+        let remote = scheduler.remote();
+        let late = std::rc::Rc::new(Cell::new(0));
+        let seen = late.clone();
+        let ended = scheduler.enter(|| {
+            spawn_local(move || {
+                let alive = AtomicUsize::new(1);
+                scope(
+                    move || remote.clone(),
+                    |s| {
+                        /// Makes a callback while the fiber is unwound.
+                        struct Late<F: FnMut()>(F);
+                        impl<F: FnMut()> Drop for Late<F> {
+                            fn drop(&mut self) {
+                                (self.0)();
+                            }
+                        }
+                        let late_maker = Late(|| {
+                            let none = s.callback(|n: u32| seen.set(n));
+                            none(7);
+                            std::mem::forget(s.callback(|_: u32| ()));
+                            seen.set(seen.get() + 1);
+                        });
+                        let check = Check(&alive);
+                        let held = s.callback(move |_: u32| drop(check));
+                        spawn_local(move || {
+                            let _held = held;
+                            loop {
+                                park();
+                            }
+                        });
+                        if order == 0 {
+                            loop {
+                                park();
+                            }
+                        }
+                        std::mem::forget(late_maker);
+                    },
+                );
+            })
+        });
+        run_ready(&scheduler);
+        drop(scheduler);
+        assert!(matches!(ended.join(), Err(JoinError::Cancelled)));
+        assert_eq!(late.get(), 1 - order);
+    }
+}
+
+#[test]
+fn fibers_of_a_scope_make_callbacks_of_their_own_threads() {
+    let workers = workers();
+    let choose = in_turn(&workers);
+    let ran: JoinHandle<usize> = workers[0].remote.spawn(move || {
+        let count = AtomicUsize::new(0);
+        let all = &count;
+        scope(choose, |s| {
+            for _ in 0..30 {
+                s.spawn(move || {
+                    let thread = thread::current().id();
+                    let add = s.callback(move |n: usize| {
+                        assert_eq!(thread::current().id(), thread);
+                        count_in(s, all, n);
+                    });
+                    // Runs when this fiber has ended.
+                    spawn_local(move || add(1));
+                });
+            }
+        });
+        count.into_inner()
+    });
+    assert_eq!(ran.join().unwrap(), 60);
+    stop(workers);
+}
+
+/// The scope's own thread is idle meanwhile, and would go on.
+#[test]
+fn a_callback_of_another_thread_is_counted_until_it_has_ended() {
+    let workers = workers();
+    let choose = in_turn(&workers[1..]);
+    let ran: JoinHandle<bool> = workers[0].remote.spawn(move || {
+        let has_ended = AtomicBool::new(false);
+        let ended = &has_ended;
+        scope(choose, |s| {
+            s.spawn(move || {
+                let end = s.callback(|()| {
+                    thread::sleep(Duration::from_millis(20));
+                    ended.store(true, Ordering::Relaxed);
+                });
+                spawn_local(move || end(()));
+            });
+        });
+        has_ended.load(Ordering::Relaxed)
+    });
+    assert!(ran.join().unwrap());
+    stop(workers);
+}
+
+/// Counts `n` now and, from a fiber of the scope, once more.
+fn count_in<'scope>(
+    s: &'scope gossamer_fiber::Scope<'scope, '_>,
+    count: &'scope AtomicUsize,
+    n: usize,
+) {
+    count.fetch_add(n, Ordering::Relaxed);
+    s.spawn(move || count.fetch_add(n, Ordering::Relaxed));
+}
+
 /// Instead of a wait that never ends.
 #[test]
 fn a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread() {
     const NAME: &str = "a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread";
     const CHILD: &str = "GOSSAMER_FIBER_TEST_CHILD";
-    if std::env::var_os(CHILD).is_some() {
+    if let Some(child) = std::env::var_os(CHILD) {
         thread::spawn(|| {
             thread::sleep(Duration::from_secs(60));
             std::process::exit(3);
@@ -293,21 +487,31 @@ fn a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread() {
         own.enter(|| {
             spawn_local(move || {
                 let borrowed = AtomicUsize::new(0);
-                scope(move || at.clone(), |s| drop(s.spawn(|| borrowed.load(Ordering::Relaxed))));
+                scope(
+                    move || at.clone(),
+                    |s| match child.to_str() {
+                        Some("fiber") => drop(s.spawn(|| borrowed.load(Ordering::Relaxed))),
+                        _ => std::mem::forget(s.callback(|n: usize| {
+                            borrowed.store(n, Ordering::Relaxed);
+                        })),
+                    },
+                );
             })
         });
         own.run(64);
         drop(own);
         unreachable!("the process ends before");
     }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    let expected = "fiber 'fiber 1' cannot be unwound: its scope has a fiber on another scheduler of \
-                    this thread";
-    assert!(message.contains(expected), "{}: {message}", output.status);
-    assert_eq!(output.status.signal(), Some(libc::SIGABRT));
+    for child in ["fiber", "callback"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
+            .env(CHILD, child)
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        let expected = "fiber 'fiber 1' cannot be unwound: its scope has a fiber on another scheduler \
+                        of this thread, or a callback that this thread holds";
+        assert!(message.contains(expected), "{child}: {}: {message}", output.status);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT));
+    }
 }

@@ -108,7 +108,8 @@
 //! ## What may travel
 //!
 //! - A delegated closure captures nothing; values go to it as arguments ([`apply_with`], [`delegate!`]).
-//!   The callback of a `_then` form stays on its thread and may capture.
+//!   The callback of a `_then` form stays on its thread and may capture; to borrow, it is made by
+//!   [`Scope::callback`].
 //! - Arguments and results are [`Portable`]: owned data with serde's `Serialize` and `Deserialize`. A
 //!   [`Trust`] travels, too, as an argument, a result or a part of one.
 //! - Values that cannot be encoded stay on their host: [`entrust`], [`spawn`], [`scope`].

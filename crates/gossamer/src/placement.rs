@@ -177,9 +177,35 @@ where
 /// # }).unwrap();
 /// ```
 ///
+/// Callbacks of any call with `_then` borrow as well, if the scope makes them
+/// ([`Scope::callback`]). The scope waits until they have run, so no [`flush`](crate::flush) is needed:
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// use std::cell::Cell;
+///
+/// let lists: Vec<_> =
+///     gossamer::trustees().map(|trustee| trustee.entrust(vec![1, 2, 3])).collect();
+/// let (total, mut first) = (Cell::new(0), None);
+/// gossamer::scope(|s| {
+///     for list in &lists {
+///         list.apply_then(|list| list.len(), s.callback(|len| total.set(total.get() + len)));
+///     }
+///     lists[0].apply_then(|list| list.first().copied(), s.callback(|found| first = found));
+/// });
+/// assert_eq!((total.get(), first), (6, Some(1)));
+/// # }).unwrap();
+/// ```
+///
+/// They run on the thread that made them, outside fibers, and must not wait. If a request fails, its
+/// callback is dropped without a call, and the failure is reported as it is outside a scope; the forms
+/// with `try_` pass it to the callback. If the compiler asks for the type of a callback's parameter, name
+/// it: `s.callback(|text: String| ..)`.
+///
 /// Borrows do not cross hosts: delegated closures and fibers of other hosts take arguments.
 ///
-/// If the rack ends meanwhile, the fibers of the scope are unwound before the one that waits for them.
+/// If the rack ends meanwhile, the fibers of the scope are unwound, and its callbacks dropped, before the
+/// fiber that waits for them is unwound.
 ///
 /// # Panics
 /// If `f` does, or a fiber of the scope whose handle is not joined; in delegated context; outside a

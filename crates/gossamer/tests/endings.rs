@@ -4,6 +4,7 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -158,6 +159,22 @@ fn panics_of_callbacks_fail_the_rack() {
                 }),
                 "would wait inside the callback",
             );
+            // A scope waits for the callbacks behind one that panics.
+            let calls = Arc::new(AtomicU32::new(0));
+            let seen = calls.clone();
+            let main = move || {
+                let remote = another().entrust(0u8);
+                let calls = Cell::new(0);
+                gossamer::scope(|s| {
+                    remote.apply_then(|_| (), s.callback(|()| panic!("one of a scope fell over")));
+                    for _ in 0..1000 {
+                        remote.apply_then(|_| (), s.callback(|()| calls.set(calls.get() + 1)));
+                    }
+                });
+                seen.store(calls.get(), Ordering::Relaxed);
+            };
+            is_panic_of_callback(run(kind, main), "one of a scope fell over");
+            assert_eq!(calls.load(Ordering::Relaxed), 1000);
         }
         run(Kind::Threads, || {
             let local = gossamer::local_trustee().entrust(0u8);

@@ -6,15 +6,15 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{
-    Chain, DelegateError, HostId, JoinError, LookupError, LossReason, OnPeerLoss, Rack, RackError,
-    ReadMode, Receiver, RecordsError, RecvError, SegmentError, SendError, Sender, ShardedRecords,
-    Team, Trust, TryRecvError, TrySendError, channel, channel_on,
+    Chain, DelegateError, HostId, JoinError, Latch, LookupError, LossReason, OnPeerLoss, Rack,
+    RackError, ReadMode, Receiver, RecordsError, RecvError, SegmentError, SendError, Sender,
+    ShardedRecords, Team, Trust, TryRecvError, TrySendError, channel, channel_on,
 };
 use serde::{Deserialize, Serialize, Serializer};
 use transport_api::Transport;
@@ -90,6 +90,55 @@ fn main_goes_on_without_a_host_if_it_wants_to() {
             here.apply(|value| *value) + there.apply(|value| *value)
         });
         assert_eq!(ended.expect("it ends well"), 5);
+    });
+}
+
+/// Counts in a cell when it is dropped.
+struct Dropped<'a>(&'a Cell<u32>);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn a_scope_ends_without_the_callbacks_of_a_lost_host() {
+    within_deadline("a_scope_ends_without_the_callbacks_of_a_lost_host", || {
+        let counts = Arc::new(Mutex::new((0, 0)));
+        let seen = counts.clone();
+        let ended = run(OnPeerLoss::Return, move |other| {
+            let value = far_away();
+            let there = gossamer::threads().last().expect("a thread");
+            let latch = there.entrust_with(Latch::new, 0u64);
+            let (called, dropped) = (Cell::new(0), Cell::new(0));
+            gossamer::scope(|s| {
+                let callback = || {
+                    let dropped = Dropped(&dropped);
+                    let called = &called;
+                    s.callback(move |()| {
+                        let _dropped = dropped;
+                        called.set(called.get() + 1);
+                    })
+                };
+                value.apply_then(|_| (), callback());
+                // Under way for longer than the host lives.
+                latch.launch_then(|_| gossamer::sleep(common::DEADLINE), callback());
+                value.apply(|_| ());
+                other.sever();
+                (0..5000).for_each(|_| value.apply_then(|_| (), callback()));
+            });
+            *seen.lock().unwrap() = (called.get(), dropped.get());
+        });
+        assert_eq!(*counts.lock().unwrap(), (1, 5002), "all are gone when the scope ends");
+        // The failures are the rack's, as without a scope.
+        match ended {
+            Err(RackError::Unobserved { count: 5001, first, .. }) => {
+                let printed = first.to_string();
+                assert!(printed.contains("crates/gossamer/tests/losses.rs:"), "{printed}");
+            }
+            other => panic!("{other:?}"),
+        }
     });
 }
 

@@ -121,6 +121,27 @@ fn section_2_4_2_a_callback_adds_to_a_vector() {
     });
 }
 
+/// Section 2.4.2: the same with a vector that the callback borrows, which a scope makes safe.
+#[test]
+fn section_2_4_2_a_callback_borrows_a_vector() {
+    on_every_rack("section 2.4.2", || {
+        on_every_thread(|trustee| {
+            let ct = trustee.entrust(17);
+            let mut values = Vec::new();
+            gossamer::scope(|s| {
+                ct.apply_then(
+                    |c| {
+                        *c += 1;
+                        *c
+                    },
+                    s.callback(|val| values.push(val)),
+                );
+            });
+            assert_eq!(values, [18]);
+        })
+    });
+}
+
 /// Section 2.4.2: `apply_then` is called in delegated context, where `apply` is an error (2.3.4).
 #[test]
 fn section_2_4_2_delegated_closures_delegate() {

@@ -5,6 +5,7 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,6 +26,31 @@ struct OnDrop<F: FnMut()>(F);
 impl<F: FnMut()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
+    }
+}
+
+/// Counts guards that borrow it, and is dropped behind them.
+#[derive(Default)]
+struct Alive(Cell<u32>);
+
+struct Guard<'a>(&'a Alive);
+
+impl Alive {
+    fn count(&self) -> Guard<'_> {
+        self.0.set(self.0.get() + 1);
+        Guard(self)
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.0.set(self.0.0.get() - 1);
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        assert_eq!(self.0.get(), 0, "what borrows it is there");
     }
 }
 
@@ -411,6 +437,25 @@ fn what_waits_for_other_fibers_is_unwound_and_gives_up_in_destructors() {
                 wait("scope", |_| {
                     gossamer::scope(|s| drop(s.spawn(|| gossamer::sleep(common::DEADLINE))))
                 });
+                wait("callback", |end| {
+                    let latches = [end, gossamer::local_trustee().trustee()]
+                        .map(|at| at.entrust_with(Latch::new, ()));
+                    let (called, alive) = (Cell::new(false), Alive::default());
+                    gossamer::scope(|s| {
+                        for latch in &latches {
+                            let alive = alive.count();
+                            let sleep = |(): &mut ()| gossamer::sleep(common::DEADLINE);
+                            latch.launch_then(
+                                sleep,
+                                s.callback(|()| {
+                                    called.set(true);
+                                    drop(alive);
+                                }),
+                            );
+                        }
+                    });
+                    unreachable!("it is unwound");
+                });
                 // And one waits in a destructor then.
                 let log = inside.clone();
                 sleeps_until_the_end(
@@ -420,12 +465,13 @@ fn what_waits_for_other_fibers_is_unwound_and_gives_up_in_destructors() {
                         log.note("full", sender.send_all([1, 2]).is_err());
                     },
                 );
-                wait_until("all fibers", || up.apply(|up| *up) == 5);
+                wait_until("all fibers", || up.apply(|up| *up) == 6);
             });
             ended.unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
             let mut noted = log.0.lock().unwrap().clone();
             noted.sort();
             let all = [
+                "callback: ()",
                 "empty: true",
                 "full: true",
                 "future: ()",

@@ -12,6 +12,9 @@ fn main() {
             let latch = gossamer::entrust(0u64);
             let value = gossamer::spawn(move || latch.apply(|l| *l)).join().unwrap();
             counter.apply_then(|c| *c, move |c| assert_eq!(c + value, 6));
+            let mut seen = 0;
+            gossamer::scope(|s| counter.apply_then(|c| *c, s.callback(|c| seen = c)));
+            assert_eq!(seen, 6);
         })
         .unwrap();
 }

@@ -125,15 +125,17 @@ pub(crate) struct Block {
     /// The name of the code that it runs, for messages.
     pub(crate) code: Cell<&'static str>,
     pub(crate) locals: RefCell<Locals>,
-    /// The fibers of each scope of the fiber, the innermost scope last: they borrow from its stack.
+    /// The fibers and callbacks of each scope of the fiber, the innermost scope last: they borrow from
+    /// its stack.
     pub(crate) scopes: RefCell<Vec<Arc<Children>>>,
 }
 
-/// How many fibers of a scope have not ended.
+/// How many fibers and callbacks of a scope have not ended.
 pub(crate) struct Children {
     pub(crate) live: AtomicUsize,
-    /// Those of them that are at other schedulers of the thread of the scope's fiber. One is counted
-    /// behind its start, which may be after its end: so this may pass below zero.
+    /// Those of them that are fibers at other schedulers of the thread of the scope's fiber, or callbacks
+    /// of that thread. A fiber is counted behind its start, which may be after its end: so this may pass
+    /// below zero.
     pub(crate) beside: AtomicUsize,
 }
 
@@ -197,12 +199,12 @@ impl Block {
         }
     }
 
-    /// Whether fibers run that borrow from the fiber's stack.
+    /// Whether there are fibers or callbacks that borrow from the fiber's stack.
     pub(crate) fn has_children(&self) -> bool {
         self.scopes.borrow().iter().any(|children| children.any())
     }
 
-    /// Whether some of them are at other schedulers of this thread.
+    /// Whether some of them can only end when this thread goes on.
     pub(crate) fn has_children_beside(&self) -> bool {
         self.scopes.borrow().iter().any(|children| children.any_beside())
     }

@@ -61,8 +61,9 @@ impl Core {
             die(&[
                 b"fiber '",
                 block.name().as_bytes(),
-                b"' cannot be unwound: its scope has a fiber on another scheduler of this thread, which \
-                  cannot end while this one is dropped; drop that scheduler first\n",
+                b"' cannot be unwound: its scope has a fiber on another scheduler of this thread, or a \
+                  callback that this thread holds, which cannot end while this scheduler is dropped; \
+                  drop that scheduler, or the callback, first\n",
             ]);
         }
     }

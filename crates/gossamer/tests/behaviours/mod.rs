@@ -105,6 +105,7 @@ macro_rules! behaviours {
             sync: shards_are_called_at_once;
             sync: a_flush_waits_for_callbacks_and_a_fence_for_all_threads;
             sync: fibers_of_a_scope_borrow_on_all_threads_of_the_host;
+            sync: callbacks_of_a_scope_borrow;
             sync: blocking_work_and_futures_park_the_fiber;
             sync_waits: no_value_of_a_channel_that_loses_is_lost;
             sync_waits: a_receiver_waits_up_to_a_timeout;

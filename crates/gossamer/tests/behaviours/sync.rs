@@ -1,17 +1,18 @@
 //! Channels, notifications, calls of all shards, flushes, and work outside the rack.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use gossamer::sync::Notify;
 use gossamer::{
-    Handle, Receiver, RecvError, SendError, Sender, Sharded, Trust, Trustee, TryRecvError,
-    TrySendError, channel, channel_on, spawn_on_with,
+    DelegateError, Handle, Latch, Receiver, RecvError, SendError, Sender, Sharded, Trust, Trustee,
+    TryRecvError, TrySendError, channel, channel_on, spawn_on_with,
 };
 
-use crate::common::{Counted, wait_until};
+use crate::common::{Counted, panic_in, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()
@@ -318,4 +319,76 @@ pub(crate) fn fibers_of_a_scope_borrow_on_all_threads_of_the_host() {
             }
         });
     }));
+}
+
+pub(crate) fn callbacks_of_a_scope_borrow() {
+    const EACH: u64 = 300;
+    let counters: Vec<Trust<u64>> = everywhere().into_iter().map(|t| t.entrust(0)).collect();
+    let latches: Vec<Trust<Latch<u64>>> =
+        everywhere().into_iter().map(|t| t.entrust_with(Latch::new, 7)).collect();
+    let (sum, texts, failures) = (Cell::new(0), RefCell::new(vec![]), Cell::new(0));
+    gossamer::scope(|s| {
+        for counter in &counters {
+            for n in 1..=EACH {
+                let add = |count: &mut u64, n| {
+                    *count += n;
+                    n
+                };
+                counter.apply_with_then(add, n, s.callback(|n| sum.set(sum.get() + n)));
+            }
+            // A result that no slot holds.
+            let long = |count: &mut u64| "x".repeat(*count as usize * 10);
+            counter.apply_then(long, s.callback(|text| texts.borrow_mut().push(text)));
+            counter.try_apply_then(
+                |_| panic!("a request falls"),
+                s.callback(|result: Result<(), DelegateError>| {
+                    assert!(result.unwrap_err().to_string().contains("panicked"));
+                    failures.set(failures.get() + 1);
+                }),
+            );
+        }
+        for latch in &latches {
+            let wait = |seven: &mut u64| {
+                gossamer::sleep(Duration::from_millis(3));
+                *seven
+            };
+            latch.launch_then(wait, s.callback(|seven| sum.set(sum.get() + seven)));
+        }
+    });
+    // Without a flush, and although launched closures have waited.
+    let all = counters.len();
+    assert_eq!(sum.get(), all as u64 * (7 + EACH * (EACH + 1) / 2));
+    assert_eq!((texts.borrow().len(), failures.get()), (all, all));
+    assert!(texts.borrow().iter().all(|text| text.len() as u64 == EACH * (EACH + 1) * 5));
+
+    // On the own thread a panic of a callback goes to the scope's closure, and the scope waits for the
+    // other callbacks.
+    let own = gossamer::local_trustee().entrust(0u8);
+    let calls = Cell::new(0);
+    let message = panic_in(|| {
+        gossamer::scope(|s| {
+            for counter in &counters {
+                counter.apply_then(|_| (), s.callback(|()| calls.set(calls.get() + 1)));
+            }
+            own.apply_then(|_| (), s.callback(|()| panic!("here and now")));
+        });
+    });
+    assert_eq!((&message[..], calls.get()), ("here and now", all));
+
+    // From fibers of other threads of the host, and from a callback.
+    let total = AtomicU64::new(0);
+    let (total, there) = (&total, counters.last().expect("a thread"));
+    gossamer::scope(|s| {
+        let add = move |n| {
+            let add = move |()| {
+                total.fetch_add(n, Ordering::Relaxed);
+            };
+            there.apply_then(|_| (), s.callback(add));
+        };
+        for _ in 0..10 {
+            s.spawn(move || add(1));
+        }
+        own.apply_then(|_| 5, s.callback(add));
+    });
+    assert_eq!(total.load(Ordering::Relaxed), 15);
 }
