@@ -105,18 +105,9 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         function: impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
     ) -> u32 {
         // SAFETY: it is a call, as the caller promises, and only this jam has it.
-        let &Call {
-            property,
-            args,
-            args_len,
-            payload,
-            payload_len,
-            reply,
-            reply_capacity,
-            context,
-            count,
-            ..
-        } = unsafe { &*call };
+        let fields = unsafe { &*call };
+        let &Call { property, args, args_len, payload, payload_len, .. } = fields;
+        let &Call { reply, reply_capacity, context, count, .. } = fields;
         if args_len != A::BYTES {
             return code::ARGS_LENGTH;
         }
@@ -152,7 +143,7 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
                 break;
             }
         }
-        // SAFETY: as above.
+        // SAFETY: it is a call, as the caller promises.
         unsafe { (*call).reply_len = R::BYTES };
         code::DONE
     }

@@ -303,8 +303,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["error", "features", "log", "package", "plain_bytes", "reuse"],
             &["arena", "enter", "policy", "sender", "shape"],
-            &["audit", "frame", "loaded", "symbols"],
-            &["arrived", "link", "ried"],
+            &["audit", "frame", "loaded", "panic_place"],
+            &["arrived", "symbols"],
+            &["link", "ried"],
             &["handles"],
             &["cache", "local"],
             &["receiver"],
