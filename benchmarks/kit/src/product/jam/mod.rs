@@ -53,8 +53,7 @@ pub enum Form {
     Apply,
 }
 
-const FUNCTIONS: [Function; 4] =
-    [Function::Sum, Function::Put, Function::Slot, Function::Mixed];
+const FUNCTIONS: [Function; 4] = [Function::Sum, Function::Put, Function::Slot, Function::Mixed];
 const FORMS: [Form; 4] = [Form::Local, Form::Cached, Form::Injected, Form::Apply];
 
 impl Function {
