@@ -135,6 +135,9 @@ where
     {
         let Collected { shards, buffers, place, .. } = &*self.collected;
         let index = index_of_hash(&key, shards.len());
+        // Lent, not taken: the fiber may give way here, and others flush meanwhile.
+        let here = buffers[index].borrow().run_here(&shards[index], key, value, place);
+        let Err((key, value)) = here else { return };
         let mut buffer = buffers[index].borrow_mut();
         let bytes = buffer.push(&shards[index], key, value, place);
         if bytes >= BYTES || buffer.count() >= UPDATES {
@@ -230,7 +233,7 @@ where
                 Ok(0) => {}
                 Ok(_) => self.send_now(index),
                 Err(_) if self.fiber == fiber::current() => panic!(
-                    "the code that encodes an update must not wait for updates: it is of the scatter                      made at {}",
+                    "the code that encodes an update must not wait for updates: it is of the scatter made at {}",
                     self.place
                 ),
                 // Another fiber waits in the code that encodes an update.

@@ -82,6 +82,8 @@ pub struct Team {
     round: Cell<u64>,
     /// Why an exchange has failed.
     broken: Cell<Option<OutOfStep>>,
+    /// The member that a part of this one has not reached.
+    unsent: Rc<Cell<Option<OutOfStep>>>,
     _losses: OnHostLost,
 }
 
@@ -181,7 +183,8 @@ impl Team {
         let live: Vec<_> = placement::live_hosts().collect();
         of_team.iter().filter(|host| !live.contains(host)).for_each(|host| host_lost(*host));
         let (round, broken) = (Cell::new(0), Cell::new(None));
-        let team = Team { inboxes, index, round, broken, _losses: losses };
+        let unsent = Rc::default();
+        let team = Team { inboxes, index, round, broken, unsent, _losses: losses };
         let result = catch_unwind(AssertUnwindSafe(|| run(&team, arguments)));
         let broken = team.broken.take();
         let reason = if result.is_ok() { "it has returned" } else { "it has panicked" };
@@ -435,10 +438,12 @@ impl Team {
         };
         for (to, part) in parts.enumerate() {
             // It has no part of this member then, so this team ends here, and there with this member.
-            let own = self.inboxes[self.index].clone();
+            let (own, unsent) = (self.inboxes[self.index].clone(), self.unsent.clone());
             let done = move |put: Result<(), DelegateError>| {
                 let Err(error) = put else { return };
                 let reason = format!("a part could not be sent to it: {}", Chain(&error));
+                unsent.set(Some(OutOfStep::Ended(to, reason.clone())));
+                // This member may wait for parts that do not come.
                 let end = |inbox: &mut Inbox, (member, reason)| inbox.end(member, reason);
                 own.try_apply_with_then(end, (to, reason), drop);
             };
@@ -451,7 +456,8 @@ impl Team {
         let me = fiber::current().expect("members are fibers").to_bits();
         let mut wait = fiber::Wait::at(Location::caller());
         loop {
-            match inbox.apply_with(Inbox::take::<V>, me) {
+            let taken = inbox.apply_with(Inbox::take::<V>, me);
+            match self.unsent.take().map_or(taken, Err) {
                 Ok(Some(parts)) => return parts,
                 Ok(None) => {}
                 Err(reason) => {

@@ -146,7 +146,7 @@ pub(crate) fn work_that_callbacks_make_is_waited_for() {
                     answered(count.clone(), 10 * round);
                 }
                 team.quiesce();
-                counts.push(count.apply(|count| std::mem::take(count)));
+                counts.push(count.apply(std::mem::take));
                 team.barrier();
             }
             counts

@@ -108,10 +108,14 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
     ) -> Result<(), Box<Missed<T, A>>> {
         let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE) else {
             // It fails, or is a Local Function, or is linked again.
-            let args = &calls.arguments()[..A::BYTES];
-            let reply = other::<T, P, A, E, R>(running, property, word, args, &[])?;
-            calls.replies()[0] = reply;
-            calls.end(1);
+            while !calls.replies().is_empty() {
+                // Those of a call behind the first may not be aligned.
+                let args = Value::<A>::of_bytes(&calls.arguments()[..A::BYTES]);
+                let args = args.expect("as many bytes as the arguments have");
+                let args = args.bytes();
+                calls.replies()[0] = other::<T, P, A, E, R>(running, property, word, args, &[])?;
+                calls.end(1);
+            }
             return Ok(());
         };
         let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);

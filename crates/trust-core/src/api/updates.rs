@@ -64,19 +64,21 @@ where
     }
 
     /// Runs an update at once, if the property is this thread's own, no delegated code runs and none
-    /// waits here; else adds it, and returns the bytes of all that wait. A failure is reported with
-    /// `place`.
+    /// waits here; else gives it back. A failure is reported with `place`. The fiber may give way first.
+    ///
+    /// # Errors
+    /// The update, for [`push`](Self::push).
     ///
     /// # Panics
-    /// If the closure does that runs at once, or the code of `key` or `value` while they are encoded.
+    /// If the closure does.
     #[inline(always)]
-    pub fn push<T: 'static>(
-        &mut self,
+    pub fn run_here<'k, T: 'static>(
+        &self,
         to: &Trust<T>,
-        key: K::View<'_>,
+        key: K::View<'k>,
         value: V,
         place: CallSite,
-    ) -> usize
+    ) -> Result<(), (K::View<'k>, V)>
     where
         F: for<'a> Fn(&mut T, K::View<'a>, V),
     {
@@ -93,9 +95,27 @@ where
                     node.report(*error, Some(place));
                 }
                 node.run_deferred();
-                return 0;
+                return Ok(());
             }
         }
+        Err((key, value))
+    }
+
+    /// Adds an update, and returns the bytes of all that wait. A failure is reported with `place`.
+    ///
+    /// # Panics
+    /// If the code of `key` or `value` does while they are encoded.
+    #[inline(always)]
+    pub fn push<T: 'static>(
+        &mut self,
+        to: &Trust<T>,
+        key: K::View<'_>,
+        value: V,
+        place: CallSite,
+    ) -> usize
+    where
+        F: for<'a> Fn(&mut T, K::View<'a>, V),
+    {
         if let Err(error) = self.entries.push(&key, &value) {
             self.unencodable(to, error, place);
         }

@@ -63,8 +63,8 @@ impl<R: PlainBytes> fmt::Debug for PlainCalls<'_, R> {
 }
 
 impl<R: PlainBytes> PlainCalls<'_, R> {
-    /// The arguments of the calls that have not ended, one behind the other, in memory of this thread that
-    /// begins at a multiple of 16.
+    /// The arguments of the calls that have not ended, one behind the other, in memory of this thread. As
+    /// long as none has ended, they begin at a multiple of 16.
     #[inline(always)]
     pub fn arguments(&self) -> &[u8] {
         &self.arguments[self.ended * self.bytes..]
@@ -152,7 +152,9 @@ impl<R: PlainBytes> Room<R> {
         assert!(capacity > 0, "a call that is not short");
         let behind = *at + first.step;
         let limit = capacity.min(1 + slot.len().saturating_sub(behind) / step);
-        let (room, replies) = (self.arguments.as_mut_ptr().cast::<u8>(), self.replies());
+        // In this order: the second borrows all of the room.
+        let replies = self.replies();
+        let room = (&raw mut self.arguments).cast::<u8>();
         let copy = |count: usize, request: Words<'_>, from: usize| {
             for index in 0..bytes.div_ceil(WORD) {
                 let word = request.load(from + index, Ordering::Relaxed);
