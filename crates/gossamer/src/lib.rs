@@ -170,7 +170,8 @@
 //! - A call that waits panics at the caller's line if it fails; its `try_` form returns a
 //!   [`DelegateError`], and so does the future of an `_async` form.
 //! - `_then` calls its callback once, on the caller's thread. Without `try_` it does so only with a
-//!   result; a failure ends the rack with an error that names the line of the call.
+//!   result; a failure ends the rack with an error that names the line of the call. The one difference: on
+//!   the own thread the closure of a `_then` runs at once, and its panic goes on to the caller.
 //! - [`delegate!`] passes local values by name: `delegate!(trust, [key] |map| map.remove(&key))`, or with
 //!   any form above of `apply`, `launch` and `visit`,
 //!   `delegate!(trust => try_apply_then, [key] |map| .., |removed| ..)`.
