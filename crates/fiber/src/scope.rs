@@ -11,10 +11,12 @@
 //! 3. A fiber ends otherwise only when its scheduler is dropped. That leaves fibers alone whose scopes
 //!    have children, unwinds all others, and waits until the children on other threads have ended
 //!    (`core/teardown.rs`). Fibers without children are unwound first, so schedulers that are dropped
-//!    at the same time do not wait for each other. Children at another scheduler of the thread, and
-//!    callbacks that the thread still holds, could not end meanwhile: the process ends with a message.
-//! 4. A fiber that is being unwound starts no others and makes no callbacks: the count of its scopes
-//!    stays zero.
+//!    at the same time do not wait for each other. Then it unwinds fibers that still run the closure
+//!    of their scope, which may hold callbacks: what children borrow outlives `'scope`, so it is not in
+//!    the closure's frames, and rule 2 keeps the frames behind them. Children at another scheduler of the
+//!    thread, and callbacks that something else holds, cannot end meanwhile: the process ends with a
+//!    message.
+//! 4. A fiber that is being unwound starts no others and makes no callbacks.
 //! 5. A program that leaks the scheduler leaks the stack of the fiber with it.
 
 use std::any::type_name;
@@ -53,7 +55,7 @@ struct ScopeData {
 /// Counts one fiber or callback of a scope while it lives.
 struct Child {
     data: Arc<ScopeData>,
-    /// Whether it is at another scheduler of the thread of the scope's fiber, or is a callback there.
+    /// Whether it is on the thread of the scope's fiber.
     beside: bool,
     /// Whether its end is no failure of the scope: a fiber has a result, or it is a callback.
     succeeded: bool,
@@ -65,11 +67,12 @@ impl Drop for Child {
         if !self.succeeded {
             failed.fetch_add(1, Ordering::Relaxed);
         }
-        if self.beside {
-            children.beside.fetch_sub(1, Ordering::Relaxed);
-        }
-        if children.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let (left, all_beside) = children.end_one(self.beside);
+        if left == 0 {
             owner.unpark();
+        }
+        // If that thread drops its scheduler, it waits for those on other threads.
+        if left == 0 || (all_beside && !self.beside) {
             thread.unpark();
         }
     }
@@ -132,7 +135,8 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// waits until all of them have ended. `choose` says where the next fiber is started.
 ///
 /// If the scheduler of this fiber is dropped meanwhile, this fiber is unwound when all of them have
-/// ended. A thread with several schedulers must drop those of the scoped fibers first, and what holds
+/// ended. Callbacks that fibers of the scheduler hold are dropped then, also those that `f` holds. A
+/// thread with several schedulers must drop those of the scoped fibers first, and what else holds
 /// callbacks: while it waits for them in the drop of this fiber's scheduler, it cannot run, unwind or
 /// drop them. Then the process ends with a message; or hangs, if it waits for such a fiber by way of a
 /// scope on another thread.
@@ -186,6 +190,7 @@ where
         _env: PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    pinned.0.closure_runs.store(false, Ordering::Relaxed);
     pinned.wait();
     drop(pinned);
     match result {
@@ -197,7 +202,7 @@ where
     }
 }
 
-/// Keeps the running fiber from being unwound while it has children.
+/// Keeps the frames of the running fiber, up to `scope`, while it has children.
 struct Pinned(Arc<Children>);
 
 impl Pinned {
@@ -208,7 +213,11 @@ impl Pinned {
 
     fn wait(&self) {
         while self.0.any() {
-            ops::park();
+            if is_being_unwound() {
+                current::with_fiber(|core, _| core.wait_for_children(&self.0));
+            } else {
+                ops::park();
+            }
         }
     }
 }
@@ -238,9 +247,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             self.data.failed.fetch_add(1, Ordering::Relaxed);
             return handle;
         }
-        let ScopeData { children, owner, thread, .. } = &*self.data;
-        let beside =
-            remote.shared.thread == thread.id() && remote.shared.scheduler != owner.scheduler();
+        let ScopeData { children, thread, .. } = &*self.data;
+        let beside = remote.shared.thread == thread.id();
         children.live.fetch_add(1, Ordering::Relaxed);
         let child = Child { data: Arc::clone(&self.data), beside, succeeded: false };
         let body = Body { closure: f, promise, child };
@@ -253,7 +261,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         remote.shared.send(Message::Spawn { builder: Builder::new().code(type_name::<F>()), job });
         if beside {
             // Not before: the scheduler may have been closed, and have dropped the fiber unseen.
-            children.beside.fetch_add(1, Ordering::Release);
+            children.beside.fetch_add(1, Ordering::SeqCst);
             // If that thread waits for the fiber already, it finds that out.
             thread.unpark();
         }
@@ -262,8 +270,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Makes a callback of `f`, which may borrow what lives longer than the scope. It is `'static` and
     /// stays on this thread, so it can be given to what calls it later. The scope waits until it has
-    /// been called or dropped; one that is leaked, or that the scope's closure keeps, keeps the scope
-    /// from ending.
+    /// been called or dropped; one that is leaked, or that the scope's closure returns, keeps the scope
+    /// from ending. If the scheduler of the scope's fiber is dropped while one is leaked, returned, or
+    /// held by what this thread drops later (a variable outside the scope's closure, a thread-local, or
+    /// a property of this thread), the process ends with a message.
     ///
     /// It runs where it is called, outside fibers or in one, and a panic of it goes to its caller. A
     /// fiber that is being unwound makes none: `f` is dropped, and a call of what is returned does
@@ -321,7 +331,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let here = current::with_core(|core| core.shared.thread);
         let beside = here == Some(thread.id());
         if beside {
-            children.beside.fetch_add(1, Ordering::Relaxed);
+            children.beside.fetch_add(1, Ordering::SeqCst);
         }
         children.live.fetch_add(1, Ordering::Relaxed);
         Child { data: Arc::clone(&self.data), beside, succeeded: true }

@@ -21,11 +21,6 @@ impl Unparker {
         Unparker { wake: Arc::new(Wake::new(shared, id)) }
     }
 
-    /// The scheduler of the fiber.
-    pub(crate) fn scheduler(&self) -> u64 {
-        self.wake.shared.scheduler
-    }
-
     /// The same as a waker, for futures that the fiber polls.
     pub(crate) fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.wake))

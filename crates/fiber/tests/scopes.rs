@@ -413,6 +413,105 @@ fn a_dropped_scheduler_drops_the_callbacks_that_its_fibers_hold() {
     }
 }
 
+/// Only unwinding the fibers drops what their scopes wait for. Each starts the next one in its scope, or
+/// beside it, and gives it a callback; all hold one of their own, in the inner one of two scopes.
+#[test]
+fn a_dropped_scheduler_drops_the_callbacks_that_closures_of_scopes_hold() {
+    fn hold(remote: Remote, depth: u32, scoped: bool, given: Option<Box<dyn FnOnce(u32)>>) {
+        let outer = AtomicUsize::new(1);
+        let at = remote.clone();
+        scope(
+            move || at.clone(),
+            |s| {
+                let inner = AtomicUsize::new(1);
+                let check = Check(&outer);
+                let held = s.callback(move |_: u32| drop(check));
+                let at = remote.clone();
+                scope(
+                    move || at.clone(),
+                    |inside| {
+                        let check = Check(&inner);
+                        let held_inside = inside.callback(move |_: u32| drop(check));
+                        if depth > 0 && scoped {
+                            inside.spawn(|| hold(remote.clone(), depth - 1, scoped, None));
+                        } else if depth > 0 {
+                            let give = Box::new(inside.callback(|_: u32| ()));
+                            let remote = remote.clone();
+                            spawn_local(move || hold(remote, depth - 1, scoped, Some(give)));
+                        }
+                        sleep(Duration::from_secs(3600));
+                        held_inside(0);
+                    },
+                );
+                held(0);
+            },
+        );
+        drop(given);
+    }
+    for (depth, scoped) in [(0, false), (1, false), (3, false), (1, true), (3, true)] {
+        let scheduler = Scheduler::new(Config::default()).unwrap();
+        let remote = scheduler.remote();
+        let ended = scheduler.enter(|| spawn_local(move || hold(remote, depth, scoped, None)));
+        run_ready(&scheduler);
+        assert_eq!(scheduler.abandon(), depth as usize + 1);
+        assert!(matches!(ended.join(), Err(JoinError::Cancelled)));
+    }
+}
+
+/// A fiber is unwound when its scoped fiber on another thread has ended, and holds what another scope
+/// waits for, or its own.
+#[test]
+fn a_dropped_scheduler_waits_for_other_threads_before_it_gives_up() {
+    for own_callback in [false, true] {
+        let other = Worker::start();
+        let at = other.remote.clone();
+        let scheduler = Scheduler::new(Config::default()).unwrap();
+        let local = scheduler.remote();
+        let (up, is_up) = mpsc::channel();
+        let (go, goes) = mpsc::channel::<()>();
+        let ended = scheduler.enter(|| {
+            spawn_local(move || {
+                let alive = AtomicUsize::new(1);
+                scope(
+                    move || local.clone(),
+                    |s| {
+                        let check = Check(&alive);
+                        let held = s.callback(move |_: u32| drop(check));
+                        spawn_local(move || {
+                            let (_held, alive) = (held, AtomicUsize::new(1));
+                            scope(
+                                move || at.clone(),
+                                |s| {
+                                    let check = Check(&alive);
+                                    s.spawn(move || {
+                                        let _check = check;
+                                        up.send(()).unwrap();
+                                        goes.recv().unwrap();
+                                        for _ in 0..20 {
+                                            sleep(Duration::from_millis(1));
+                                        }
+                                    });
+                                    if own_callback {
+                                        let _own = s.callback(|_: u32| ());
+                                        park();
+                                    }
+                                },
+                            );
+                        });
+                    },
+                );
+            })
+        });
+        run_ready(&scheduler);
+        is_up.recv().unwrap();
+        go.send(()).unwrap();
+        assert_eq!(scheduler.abandon(), 2);
+        assert!(matches!(ended.join(), Err(JoinError::Cancelled)));
+        other.stop();
+        other.thread.join().unwrap();
+    }
+}
+
 #[test]
 fn fibers_of_a_scope_make_callbacks_of_their_own_threads() {
     let workers = workers();

@@ -205,7 +205,9 @@ where
 /// Borrows do not cross hosts: delegated closures and fibers of other hosts take arguments.
 ///
 /// If the rack ends meanwhile, the fibers of the scope are unwound, and its callbacks dropped, before the
-/// fiber that waits for them is unwound.
+/// fiber that waits for them is unwound; callbacks that `f` still holds are dropped when `f` is unwound.
+/// One that is leaked, or held by a property of the thread that made it, ends the process with a message
+/// then ([`Scope::callback`]).
 ///
 /// # Panics
 /// If `f` does, or a fiber of the scope whose handle is not joined; in delegated context; outside a

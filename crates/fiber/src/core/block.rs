@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
-use primitive::sync::{AtomicUsize, Ordering};
+use primitive::sync::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::core::locals::Locals;
 use crate::core::queue::Queue;
@@ -133,25 +133,44 @@ pub(crate) struct Block {
 /// How many fibers and callbacks of a scope have not ended.
 pub(crate) struct Children {
     pub(crate) live: AtomicUsize,
-    /// Those of them that are fibers at other schedulers of the thread of the scope's fiber, or callbacks
-    /// of that thread. A fiber is counted behind its start, which may be after its end: so this may pass
-    /// below zero.
+    /// Those of them that are fibers or callbacks of the thread of the scope's fiber. A fiber is counted
+    /// behind its start, which may be after its end: so this may pass below zero.
     pub(crate) beside: AtomicUsize,
+    /// Whether the scope's closure runs. Its frames may hold callbacks, and lend nothing to children.
+    pub(crate) closure_runs: AtomicBool,
 }
 
 impl Children {
     pub(crate) fn new() -> Children {
-        Children { live: AtomicUsize::new(0), beside: AtomicUsize::new(0) }
+        Children {
+            live: AtomicUsize::new(0),
+            beside: AtomicUsize::new(0),
+            closure_runs: AtomicBool::new(true),
+        }
     }
 
     pub(crate) fn any(&self) -> bool {
         self.live.load(Ordering::Acquire) > 0
     }
 
-    /// Whether one of them can only run, or be unwound, when this thread goes on. Asked on the thread
-    /// of the scope's fiber.
-    pub(crate) fn any_beside(&self) -> bool {
-        self.beside.load(Ordering::Acquire).cast_signed() > 0
+    /// Whether one of them is on another thread, which ends it while this one waits. The thread is
+    /// unparked when that changes. Asked on the thread of the scope's fiber.
+    pub(crate) fn any_elsewhere(&self) -> bool {
+        let live = self.live.load(Ordering::SeqCst).cast_signed();
+        live > 0 && live > self.beside.load(Ordering::SeqCst).cast_signed()
+    }
+
+    /// Counts one that has ended, and returns how many are left, and whether all of them are on the
+    /// thread of the scope's fiber.
+    ///
+    /// Sequentially consistent, as `any_elsewhere` and the additions to `beside`: either the thread
+    /// that waits sees this end, or this sees what is on that thread.
+    pub(crate) fn end_one(&self, beside: bool) -> (usize, bool) {
+        if beside {
+            self.beside.fetch_sub(1, Ordering::SeqCst);
+        }
+        let left = self.live.fetch_sub(1, Ordering::SeqCst) - 1;
+        (left, left.cast_signed() <= self.beside.load(Ordering::SeqCst).cast_signed())
     }
 }
 
@@ -199,14 +218,22 @@ impl Block {
         }
     }
 
-    /// Whether there are fibers or callbacks that borrow from the fiber's stack.
+    /// Whether there are fibers or callbacks that may borrow from the fiber's stack.
     pub(crate) fn has_children(&self) -> bool {
         self.scopes.borrow().iter().any(|children| children.any())
     }
 
-    /// Whether some of them can only end when this thread goes on.
-    pub(crate) fn has_children_beside(&self) -> bool {
-        self.scopes.borrow().iter().any(|children| children.any_beside())
+    /// Whether some of them are on other threads.
+    pub(crate) fn has_children_elsewhere(&self) -> bool {
+        self.scopes.borrow().iter().any(|children| children.any_elsewhere())
+    }
+
+    /// Whether the fiber runs the closure of each scope that has some: unwinding it may drop them.
+    pub(crate) fn may_hold_children(&self) -> bool {
+        let scopes = self.scopes.borrow();
+        scopes
+            .iter()
+            .all(|children| children.closure_runs.load(Ordering::Relaxed) || !children.any())
     }
 
     /// The name given at spawn, or "fiber N".

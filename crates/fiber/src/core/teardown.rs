@@ -7,7 +7,7 @@ use primitive::drop_payload;
 
 use crate::abort::die;
 use crate::core::Core;
-use crate::core::block::{Block, State};
+use crate::core::block::{Block, Children, State};
 use crate::core::current::{CURRENT, Entered};
 use crate::core::inbox::Message;
 
@@ -37,27 +37,39 @@ impl Core {
         drop_quietly(self.shared.close());
         let unwound = self.live();
         // Fibers with children last: children of this thread are unwound here, those of other threads
-        // there, or end; the last one of a scope unparks this thread.
+        // there, or end.
         while self.unwind_suspended() {
-            if self.all_have_children() {
-                self.check_children_can_end();
-                std::thread::park();
-            }
+            self.end_children();
         }
         unwound
     }
 
-    /// Whether only fibers are left whose scopes have children.
-    fn all_have_children(&self) -> bool {
-        let mut blocks = (0..).map_while(|index| self.at(index));
-        blocks.all(|block| block.state.get() == State::Free || block.has_children())
-    }
-
-    /// Ends the process with a message instead of a wait that never ends: while this thread waits for
-    /// fibers of scopes, it runs no other scheduler.
-    fn check_children_can_end(&self) {
-        let mut blocks = (0..).map_while(|index| self.at(index));
-        if let Some(block) = blocks.find(|block| block.has_children_beside()) {
+    /// For fibers with children, when all others are unwound: waits for children on other threads. If
+    /// there are none, unwinds a fiber that still runs the closure of its scope, since that may hold
+    /// callbacks; `scope` then waits behind the closure, by way of this. If there is no such fiber,
+    /// ends the process with a message instead of a wait that never ends: this thread runs no other
+    /// scheduler meanwhile.
+    fn end_children(&self) {
+        // In this order: what is on this thread only does not change while this looks.
+        let elsewhere = self.any_children_elsewhere();
+        let waits = |block: &Block| match block.state.get() {
+            State::Free | State::Cancelled => true,
+            _ => block.has_children(),
+        };
+        if !self.blocks().all(waits) {
+            return;
+        }
+        if elsewhere {
+            return std::thread::park();
+        }
+        let may_hold = |block: &&Block| {
+            !matches!(block.state.get(), State::Free | State::Cancelled)
+                && block.may_hold_children()
+        };
+        if let Some(block) = self.blocks().find(may_hold) {
+            let _entered = Entered::for_teardown(self);
+            self.unwind(block);
+        } else if let Some(block) = self.blocks().find(|block| block.has_children()) {
             die(&[
                 b"fiber '",
                 block.name().as_bytes(),
@@ -65,6 +77,28 @@ impl Core {
                   callback that this thread holds, which cannot end while this scheduler is dropped; \
                   drop that scheduler, or the callback, first\n",
             ]);
+        }
+    }
+
+    /// Whether a scope has children on other threads.
+    fn any_children_elsewhere(&self) -> bool {
+        // A pass misses a child that it has not come to yet, and that starts one in a scope which it has
+        // passed, and ends. That scope is an outer one, so as many passes as there are scopes miss none.
+        let scopes: usize = self.blocks().map(|block| block.scopes.borrow().len()).sum();
+        (0..scopes).any(|_| self.blocks().any(Block::has_children_elsewhere))
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &Block> {
+        (0..).map_while(|index| self.at(index))
+    }
+
+    /// Waits until the scope of the running fiber, which is cancelled, has no children.
+    pub(crate) fn wait_for_children(&self, children: &Children) {
+        while children.any() {
+            self.unwind_suspended();
+            if children.any() {
+                self.end_children();
+            }
         }
     }
 
@@ -84,16 +118,23 @@ impl Core {
                 left_out = true;
                 continue;
             }
-            block.state.set(State::Cancelled);
-            CURRENT.with(|current| current.running.set(block));
-            // SAFETY: a block that is neither free nor cancelled holds a loaded execution; it is
-            // suspended, because no `run` is under way, and the fibers whose stacks this runs on
-            // are cancelled.
-            unsafe { block.switch.unwind() };
-            CURRENT.with(|current| current.running.set(std::ptr::null()));
-            self.retire(block);
+            self.unwind(block);
         }
         left_out
+    }
+
+    /// Unwinds a fiber, which is neither free nor cancelled, for one that has entered for teardown.
+    fn unwind(&self, block: &Block) {
+        assert!(!matches!(block.state.get(), State::Free | State::Cancelled));
+        block.state.set(State::Cancelled);
+        CURRENT.with(|current| current.running.set(block));
+        // SAFETY: a block that is neither free nor cancelled holds a loaded execution; it is
+        // suspended, because no `run` is under way, and the fibers whose stacks this runs on
+        // are cancelled. Where others borrow from its stack, it runs the closure of a scope, and
+        // `scope` keeps all but the frames of that closure until they have ended.
+        unsafe { block.switch.unwind() };
+        CURRENT.with(|current| current.running.set(std::ptr::null()));
+        self.retire(block);
     }
 
     /// Whether the fiber is cancelled, so that its wait must return without suspending it.
