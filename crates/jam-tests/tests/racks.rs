@@ -204,7 +204,7 @@ fn jams_in_c_run_but_are_not_local() {
     }
 }
 
-/// Whoever waits in a closure would keep its trustee from serving the jam.
+/// A closure that waits would keep its trustee from serving the jam.
 fn delegated_code_does_not_wait_for_a_jam() {
     for table in tables() {
         let here = gossamer::local_trustee().entrust(());
