@@ -175,7 +175,7 @@ impl Compilers {
             cargo.env_remove(name);
         });
         cargo.env("RUSTC", &self.rustc);
-        // Cargo takes these flags, which are none, for all others: those of variables, and those of
+        // Cargo takes these flags, an empty list, in place of all others: those of variables, and those of
         // configuration files above the ried, such as `target-cpu=native`, with which it would not run
         // on older hosts.
         cargo.env("CARGO_ENCODED_RUSTFLAGS", "");

@@ -44,8 +44,8 @@ impl Core {
         unwound
     }
 
-    /// For fibers with children, when all others are unwound: waits for children on other threads. If
-    /// there are none, unwinds a fiber that still runs the closure of its scope, since that may hold
+    /// For fibers with children, when all others are unwound: waits for children on other threads. Without
+    /// such children, unwinds a fiber that still runs the closure of its scope, since that may hold
     /// callbacks; `scope` then waits behind the closure, by way of this. If there is no such fiber,
     /// ends the process with a message instead of a wait that never ends: this thread runs no other
     /// scheduler meanwhile.

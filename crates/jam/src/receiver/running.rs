@@ -76,7 +76,7 @@ impl Running {
         self.again.as_ref().filter(|again| again.is_valid(word))
     }
 
-    /// As [`again`](Self::again); where that is none, as [`find`](Self::find).
+    /// As [`again`](Self::again), and if that returns `None`, as [`find`](Self::find).
     #[inline(always)]
     pub(crate) fn again_or_find(&mut self, word: u64, signature: u64) -> Option<&Again> {
         if self.again(word).is_none() && !self.find(word, signature) {

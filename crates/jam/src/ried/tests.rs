@@ -79,7 +79,7 @@ fn hostile_bytes_are_refused_and_the_process_goes_on() {
         "{wrong:?}"
     );
     assert_eq!(process.symbols.generation(), generation, "nothing was loaded");
-    assert!(!process.unload(generation), "so there is none");
+    assert!(!process.unload(generation), "there is nothing to unload");
 }
 
 /// Takes what is signed with these bytes.
