@@ -8,14 +8,12 @@
 //!    after the closure and the promise, also when the fiber does not start or is unwound, and when the
 //!    callback is dropped without a call. One that is leaked is counted for ever.
 //! 2. `scope` catches a panic of its closure, and goes on only when the count is zero.
-//! 3. A fiber ends otherwise only when its scheduler is dropped. That leaves fibers alone whose scopes
-//!    have children, unwinds all others, and waits until the children on other threads have ended
-//!    (`core/teardown.rs`). Fibers without children are unwound first, so schedulers that are dropped
-//!    at the same time do not wait for each other. Then it unwinds fibers that still run the closure
-//!    of their scope, which may hold callbacks: what children borrow outlives `'scope`, so it is not in
-//!    the closure's frames, and rule 2 keeps the frames behind them. Children at another scheduler of the
-//!    thread, and callbacks that something else holds, cannot end meanwhile: the process ends with a
-//!    message.
+//! 3. A fiber ends otherwise only when its scheduler is dropped (`core/teardown.rs`). That unwinds fibers
+//!    without children first, and then those that still run the closure of their scope, which may hold
+//!    callbacks: what children borrow outlives `'scope`, so it is not in the closure's frames. Behind the
+//!    closure a fiber gives the processor back until its children have ended, so that rule 2 holds and
+//!    no fiber keeps another from being unwound. Children at another scheduler of the thread, and
+//!    callbacks that something else holds, cannot end meanwhile: the process ends with a message.
 //! 4. A fiber that is being unwound starts no others and makes no callbacks.
 //! 5. A program that leaks the scheduler leaks the stack of the fiber with it.
 
@@ -138,8 +136,8 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// ended. Callbacks that fibers of the scheduler hold are dropped then, also those that `f` holds. A
 /// thread with several schedulers must drop those of the scoped fibers first, and what else holds
 /// callbacks: while it waits for them in the drop of this fiber's scheduler, it cannot run, unwind or
-/// drop them. Then the process ends with a message; or hangs, if it waits for such a fiber by way of a
-/// scope on another thread.
+/// drop them. Then the process ends with a message; or the drop never returns, if it waits for such a
+/// fiber or callback by way of another thread.
 ///
 /// ```
 /// use gossamer_fiber::{Config, Scheduler, scope, spawn_local};
@@ -214,7 +212,7 @@ impl Pinned {
     fn wait(&self) {
         while self.0.any() {
             if is_being_unwound() {
-                current::with_fiber(|core, _| core.wait_for_children(&self.0));
+                current::with_fiber(|core, block| core.wait_for_children(block, &self.0));
             } else {
                 ops::park();
             }
@@ -272,8 +270,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// stays on this thread, so it can be given to what calls it later. The scope waits until it has
     /// been called or dropped; one that is leaked, or that the scope's closure returns, keeps the scope
     /// from ending. If the scheduler of the scope's fiber is dropped while one is leaked, returned, or
-    /// held by what this thread drops later (a variable outside the scope's closure, a thread-local, or
-    /// a property of this thread), the process ends with a message.
+    /// held by what its thread drops later (a variable outside the scope's closure, a thread-local, or
+    /// a property of the thread), the process ends with a message; or the drop of the scheduler never
+    /// returns, if the callback is of another thread than the scope's fiber.
     ///
     /// It runs where it is called, outside fibers or in one, and a panic of it goes to its caller. A
     /// fiber that is being unwound makes none: `f` is dropped, and a call of what is returned does
@@ -329,7 +328,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn callback_child(&self) -> Child {
         let ScopeData { children, thread, .. } = &*self.data;
         let here = current::with_core(|core| core.shared.thread);
-        let beside = here == Some(thread.id());
+        let beside = here.unwrap_or_else(|| thread::current().id()) == thread.id();
         if beside {
             children.beside.fetch_add(1, Ordering::SeqCst);
         }

@@ -77,8 +77,10 @@ pub(crate) enum State {
     Notified,
     /// Suspended until an unpark.
     Parked,
-    /// Being unwound; may not suspend again.
+    /// Being unwound: runs, or has resumed those that run. May suspend only to linger.
     Cancelled,
+    /// As `Cancelled`, but suspended until the children of its innermost scope have ended.
+    Lingering,
     /// The block belongs to no fiber.
     Free,
 }

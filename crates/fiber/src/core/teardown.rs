@@ -1,4 +1,14 @@
 //! How the fibers of a scheduler that is dropped are unwound.
+//!
+//! A loop ([`Core::close`]) does what can be done next, in this order:
+//!
+//! 1. It unwinds fibers without children.
+//! 2. It unwinds fibers that still run the closures of their scopes. Behind the closure such a fiber
+//!    gives the processor back to the loop: it *lingers*, and goes on when its children have ended.
+//! 3. It waits for children on other threads.
+//! 4. It ends the process with a message, since nothing else can.
+//!
+//! So no fiber keeps another from ending: one that lingers is suspended, wherever its stack is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -10,6 +20,7 @@ use crate::core::Core;
 use crate::core::block::{Block, Children, State};
 use crate::core::current::{CURRENT, Entered};
 use crate::core::inbox::Message;
+use crate::switch::Resumed;
 
 /// How often a cancelled fiber may catch its own unwinding and wait again before the process is
 /// aborted.
@@ -20,6 +31,33 @@ const MAX_FUTILE_WAITS: u32 = 1 << 20;
 
 /// The payload thrown in a fiber that waits after its cancellation.
 struct Cancellation;
+
+/// What a pass over all fibers has found.
+pub(in crate::core) struct Sweep {
+    any_unwound: bool,
+    /// Whether there are fibers that have to wait for their children.
+    any_left: bool,
+}
+
+/// What to do with a fiber.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It has ended, or this is called on its stack.
+    None,
+    Unwind,
+    /// For its children.
+    Wait,
+}
+
+fn next_step(block: &Block) -> Step {
+    let waits = match block.state.get() {
+        State::Free | State::Cancelled => return Step::None,
+        // For the innermost scope, whose closure it has left.
+        State::Lingering => block.scopes.borrow().last().is_some_and(|children| children.any()),
+        State::Active | State::Notified | State::Parked => block.has_children(),
+    };
+    if waits { Step::Wait } else { Step::Unwind }
+}
 
 impl Core {
     /// Refuses new fibers, unwinds the suspended ones, and returns how many there were.
@@ -36,40 +74,68 @@ impl Core {
         // thread's fiber running, if there is one, and not run another scheduler on its stack.
         drop_quietly(self.shared.close());
         let unwound = self.live();
-        // Fibers with children last: children of this thread are unwound here, those of other threads
-        // there, or end.
-        while self.unwind_suspended() {
-            self.end_children();
-        }
+        while self.unwind_more(|| true) {}
         unwound
     }
 
-    /// For fibers with children, when all others are unwound: waits for children on other threads. Without
-    /// such children, unwinds a fiber that still runs the closure of its scope, since that may hold
-    /// callbacks; `scope` then waits behind the closure, by way of this. If there is no such fiber,
-    /// ends the process with a message instead of a wait that never ends: this thread runs no other
-    /// scheduler meanwhile.
-    fn end_children(&self) {
-        // In this order: what is on this thread only does not change while this looks.
-        let elsewhere = self.any_children_elsewhere();
-        let waits = |block: &Block| match block.state.get() {
-            State::Free | State::Cancelled => true,
-            _ => block.has_children(),
-        };
-        if !self.blocks().all(waits) {
-            return;
+    /// Unwinds what can be unwound, and returns whether anything is left. If there is nothing to unwind,
+    /// waits for other threads; without any to wait for, ends the process with a message, unless
+    /// `is_needed` says that the caller needs no more.
+    fn unwind_more(&self, is_needed: impl Fn() -> bool) -> bool {
+        let Sweep { any_unwound, any_left } = self.unwind_suspended();
+        if any_left && !any_unwound && !self.unwind_closures() {
+            self.wait_for_other_threads(is_needed);
         }
-        if elsewhere {
+        any_left
+    }
+
+    /// Unwinds the fibers that are suspended, and goes on with those that linger without need. May be
+    /// called by a fiber that is being unwound, and then leaves that one out. Leaves out fibers from
+    /// whose stacks others borrow.
+    pub(in crate::core) fn unwind_suspended(&self) -> Sweep {
+        let _entered = Entered::for_teardown(self);
+        let mut sweep = Sweep { any_unwound: false, any_left: false };
+        for block in self.blocks() {
+            match next_step(block) {
+                Step::None => {}
+                Step::Unwind => {
+                    self.unwind(block);
+                    sweep.any_unwound = true;
+                }
+                Step::Wait => sweep.any_left = true,
+            }
+        }
+        sweep
+    }
+
+    /// Unwinds the fibers with children that still run the closures of their scopes, since these may
+    /// hold callbacks that others wait for; `scope` waits for the children behind them. Whether there
+    /// were any.
+    fn unwind_closures(&self) -> bool {
+        let _entered = Entered::for_teardown(self);
+        let mut any = false;
+        for block in self.blocks() {
+            let is_suspended =
+                !matches!(block.state.get(), State::Free | State::Cancelled | State::Lingering);
+            if is_suspended && block.may_hold_children() {
+                self.unwind(block);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Waits until a child on another thread has ended. Without any, ends the process with a message
+    /// instead of a wait that never ends: this thread runs no other scheduler meanwhile.
+    fn wait_for_other_threads(&self, is_needed: impl Fn() -> bool) {
+        // In this order: what is on this thread only does not change while this looks.
+        if self.any_children_elsewhere() {
             return std::thread::park();
         }
-        let may_hold = |block: &&Block| {
-            !matches!(block.state.get(), State::Free | State::Cancelled)
-                && block.may_hold_children()
-        };
-        if let Some(block) = self.blocks().find(may_hold) {
-            let _entered = Entered::for_teardown(self);
-            self.unwind(block);
-        } else if let Some(block) = self.blocks().find(|block| block.has_children()) {
+        if !is_needed() || self.blocks().any(|block| next_step(block) == Step::Unwind) {
+            return;
+        }
+        if let Some(block) = self.blocks().find(|block| block.has_children()) {
             die(&[
                 b"fiber '",
                 block.name().as_bytes(),
@@ -92,54 +158,51 @@ impl Core {
         (0..).map_while(|index| self.at(index))
     }
 
-    /// Waits until the scope of the running fiber, which is cancelled, has no children.
-    pub(crate) fn wait_for_children(&self, children: &Children) {
+    /// Waits until a scope of the running fiber, which is cancelled and has left the scope's closure, has
+    /// no children: lets the unwinding of the others go on, and is resumed by it.
+    ///
+    /// In a destructor that runs while the thread unwinds, the fiber keeps the processor, since the
+    /// count of panics is the thread's. It unwinds the others itself, on its own stack.
+    pub(crate) fn wait_for_children(&self, block: &Block, children: &Children) {
         while children.any() {
-            self.unwind_suspended();
-            if children.any() {
-                self.end_children();
+            if std::thread::panicking() {
+                self.unwind_more(|| children.any());
+            } else {
+                block.state.set(State::Lingering);
+                // SAFETY: the caller is the running fiber, which `unwind` has resumed, as it alone
+                // resumes cancelled fibers; it does so again.
+                unsafe { block.switch.suspend() };
             }
         }
     }
 
-    /// Unwinds the fibers that are suspended. May be called by a fiber that is being unwound, and
-    /// then leaves out that one and those that wait in this function: they are cancelled already.
-    /// Leaves out fibers from whose stacks others borrow, and returns whether there are any.
-    pub(in crate::core) fn unwind_suspended(&self) -> bool {
-        let _entered = Entered::for_teardown(self);
-        let mut left_out = false;
-        let mut index = 0;
-        while let Some(block) = self.at(index) {
-            index += 1;
-            if matches!(block.state.get(), State::Free | State::Cancelled) {
-                continue;
-            }
-            if block.has_children() {
-                left_out = true;
-                continue;
-            }
-            self.unwind(block);
-        }
-        left_out
-    }
-
-    /// Unwinds a fiber, which is neither free nor cancelled, for one that has entered for teardown.
+    /// Unwinds a suspended fiber until it has ended or lingers, for one that has entered for teardown.
     fn unwind(&self, block: &Block) {
-        assert!(!matches!(block.state.get(), State::Free | State::Cancelled));
+        match block.state.get() {
+            State::Free | State::Cancelled => unreachable!("it is not suspended"),
+            State::Lingering => {}
+            State::Active | State::Notified | State::Parked => block.switch.cancel(),
+        }
         block.state.set(State::Cancelled);
         CURRENT.with(|current| current.running.set(block));
         // SAFETY: a block that is neither free nor cancelled holds a loaded execution; it is
         // suspended, because no `run` is under way, and the fibers whose stacks this runs on
         // are cancelled. Where others borrow from its stack, it runs the closure of a scope, and
         // `scope` keeps all but the frames of that closure until they have ended.
-        unsafe { block.switch.unwind() };
+        let mut became = unsafe { block.switch.unwind() };
+        while became == Resumed::Suspended && block.state.get() == State::Cancelled {
+            // SAFETY: as above: it has suspended itself again.
+            became = unsafe { block.switch.unwind() };
+        }
         CURRENT.with(|current| current.running.set(std::ptr::null()));
-        self.retire(block);
+        if became == Resumed::Finished {
+            self.retire(block);
+        }
     }
 
     /// Whether the fiber is cancelled, so that its wait must return without suspending it.
     ///
-    /// A cancelled fiber never suspends again. Destructors that run while it unwinds go on without
+    /// A cancelled fiber suspends only to linger. Destructors that run while it unwinds go on without
     /// having waited, because another panic would abort the process. Elsewhere (the fiber has
     /// caught the unwinding) the wait throws it again. If the fiber does not end in spite of both,
     /// the process ends with a message instead of hanging.

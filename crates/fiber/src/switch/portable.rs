@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use primitive::drop_payload;
@@ -35,8 +35,19 @@ unsafe impl corosensei::stack::Stack for View {
     }
 }
 
+/// The payload of the panic that ends a suspended execution.
+struct Unwind;
+
+#[cold]
+#[inline(never)]
+fn unwind_from_here() {
+    resume_unwind(Box::new(Unwind));
+}
+
 /// The suspended or running execution of one fiber, or nothing.
 pub(crate) struct Switch {
+    /// Whether the execution is to unwind as soon as it runs again.
+    unwinds: Cell<bool>,
     /// The way back to the resumer: valid from the first instruction of the closure to its last.
     exit: Cell<*const Yielder<(), ()>>,
     became: Cell<Resumed>,
@@ -49,6 +60,7 @@ impl Switch {
 
     pub(crate) fn new() -> Switch {
         Switch {
+            unwinds: Cell::new(false),
             exit: Cell::new(std::ptr::null()),
             became: Cell::new(Resumed::Finished),
             coroutine: UnsafeCell::new(None),
@@ -81,7 +93,11 @@ impl Switch {
         let coroutine = Coroutine::with_stack(view, move |yielder: &Yielder<(), ()>, ()| {
             // SAFETY: the caller of `load` keeps the `Switch` in place while this runs.
             unsafe { (*this).exit.set(yielder) };
-            body();
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(body))
+                && !payload.is::<Unwind>()
+            {
+                resume_unwind(payload);
+            }
         });
         // SAFETY: no execution is in progress, so no other reference into the cell exists.
         unsafe { *self.coroutine.get() = Some(coroutine) };
@@ -124,27 +140,53 @@ impl Switch {
     pub(crate) unsafe fn suspend(&self) {
         // SAFETY: while the closure runs, the yielder that it was given is valid.
         unsafe { (*self.exit.get()).suspend(()) }
+        // Once: the destructors that run now are not to be thrown another.
+        if self.unwinds.replace(false) {
+            unwind_from_here();
+        }
     }
 
-    /// Ends a suspended execution: unwinds its stack so that destructors run, or drops the closure
-    /// when it has not begun. Panics of destructors are swallowed.
+    /// Has the suspended execution unwind its stack when it runs again: see [`unwind`](Self::unwind).
+    #[cold]
+    pub(crate) fn cancel(&self) {
+        self.unwinds.set(true);
+    }
+
+    /// Runs an execution that was [cancelled](Self::cancel), so that its destructors run, until it has
+    /// ended or suspends once more. Drops the closure of one that has not begun. Panics of destructors
+    /// are swallowed.
     ///
     /// # Safety
     /// As for [`Switch::resume`].
     #[cold]
-    pub(crate) unsafe fn unwind(&self) {
+    pub(crate) unsafe fn unwind(&self) -> Resumed {
         // SAFETY: as in `resume`.
         let slot = unsafe { &mut *self.coroutine.get() };
-        let Some(coroutine) = slot else { return };
-        let ended = catch_unwind(AssertUnwindSafe(|| coroutine.force_unwind()));
+        let Some(coroutine) = slot else { return Resumed::Finished };
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            if coroutine.started() {
+                return match coroutine.resume(()) {
+                    CoroutineResult::Yield(()) => Resumed::Suspended,
+                    CoroutineResult::Return(()) => Resumed::Finished,
+                };
+            }
+            // Drops the closure.
+            coroutine.force_unwind();
+            Resumed::Finished
+        }));
         if ended.is_err() {
             // SAFETY: the panic has left every frame of the execution, or came from the
             // destructor of a closure that never began: nothing on the stack is alive.
             unsafe { coroutine.force_reset() };
         }
-        *slot = None;
-        if let Err(payload) = ended {
+        let became = ended.unwrap_or_else(|payload| {
             drop_payload(payload);
+            Resumed::Finished
+        });
+        if became == Resumed::Finished {
+            self.unwinds.set(false);
+            *slot = None;
         }
+        became
     }
 }

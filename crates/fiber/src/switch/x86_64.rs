@@ -206,38 +206,46 @@ impl Switch {
         Resumed::Finished
     }
 
-    /// Ends a suspended execution: unwinds its stack so that destructors run, or drops the closure
-    /// when it has not begun. Panics of destructors are swallowed.
+    /// Has the suspended execution unwind its stack when it runs again: see [`unwind`](Self::unwind).
+    #[cold]
+    pub(crate) fn cancel(&self) {
+        if self.phase.get() == Phase::Begun {
+            self.phase.set(Phase::Unwinding);
+        }
+    }
+
+    /// Runs an execution that was [cancelled](Self::cancel), so that its destructors run, until it has
+    /// ended or suspends once more. Drops the closure of one that has not begun. Panics of destructors
+    /// are swallowed.
     ///
     /// # Safety
     /// As for [`Switch::resume`].
     #[cold]
-    pub(crate) unsafe fn unwind(&self) {
+    pub(crate) unsafe fn unwind(&self) -> Resumed {
         // The caller may be an execution itself, which needs its own way back.
         let resumer = RESUMER.get();
         let side = RESUMER_SIDE.with(Side::saved);
-        let ended = catch_unwind(AssertUnwindSafe(|| match self.phase.replace(Phase::Ended) {
-            Phase::Ended => {}
+        let ended = catch_unwind(AssertUnwindSafe(|| match self.phase.get() {
+            Phase::Ended => Resumed::Finished,
             Phase::Loaded => {
+                self.phase.set(Phase::Ended);
                 // SAFETY: the closure is where `load` put it and has not begun; the phase says that
                 // it is gone now.
                 unsafe { (self.discard.get())(self.closure.get()) };
+                Resumed::Finished
             }
             Phase::Begun | Phase::Unwinding => {
-                self.phase.set(Phase::Unwinding);
-                while self.phase.get() != Phase::Ended {
-                    // SAFETY: as promised by the caller. It ends now: whatever it waits for again
-                    // is refused by the scheduler.
-                    unsafe { self.resume() };
-                }
-                self.finished();
+                // SAFETY: as promised by the caller.
+                unsafe { self.resume() };
+                self.became()
             }
         }));
         RESUMER.set(resumer);
         RESUMER_SIDE.with(|resumer| resumer.restore(side));
-        if let Err(payload) = ended {
+        ended.unwrap_or_else(|payload| {
             drop_payload(payload);
-        }
+            Resumed::Finished
+        })
     }
 }
 

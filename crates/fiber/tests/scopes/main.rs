@@ -1,0 +1,5 @@
+//! Fibers and callbacks that borrow from the fiber that started them, on its thread and on others.
+
+mod common;
+mod running;
+mod teardown;
