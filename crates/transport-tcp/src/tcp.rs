@@ -219,6 +219,10 @@ impl Transport for TcpTransport {
         peer == self.host.local
     }
 
+    fn streams(&self, peer: HostId) -> bool {
+        peer != self.host.local
+    }
+
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         self.host.export(key, len, access)
     }
