@@ -43,6 +43,11 @@ impl Link {
         Self { peer, remote, pair, arrival, mapped, is_stream }
     }
 
+    /// Whether both sides use the same memory for the pair.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
     /// Whether each side has memory of its own for the pair, in which what the other writes has no
     /// order: a buffer has come when its checksum is right.
     pub fn is_checked(&self) -> bool {
