@@ -1,4 +1,5 @@
-//! The cases: every candidate at 1 and at 64 requests outstanding, and what is held against what.
+//! The cases: every candidate at 1 and at 64 requests outstanding, Gossamer also at 1,024, and what is
+//! held against what.
 
 use std::path::Path;
 use std::time::Duration;
@@ -81,8 +82,8 @@ fn one_fiber_tls(sampler: &Sampler) -> Result<f64, CaseError> {
 }
 
 fn rate() -> Suite {
-    let about = "64 requests of 8 bytes outstanding, each answered (UCX's are not), over loopback; \
-                 an operation is a request";
+    let about = "64 requests of 8 bytes outstanding, or as many as the case names, each answered \
+                 (UCX's are not), over loopback; an operation is a request";
     let mut suite = Suite::new("tcp-rate", about, Placement::Pair);
     suite.time = TIME;
     suite.push(mops("ucx/ucp_am_bw over tcp, one way", |sampler| {
@@ -92,12 +93,21 @@ fn rate() -> Suite {
     suite.push(mops("tarpc", |sampler| peer::per_second::<tarpc::Client>(sampler, WINDOW)));
     suite.push(mops("tonic", |sampler| peer::per_second::<tonic::Client>(sampler, WINDOW)));
     let [ucx, tarpc, tonic] = [0, 1, 2].map(|at| Peer::case(suite.cases[at].name()));
-    for (sender, name) in [(Sender::Window, "apply_then"), (Sender::ManyFibers, "apply, 64 fibers")]
-    {
+    for (sender, name) in [
+        (Sender::Window, "apply_then"),
+        (Sender::WideWindow, "apply_then, 1024 outstanding"),
+        (Sender::ManyFibers, "apply, 64 fibers"),
+    ] {
         for security in [Security::Off, Security::Tls] {
             let name = format!("gossamer/{name}{}", security.text());
             let case =
                 mops(&name, move |sampler| rack::per_second(sampler, Work::Send(sender), security));
+            if sender == Sender::WideWindow {
+                // No peer here has as many outstanding.
+                let narrow = Peer::case(format!("gossamer/apply_then{}", security.text()));
+                suite.push(case.beside(narrow).bar_value(Bar::value(AtLeast(10.0))));
+                continue;
+            }
             let case = case.bar(tonic.clone(), Bar::ratio(AtLeast(5.0)));
             let case = case.bar(tarpc.clone(), Bar::ratio(AtLeast(2.0)));
             suite.push(case.beside(ucx.clone()));

@@ -84,6 +84,10 @@ impl Transport for Mixed {
         self.near.maps(peer)
     }
 
+    fn streams(&self, peer: HostId) -> bool {
+        self.to(peer).streams(peer)
+    }
+
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         let near = self.near.export(key, len, access.clone())?;
         let far = self.far.export_memory(key, near.memory().clone(), access.clone())?;

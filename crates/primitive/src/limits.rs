@@ -15,9 +15,10 @@ pub const BUFFERS: usize = 2;
 /// space: pages that no batch ever reached are never touched.
 pub const SLOT_BYTES: usize = if cfg!(loom) { 64 } else { 64 * 1024 };
 
-/// Requests in one batch, at most; *measured* for 64 to 128 fibers, of which some then queue while
-/// the others' requests are served. It is the room for completions that counts: those of more than
-/// one word leave room for fewer.
+/// Requests in one batch, at most, where memory is mapped; *measured* for 64 to 128 fibers, of which
+/// some then queue while the others' requests are served. It is the room for completions that counts:
+/// those of more than one word leave room for fewer. Elsewhere a batch takes longer to travel, and
+/// [`BATCH_BYTES`] alone bounds it.
 pub const BATCH_REQUESTS: usize = 42;
 
 /// Bytes of requests in one batch, signal included, at most, so that long replies still find room

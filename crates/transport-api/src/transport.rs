@@ -86,6 +86,16 @@ pub trait Transport: Send + Sync + 'static {
     /// may be read and written.
     fn maps(&self, peer: HostId) -> bool;
 
+    /// Whether what this host sends to `peer` travels as one ordered stream, which the system checks:
+    /// a [`signal`](Lane::signal) then shares the message of the [`write`](Lane::write) before it, and
+    /// costs next to nothing. Where that is not so, nor memory mapped, each of the two is a message,
+    /// and a layer that wants a single one sends a checksum with its data
+    /// ([`integrity`](crate::integrity)).
+    fn streams(&self, peer: HostId) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Makes `len` zeroed bytes of this process's memory accessible to the hosts of the rack under
     /// `key`, to each as `access` says. The region lives until the returned [`Region`] and all its
     /// clones are dropped or it is revoked.

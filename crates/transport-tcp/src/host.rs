@@ -24,13 +24,9 @@ use crate::conn::Conn;
 use crate::export::Exported;
 use crate::machine::{Name, Port, bulk};
 use crate::plane::SharedPlane;
+use crate::readiness::{ALARM, Readiness, WAKEUP};
 use crate::service_queue::{ServiceQueue, Task, eventfd, notify};
 use crate::wire::WireError;
-
-/// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
-/// the number of their peer.
-pub(crate) const WAKEUP: u64 = u64::MAX;
-pub(crate) const ALARM: u64 = u64::MAX - 1;
 
 /// One runtime thread of this process.
 pub(crate) struct ThreadState {
@@ -38,19 +34,35 @@ pub(crate) struct ThreadState {
     word: AtomicU32,
     /// Whether the service thread serves its connections.
     pub(crate) adopted: AtomicBool,
-    /// Where it sleeps: its connections and `wakeup`.
+    /// Where it sleeps: `wakeup`, and its connections while they are awaited.
     pub(crate) epoll: OwnedFd,
     /// An eventfd.
     pub(crate) wakeup: OwnedFd,
+    readiness: Readiness,
 }
 
 impl ThreadState {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// A thread of a rack of so many hosts, which asks its epoll which connections to read, or does not
+    /// (see [`asks`](crate::readiness::asks)).
+    pub(crate) fn new(hosts: usize, asks: bool) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wakeup = eventfd()?;
         epoll::add(&epoll, &wakeup, epoll::EventData::new_u64(WAKEUP), epoll::EventFlags::IN)?;
         let (word, adopted) = (AtomicU32::new(0), AtomicBool::new(true));
-        Ok(Self { word, adopted, epoll, wakeup })
+        let readiness = Readiness::new(hosts, asks);
+        Ok(Self { word, adopted, epoll, wakeup, readiness })
+    }
+
+    /// Whether the thread asks its epoll which connections to read.
+    pub(crate) fn asks(&self) -> bool {
+        self.readiness.asks()
+    }
+
+    /// Whether the thread, which calls this, is to read its connection to `peer` in this poll.
+    /// `last_look` belongs to the lane.
+    #[inline]
+    pub(crate) fn must_read(&self, peer: HostId, last_look: &mut u64) -> bool {
+        self.readiness.must_read(peer, last_look, &self.epoll, &self.wakeup)
     }
 
     /// Wakes the thread from its sleep whenever `alarm` becomes readable anew.

@@ -17,7 +17,8 @@
 //!    process must know to join.
 //! 2. `wire`: the socket, with or without TLS, and `frame`: what travels, as bytes.
 //! 3. `machine`: a data connection without its socket, `bulk` included; `conn`: one with it.
-//! 4. `host`: what all threads share, and which thread reads which connection when.
+//! 4. `host`: what all threads share, and which thread reads which connection when; `readiness`: which
+//!    of its connections a poll reads.
 //! 5. `lane`: what runtime threads hold, `local` and `parker` included.
 //! 6. `plane`: the control plane ([`transport_control`]) under its lock; `export`: a region of this
 //!    host; `control`: what threads ask of the control plane and do for it, and the connections that
@@ -42,6 +43,7 @@ mod join;
 mod lane;
 mod machine;
 mod plane;
+mod readiness;
 mod service;
 mod service_queue;
 mod tcp;

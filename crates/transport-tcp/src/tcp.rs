@@ -21,12 +21,13 @@ use transport_control::{
 
 use crate::conn::Conn;
 use crate::control::conn::{ControlConn, UNACKNOWLEDGED};
-use crate::host::{ALARM, Host, Peer, ThreadState};
+use crate::host::{Host, Peer, ThreadState};
 use crate::join::Joining;
 use crate::lane::TcpLane;
 use crate::lane::local::LocalLane;
 use crate::lane::parker::TcpParker;
 use crate::machine::Machine;
+use crate::readiness::{self, ALARM};
 use crate::service::Service;
 use crate::service_queue::{ServiceQueue, Task};
 use crate::{Credentials, JobId, JoinError, TcpConfig};
@@ -80,12 +81,14 @@ impl TcpTransport {
         let neighbours = config.neighbours.clone();
         let timeout = config.join_timeout;
         let mut wires = Joining::new(config)?.run()?;
+        let is_connected = |peer: &HostId| *peer != local && !neighbours.contains(peer);
+        let asks = readiness::asks((0..hosts as u32).map(HostId).filter(is_connected).count());
         let begins = deadline(Instant::now(), timeout);
         // The kernel takes an `int`, and none is negative.
         let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128) as u32;
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
         for peer in (0..hosts as u32).map(HostId) {
-            if peer == local || neighbours.contains(&peer) {
+            if !is_connected(&peer) {
                 peers.push(Peer::new(Vec::new()));
                 continue;
             }
@@ -101,11 +104,12 @@ impl TcpTransport {
                 sockopt::set_tcp_user_timeout(&wire, millis(bound.saturating_mul(2)))
                     .map_err(io::Error::from)?;
                 let machine = Machine::new(ThreadId { host: peer, thread }, threads);
-                links.push(Conn::new(wire, machine));
+                links.push(Conn::new(wire, machine, asks));
             }
             peers.push(Peer::new(links));
         }
-        let thread_states = (0..threads).map(|_| ThreadState::new()).collect::<Result<_, _>>()?;
+        let state = |_| ThreadState::new(hosts, asks);
+        let thread_states = (0..threads).map(state).collect::<Result<_, _>>()?;
         let control = Config {
             local,
             hosts: hosts as u32,
@@ -217,6 +221,10 @@ impl Transport for TcpTransport {
 
     fn maps(&self, peer: HostId) -> bool {
         peer == self.host.local
+    }
+
+    fn streams(&self, peer: HostId) -> bool {
+        peer != self.host.local
     }
 
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {

@@ -25,10 +25,10 @@ fn pair_in(region: &SharedBytes) -> SharedBytes {
 }
 
 /// Sends `batches` batches of one request each: their numbers, from one.
-fn client(region: RemoteRegion, own: SharedBytes, is_apart: bool, batches: u64) {
-    let slot = ClientSlot::new(own, is_apart);
-    let link = link(region, CACHE_LINE, Some(0));
-    assert_eq!(link.is_apart(), is_apart);
+fn client(region: RemoteRegion, own: SharedBytes, is_checked: bool, batches: u64) {
+    let slot = ClientSlot::new(own, is_checked);
+    let link = link(region, CACHE_LINE, Some(0), false);
+    assert_eq!(link.is_checked(), is_checked);
     for request in 1..=batches {
         assert!(slot.open(), "a buffer is free");
         slot.append_word(request).expect("a fresh buffer has room for a request");
@@ -44,8 +44,8 @@ struct Served {
 }
 
 impl Served {
-    fn new(region: &SharedBytes, is_apart: bool) -> Self {
-        let slot = TrusteeSlot::new(pair_in(region), is_apart);
+    fn new(region: &SharedBytes, is_checked: bool) -> Self {
+        let slot = TrusteeSlot::new(pair_in(region), is_checked);
         Self { slot, batches: std::cell::Cell::new(0) }
     }
 
@@ -63,18 +63,18 @@ impl Served {
 }
 
 /// Polls beside the clients, and once more when they are done: then everything must be served.
-fn trustee(clients: usize, is_apart: bool, batches: u64) {
+fn trustee(clients: usize, is_checked: bool, batches: u64) {
     let regions: Vec<_> = (0..clients).map(|_| region()).collect();
     let arrivals = Arrivals::new(regions.iter().map(|region| region.slice(0, CACHE_LINE)).zip(0..));
     let sending = regions.iter().map(|theirs| {
-        let (theirs, own) = match is_apart {
+        let (theirs, own) = match is_checked {
             true => (copied(theirs), SharedBytes::heap(PAIR_BYTES)),
             false => (mapped(theirs), pair_in(theirs)),
         };
-        loom::thread::spawn(move || client(theirs, own, is_apart, batches))
+        loom::thread::spawn(move || client(theirs, own, is_checked, batches))
     });
     let sending: Vec<_> = sending.collect();
-    let served: Vec<_> = regions.iter().map(|region| Served::new(region, is_apart)).collect();
+    let served: Vec<_> = regions.iter().map(|region| Served::new(region, is_checked)).collect();
     // Every group here is of one client, though its line has words for eight.
     let visit = |number: usize| served[number].visit();
     for _ in 0..2 {
@@ -88,10 +88,10 @@ fn trustee(clients: usize, is_apart: bool, batches: u64) {
     }
 }
 
-fn model(preemptions: usize, clients: usize, is_apart: bool, batches: u64) {
+fn model(preemptions: usize, clients: usize, is_checked: bool, batches: u64) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
-    model.check(move || trustee(clients, is_apart, batches));
+    model.check(move || trustee(clients, is_checked, batches));
 }
 
 #[test]

@@ -17,11 +17,21 @@ const WORD: usize = 8;
 /// What a request of one word becomes when it is answered.
 const ANSWERED: u64 = 1000;
 
-/// One side's way to give a buffer to the other: where both use the same memory, or to the other
-/// side's copy of it.
-fn link_to(theirs: &SharedBytes, copies: bool) -> Link {
-    let region = if copies { copied(theirs) } else { mapped(theirs) };
-    link(region, 0, None)
+/// How a buffer gets to the other side.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Both use the same memory.
+    Mapped,
+    /// Each has its own; what travels keeps its order.
+    Stream,
+    /// Each has its own; what travels has no order.
+    Unordered,
+}
+
+/// One side's way to give a buffer to the other.
+fn link_to(theirs: &SharedBytes, way: Way) -> Link {
+    let region = if way == Way::Mapped { mapped(theirs) } else { copied(theirs) };
+    link(region, 0, None, way == Way::Stream)
 }
 
 fn give(link: &Link, ours: &SharedBytes, handover: Handover) {
@@ -86,38 +96,44 @@ fn trustee(slot: &TrusteeSlot, link: &Link, batches: &[&[u64]]) {
 }
 
 /// Runs both sides over all interleavings with up to `preemptions` forced switches.
-fn model(preemptions: usize, copies: bool, batches: &'static [&'static [u64]]) {
+fn model(preemptions: usize, way: Way, batches: &'static [&'static [u64]]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
         let ours = pair();
-        let theirs = if copies { pair() } else { ours.clone() };
-        let (to_trustee, to_client) = (link_to(&theirs, copies), link_to(&ours, copies));
+        let theirs = if way == Way::Mapped { ours.clone() } else { pair() };
+        let (to_trustee, to_client) = (link_to(&theirs, way), link_to(&ours, way));
         let serving = loom::thread::spawn(move || {
-            trustee(&TrusteeSlot::new(theirs, copies), &to_client, batches);
+            let slot = TrusteeSlot::new(theirs, to_client.is_checked());
+            trustee(&slot, &to_client, batches);
         });
-        client(&ClientSlot::new(ours, copies), &to_trustee, batches);
+        client(&ClientSlot::new(ours, to_trustee.is_checked()), &to_trustee, batches);
         serving.join().unwrap();
     });
 }
 
 #[test]
 fn a_batch_and_its_answer_are_seen_intact() {
-    model(3, false, &[&[7, 8]]);
+    model(3, Way::Mapped, &[&[7, 8]]);
 }
 
 #[test]
 fn buffers_are_used_in_turn_and_again() {
-    model(2, false, &[&[1], &[2], &[3]]);
+    model(2, Way::Mapped, &[&[1], &[2], &[3]]);
 }
 
 #[test]
 fn more_batches_than_buffers_of_different_sizes() {
-    model(2, false, &[&[1, 2], &[3], &[4, 5], &[6]]);
+    model(2, Way::Mapped, &[&[1, 2], &[3], &[4, 5], &[6]]);
 }
 
 #[test]
 fn copies_on_both_sides_are_handed_over_intact() {
     // What comes without order has many more interleavings: one forced switch less.
-    model(1, true, &[&[1, 2], &[3], &[4]]);
+    model(1, Way::Unordered, &[&[1, 2], &[3], &[4]]);
+}
+
+#[test]
+fn a_stream_hands_over_what_its_signals_cover() {
+    model(2, Way::Stream, &[&[1, 2], &[3], &[4]]);
 }

@@ -2,9 +2,13 @@
 #![cfg(not(loom))]
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use gossamer_trust_core::{Node, Trust, Wiring, local_trustee};
+use gossamer_trust_core::{Node, Trust, Trustee, Wiring, local_trustee};
+use transport_api::conformance::Altered;
+use transport_api::{HostId, ThreadId, Transport};
 use transport_shm::ShmTransport;
 
 fn turn<R>(node: &Rc<Node>, act: impl FnOnce() -> R) -> R {
@@ -70,4 +74,32 @@ fn requests_and_bytes_are_counted_on_both_sides() {
         turn(&client, || ());
         turn(&trustee, || ());
     }
+}
+
+/// Requests that one poll hands over to another host, of a thousand that were made before it.
+fn handed_over(change: fn(Arc<dyn Transport>) -> Arc<dyn Transport>) -> u64 {
+    let hosts = ShmTransport::in_process(2, 1).unwrap();
+    let connecting = hosts.into_iter().map(|host| {
+        thread::spawn(move || Wiring::connect(change(host), 0, Duration::from_secs(10)).unwrap())
+    });
+    let connecting: Vec<_> = connecting.collect();
+    let wirings: Vec<_> = connecting.into_iter().map(|wiring| wiring.join().unwrap()).collect();
+    let (client, server) = (wirings[0].node(0).unwrap(), wirings[1].node(0).unwrap());
+    turn(&client, || {
+        let other = Trustee::from_thread(ThreadId { host: HostId(1), thread: 0 }).unwrap();
+        (0..1000u64).for_each(|_| other.try_visit_then(|| (), |result| result.unwrap()));
+    });
+    let sent = client.traffic().requests_out;
+    while client.traffic().unanswered > 0 {
+        turn(&server, || ());
+        turn(&client, || ());
+    }
+    assert_eq!(server.traffic().requests_in, 1000);
+    sent
+}
+
+#[test]
+fn bytes_alone_bound_a_batch_where_memory_is_not_mapped() {
+    assert!(handed_over(|host| host) < 100, "two batches of some tens in mapped memory");
+    assert_eq!(handed_over(Altered::unmapped), 1000);
 }

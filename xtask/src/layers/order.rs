@@ -382,7 +382,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["config", "error", "export", "wire"],
             &["machine", "plane", "service_queue"],
-            &["conn", "join"],
+            &["conn", "join", "readiness"],
             &["fuzzing", "host"],
             &["lane"],
             &["control"],

@@ -11,6 +11,8 @@ use crate::work::{Adder, Counter, Lines, Section, Think, next};
 
 /// Requests that `apply_then` keeps under way.
 pub const WINDOW: usize = 64;
+/// The same where a message takes long: what a window of 64 cannot hide.
+pub const WIDE_WINDOW: usize = 1024;
 /// Fibers of a thread, where there are many.
 pub const FIBERS: usize = 64;
 /// Operations between two looks at the flag that ends them.

@@ -13,7 +13,7 @@ use super::get::GetPlan;
 #[cfg(feature = "jam")]
 use super::jam::calls::JamPlan;
 use super::sample::{Load, Throughput, measure_rack};
-use super::share::{FIBERS, WINDOW, send_from_fibers, send_window};
+use super::share::{FIBERS, WIDE_WINDOW, WINDOW, send_from_fibers, send_window};
 use crate::harness::{Case, Unit};
 use crate::measure::sampling::{CaseError, Reading, Sampler, undisturbed};
 use crate::roles::{Lifeline, Role, RoleProcess};
@@ -34,13 +34,20 @@ pub enum Sender {
     ManyFibers,
     /// A fiber with 64 requests under way.
     Window,
+    /// A fiber with 1,024 requests under way.
+    WideWindow,
     /// A fiber that sends whenever buffers have room.
     WhateverFits,
 }
 
 impl Sender {
-    const ALL: [Sender; 4] =
-        [Sender::OneFiber, Sender::ManyFibers, Sender::Window, Sender::WhateverFits];
+    const ALL: [Sender; 5] = [
+        Sender::OneFiber,
+        Sender::ManyFibers,
+        Sender::Window,
+        Sender::WideWindow,
+        Sender::WhateverFits,
+    ];
 
     /// Its name in the report.
     pub fn text(self) -> &'static str {
@@ -48,6 +55,7 @@ impl Sender {
             Sender::OneFiber => "apply, 1 fiber",
             Sender::ManyFibers => "apply, 64 fibers",
             Sender::Window => "apply_then, 64 outstanding",
+            Sender::WideWindow => "apply_then, 1024 outstanding",
             Sender::WhateverFits => "apply_then, as many as fit",
         }
     }
@@ -63,6 +71,7 @@ impl Sender {
             Sender::OneFiber => send_from_fibers(sum, 1, think),
             Sender::ManyFibers => send_from_fibers(sum, FIBERS, think),
             Sender::Window => send_window(sum, WINDOW, think),
+            Sender::WideWindow => send_window(sum, WIDE_WINDOW, think),
             Sender::WhateverFits => send_window(sum, usize::MAX, think),
         }
     }

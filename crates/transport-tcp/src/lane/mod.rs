@@ -26,12 +26,15 @@ pub(crate) struct TcpLane {
     thread: u32,
     peer: HostId,
     event_queue: EventQueue,
+    /// What the last poll knew of the thread's [`Readiness`](crate::readiness::Readiness).
+    last_look: u64,
 }
 
 impl TcpLane {
     /// The lane to another host that `event_queue` is for.
     pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
-        Self { host, thread: event_queue.thread(), peer: event_queue.peer(), event_queue }
+        let (thread, peer) = (event_queue.thread(), event_queue.peer());
+        Self { host, thread, peer, event_queue, last_look: 0 }
     }
 
     /// What the owner knows `region` by, if the region belongs here and the peer is there.
@@ -194,7 +197,9 @@ impl Lane for TcpLane {
         if self.event_queue.is_over() {
             return false;
         }
-        let moved = self.host.pump(self.peer, self.thread);
+        let state = self.host.thread_state(self.thread);
+        let moved = state.must_read(self.peer, &mut self.last_look)
+            && self.host.pump(self.peer, self.thread);
         // Before the events, so that what was delivered before the end is reported before it.
         let end = self.host.end_of(self.peer);
         let any = self.host.take(&mut self.event_queue, sink);

@@ -8,7 +8,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use transport_api::{HostId, Parker};
 
-use crate::host::{ALARM, Host, WAKEUP};
+use crate::host::Host;
+use crate::readiness::{ALARM, WAKEUP};
 use crate::service_queue::{clear, timespec};
 
 /// Connections that one wake reads, at most; the others are read by the next poll.
@@ -27,9 +28,25 @@ impl TcpParker {
     }
 }
 
+impl TcpParker {
+    /// Where the thread reads its connections at every poll: has what arrives wake it, or ends that.
+    fn await_all(&self, is_awaited: bool) {
+        let Self { host, thread } = self;
+        if host.thread_state(*thread).asks() {
+            return;
+        }
+        for peer in host.others() {
+            let mut conn = host.link(peer, *thread);
+            conn.set_awaited(is_awaited);
+            host.push_or_lose(conn, peer, *thread);
+        }
+    }
+}
+
 impl Parker for TcpParker {
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
-        let Self { host, thread } = self;
+        let parker = &*self;
+        let Self { host, thread } = parker;
         let mut events = Vec::with_capacity(READY);
         let state = host.thread_state(*thread);
         // What waits to be sent must go out before this thread sleeps.
@@ -45,6 +62,7 @@ impl Parker for TcpParker {
                     || host.quiet_points.is_asked(*thread)
             },
             |_, _| {
+                parker.await_all(true);
                 // Fails when a signal comes, which may be what the thread slept for.
                 let timeout = timespec(timeout);
                 let _ = epoll::wait(&state.epoll, spare_capacity(&mut events), Some(&timeout));
@@ -60,6 +78,8 @@ impl Parker for TcpParker {
                 }
             }
         }
+        // Behind what woke it, which is not to wait for this.
+        parker.await_all(false);
         host.record_poll(*thread);
         host.expect_ticks();
     }

@@ -61,9 +61,9 @@ impl Service {
     pub(crate) fn register(&self) -> io::Result<()> {
         let Host { thread_states, service_queue, .. } = &*self.host;
         for (peer, thread) in self.host.links() {
-            let conn = self.host.link(peer, thread);
+            let mut conn = self.host.link(peer, thread);
             let own = &thread_states[thread as usize].epoll;
-            conn.register(own, &service_queue.epoll, peer, thread)?;
+            conn.watch(own, &service_queue.epoll, peer, thread)?;
         }
         for (index, control) in (0..).zip(&self.controls) {
             control.register(&service_queue.epoll, CONTROL | index)?;

@@ -56,7 +56,6 @@ type Run = unsafe fn(&Kind, &Completions, &SharedBytes, ThreadId);
 /// Everything takes `&self`: completions run while they are listed here, and what they do may, by a
 /// detour, look at this list. No reference into the words outlives a method, and a completion is
 /// moved out before it runs.
-#[derive(Default)]
 pub(crate) struct Completions {
     /// Room for completions; those behind `end` mean nothing.
     words: UnsafeCell<Vec<u64>>,
@@ -66,6 +65,8 @@ pub(crate) struct Completions {
     end: Cell<usize>,
     /// Words that they have beyond those of small ones.
     surplus: Cell<usize>,
+    /// Words that there may be.
+    most: usize,
 }
 
 /// A completion that is about to run.
@@ -93,7 +94,7 @@ const fn words_of<C>() -> usize {
     if words == 0 { SMALL_WORDS } else { HEADER + words }
 }
 
-/// Words of a list: as many small completions fit as a batch may have requests.
+/// Words of a list that has just got its first: enough for a batch in mapped memory.
 const LIST_WORDS: usize = BATCH_REQUESTS * SMALL_WORDS;
 
 /// Where a completion finds room in a list, of which it is the next one.
@@ -136,7 +137,25 @@ impl Header {
     }
 }
 
+impl Default for Completions {
+    /// A list for a batch in mapped memory.
+    fn default() -> Self {
+        Self::new(BATCH_REQUESTS)
+    }
+}
+
 impl Completions {
+    /// A list with room for this many small completions; larger ones leave room for fewer.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            words: UnsafeCell::default(),
+            next: Cell::new(0),
+            end: Cell::new(0),
+            surplus: Cell::new(0),
+            most: most * SMALL_WORDS,
+        }
+    }
+
     /// Room for one more completion, if there is any. There is in an empty list.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn room<C: Completion>(&self) -> Option<Room> {
@@ -147,7 +166,7 @@ impl Completions {
         // SAFETY: no other reference to the vector exists: this method calls nothing that could
         // come back here, and the type is not Sync.
         let list = unsafe { &mut *self.words.get() };
-        if end > list.len() && !grow(list, end) {
+        if end > list.len() && !grow(list, end, self.most) {
             return None;
         }
         Some(Room { place, end })
@@ -295,9 +314,10 @@ impl Completions {
         unsafe { (kind.run)(kind, self, pair, trustee) }
     }
 
-    /// Exchanges the completions of two lists.
+    /// Exchanges the completions of two lists, which have room for as many.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn swap(&self, other: &Completions) {
+        debug_assert_eq!(self.most, other.most);
         // SAFETY: as in `push`; the two are swapped whole, and may be the same.
         unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
         self.next.swap(&other.next);
@@ -315,12 +335,14 @@ impl Completions {
     }
 }
 
-/// Gives a list its words, if it has none; says whether that is enough.
+/// Gives a list more words, up to `most`; says whether it has `end` of them.
 #[cold]
 #[inline(never)]
-fn grow(list: &mut Vec<u64>, end: usize) -> bool {
-    list.resize(LIST_WORDS, 0);
-    end <= LIST_WORDS
+fn grow(list: &mut Vec<u64>, end: usize, most: usize) -> bool {
+    if list.len() < most {
+        list.resize((2 * list.len()).max(LIST_WORDS).min(most), 0);
+    }
+    end <= list.len()
 }
 
 impl Drop for Completions {
@@ -403,6 +425,20 @@ mod tests {
     }
 
     const ERROR: DelegateError = DelegateError::NoRack(std::borrow::Cow::Borrowed("a test"));
+
+    #[test]
+    fn a_list_takes_as_many_as_it_may_and_runs_all_of_them() {
+        for most in [BATCH_REQUESTS, 5 * BATCH_REQUESTS] {
+            let log = Rc::new(RefCell::new(vec![]));
+            let completions = Completions::new(most);
+            while completions.room::<Note<0>>().is_some() {
+                add(&completions, 8, 0, Note(log.clone(), []));
+            }
+            assert_eq!((completions.len(), completions.count()), (most, most));
+            drop(completions);
+            assert_eq!(log.borrow().len(), most);
+        }
+    }
 
     #[test]
     fn completions_of_all_shapes_run_in_order_and_once() {

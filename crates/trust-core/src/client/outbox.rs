@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use fiber::FiberId;
-use primitive::limits::BUFFERS;
+use primitive::limits::{BATCH_REQUESTS, BUFFERS};
 use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::ThreadId;
@@ -20,7 +20,7 @@ use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
 use crate::wire::link::Link;
 use crate::wire::slot::{ClientSlot, buffer_of};
 use crate::wire::traffic::{Traffic, add};
-use crate::wire::words::{RequestHead, WORD};
+use crate::wire::words::{MOST_REQUESTS, RequestHead, WORD};
 
 /// Polls for which an outbox stays listed when nothing is under way: longer than a fiber takes to
 /// send its next request, and not long enough to look at all the trustees of a while ago.
@@ -67,10 +67,12 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new(slot: ClientSlot, link: Link) -> Self {
+        let most = if link.is_mapped() { BATCH_REQUESTS } else { MOST_REQUESTS };
+        let completions = || Completions::new(most);
         Self {
             slot,
-            filling: Completions::default(),
-            in_flight: Default::default(),
+            filling: completions(),
+            in_flight: std::array::from_fn(|_| completions()),
             link,
             backlog: RefCell::default(),
             postponed: Cell::new(0),

@@ -187,17 +187,19 @@ impl Wiring {
         let pair = self.layout.pair(trustee.thread, me.thread);
         let arrival = self.layout.arrival(trustee.thread, me.thread);
         let arrival = self.layout.has_arrivals.then_some(arrival);
-        let link = Link::new(trustee, cell.remote().clone(), pair, arrival);
+        let is_stream = self.transport.streams(trustee.host);
+        let link = Link::new(trustee, cell.remote().clone(), pair, arrival, is_stream);
         let memory = cell.local().slice(pair, PAIR_BYTES);
-        Outbox::new(ClientSlot::new(memory, link.is_apart()), link)
+        Outbox::new(ClientSlot::new(memory, link.is_checked()), link)
     }
 
     fn inbox(&self, me: ThreadId, client: ThreadId) -> Inbox {
         let cell = &self.clients[client.host.0 as usize];
         let pair = self.layout.pair(me.thread, client.thread);
-        let link = Link::new(client, cell.remote().clone(), pair, None);
+        let is_stream = self.transport.streams(client.host);
+        let link = Link::new(client, cell.remote().clone(), pair, None, is_stream);
         let memory = cell.local().slice(pair, PAIR_BYTES);
-        Inbox::new(TrusteeSlot::new(memory, link.is_apart()), link)
+        Inbox::new(TrusteeSlot::new(memory, link.is_checked()), link)
     }
 
     fn arrivals(&self, thread: u32) -> Arrivals {

@@ -14,8 +14,10 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use primitive::limits::{BATCH_REQUESTS, BUFFERS, BULK_REPLY_BYTES, BULK_REQUEST_BYTES};
+use primitive::limits::{BUFFERS, BULK_REPLY_BYTES, BULK_REQUEST_BYTES};
 use transport_api::{Namespace, Tag};
+
+use crate::wire::words::MOST_REQUESTS;
 
 /// The tag of a bulk payload that belongs to a request; replies have the other.
 pub(crate) const BULK_REQUEST: Tag = Tag::new(Namespace::DELEGATION, 0);
@@ -62,7 +64,7 @@ impl BulkQueue {
     /// have requests, or more than `most` bytes.
     pub(crate) fn push(&mut self, payload: Vec<u8>, most: usize) -> bool {
         let bytes = self.bytes + payload.len();
-        let expected = bytes <= most && self.payloads.len() < BUFFERS * BATCH_REQUESTS;
+        let expected = bytes <= most && self.payloads.len() < BUFFERS * MOST_REQUESTS;
         if expected {
             self.bytes = bytes;
             self.payloads.push_back(payload);
@@ -91,6 +93,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use parking_lot::Mutex;
+    use primitive::limits::BATCH_REQUESTS;
     use transport_api::{Event, HostId, PeerEvent, Transport};
     use transport_shm::ShmTransport;
 

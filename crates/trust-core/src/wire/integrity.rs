@@ -1,7 +1,8 @@
 //! [`Landing`]: where the other side's writes appear, and the check that a buffer is intact.
 //!
 //! Where both sides of a pair use the same memory, they appear there, and the signal word is
-//! written last. Where each has its own, a transport writes, and the bytes of one write have no
+//! written last. So it is where each has its own and the transport between them is a stream, which
+//! brings a signal behind a write with it. Over other transports the bytes of one write have no
 //! order: the signal word may be there before what it hands over. A second write, for the signal
 //! word alone, would say that the first is there, and costs as much as the first
 //! (`docs/decisions/0022-batch-checksum.md`). So a buffer travels as one write, with a word behind
@@ -29,18 +30,19 @@ use transport_api::integrity::is_intact;
 #[derive(Debug)]
 pub(crate) struct Landing {
     memory: SharedBytes,
-    /// Whether it is other memory than that which this side writes to.
-    is_apart: bool,
+    /// Whether what arrives has no order: it is checked, and copied to the memory that this side
+    /// works in.
+    is_checked: bool,
     /// The last batch that was taken from there.
     taken: Cell<u32>,
 }
 
 impl Landing {
-    /// `memory` is the pair's, which must be fresh; if `is_apart`, the other side has its own.
-    /// Returns the memory that this side works in beside it.
-    pub(crate) fn new(memory: SharedBytes, is_apart: bool) -> (Self, SharedBytes) {
-        let own = if is_apart { SharedBytes::heap(memory.len()) } else { memory.clone() };
-        (Self { memory, is_apart, taken: Cell::new(0) }, own)
+    /// `memory` is the pair's on this side, which must be fresh; if `is_checked`, what arrives in it
+    /// has no order. Returns the memory that this side works in.
+    pub(crate) fn new(memory: SharedBytes, is_checked: bool) -> (Self, SharedBytes) {
+        let own = if is_checked { SharedBytes::heap(memory.len()) } else { memory.clone() };
+        (Self { memory, is_checked, taken: Cell::new(0) }, own)
     }
 
     /// The word at `at`.
@@ -59,7 +61,7 @@ impl Landing {
         start: usize,
         count: usize,
     ) -> bool {
-        !self.is_apart || self.taken.get() == sequence || self.copy(sequence, own, start, count)
+        !self.is_checked || self.taken.get() == sequence || self.copy(sequence, own, start, count)
     }
 
     #[inline(never)]

@@ -15,6 +15,8 @@ pub struct Link {
     /// Where the client tells the trustee's compact poll which batch it sent last.
     arrival: Option<usize>,
     mapped: Option<SharedBytes>,
+    /// Where the region is not mapped: whether the lane to it is a stream.
+    is_stream: bool,
 }
 
 impl std::fmt::Debug for Link {
@@ -29,15 +31,27 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// The way to `peer`, whose memory for the pair begins at byte `pair` of `remote`; `arrival` is
     /// the byte of this client's arrival word there, if this side is a client and the trustee looks
-    /// at those.
-    pub fn new(peer: ThreadId, remote: RemoteRegion, pair: usize, arrival: Option<usize>) -> Self {
+    /// at those. `is_stream`: the lane there [is one](transport_api::Transport::streams).
+    pub fn new(
+        peer: ThreadId,
+        remote: RemoteRegion,
+        pair: usize,
+        arrival: Option<usize>,
+        is_stream: bool,
+    ) -> Self {
         let mapped = remote.mapped().cloned();
-        Self { peer, remote, pair, arrival, mapped }
+        Self { peer, remote, pair, arrival, mapped, is_stream }
     }
 
-    /// Whether the other side has memory of its own for the pair.
-    pub fn is_apart(&self) -> bool {
-        self.mapped.is_none()
+    /// Whether both sides use the same memory for the pair.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// Whether each side has memory of its own for the pair, in which what the other writes has no
+    /// order: a buffer has come when its checksum is right.
+    pub fn is_checked(&self) -> bool {
+        self.mapped.is_none() && !self.is_stream
     }
 
     /// The thread at the other end.
@@ -49,7 +63,7 @@ impl Link {
     /// and wakes it.
     ///
     /// Where the transport maps the region, `pair` is the other side's own memory and the signal
-    /// is one store; elsewhere everything travels in one write, with the wake, if one is due.
+    /// is one store; elsewhere everything travels in one message, with the wake, if one is due.
     ///
     /// # Errors
     /// The lane's error if it refuses the write.
@@ -78,9 +92,12 @@ impl Link {
         handover: Handover,
         lane: &mut dyn Lane,
     ) -> Result<(), OpError> {
-        let bytes = handover.in_one_write(pair);
+        let bytes = if self.is_stream { handover.words() } else { handover.in_one_write(pair) };
         let written = pair.slice(bytes.start, bytes.len());
         lane.write(&self.remote, self.pair + bytes.start, &written)?;
+        if self.is_stream {
+            lane.signal(&self.remote, self.pair + handover.signal_at(), handover.word)?;
+        }
         if let Some(arrival) = self.arrival {
             lane.signal(&self.remote, arrival, u64::from(handover.sequence))?;
         }

@@ -13,9 +13,11 @@
 //!    it expects next.
 //! 3. The client takes replies in order, so it looks at one signal word only: that of the oldest
 //!    batch in flight.
-//! 4. Where both use the same memory, a signal is stored with release after everything it covers,
-//!    and loaded with acquire before anything it covers is read. Where each has its own, a buffer
-//!    travels as one write, and has come when its checksum is right (`integrity.rs`).
+//! 4. A signal is stored with release after everything it covers, and loaded with acquire before
+//!    anything it covers is read: by the other side where both use the same memory; by the
+//!    transport, behind a write of the words, where each has its own and the transport is a stream.
+//!    Over other transports a buffer travels as one write, and has come when its checksum is right
+//!    (`integrity.rs`).
 //!
 //! The module moves words and knows neither closures nor transports: giving a buffer away is
 //! handed out as a [`Handover`], which the caller carries out on its lane.
@@ -31,8 +33,9 @@ use transport_api::integrity::checksum;
 use crate::wire::integrity::Landing;
 use crate::wire::words::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 
-/// A buffer to give away: store the signal word, where the other side uses the same memory; or else
-/// send what [`in_one_write`](Self::in_one_write) says.
+/// A buffer to give away: store the signal word, where the other side uses the same memory; send the
+/// [words](Self::words) and then the signal word, over a stream; or else send what
+/// [`in_one_write`](Self::in_one_write) says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
     /// Which buffer of the pair.
@@ -48,6 +51,16 @@ pub struct Handover {
 }
 
 impl Handover {
+    /// The byte of the signal word in the memory of a pair.
+    pub(crate) fn signal_at(&self) -> usize {
+        start_of(self.buffer) * WORD
+    }
+
+    /// The bytes that the signal word covers, in the memory of a pair.
+    pub(crate) fn words(&self) -> Range<usize> {
+        self.signal_at() + WORD..self.signal_at() + self.end * WORD
+    }
+
     /// Completes the buffer in `pair`, the memory of this side, and returns the bytes of it that
     /// the other side is to have, by a write of whatever order.
     pub fn in_one_write(&self, pair: &SharedBytes) -> Range<usize> {
@@ -119,14 +132,14 @@ pub struct Answer {
 }
 
 impl ClientSlot {
-    /// The client's half over the pair's memory, which must be fresh. If `is_apart`, the trustee
-    /// has its own, and only writes of the trustee change this one.
+    /// The client's half over the pair's memory on this side, which must be fresh. If `is_checked`,
+    /// what the trustee writes there has no order, and this side works elsewhere.
     ///
     /// # Panics
     /// If the memory is not [`PAIR_BYTES`] long.
-    pub fn new(memory: SharedBytes, is_apart: bool) -> Self {
+    pub fn new(memory: SharedBytes, is_checked: bool) -> Self {
         assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
-        let (landing, memory) = Landing::new(memory, is_apart);
+        let (landing, memory) = Landing::new(memory, is_checked);
         let first = next_sequence(0);
         Self {
             writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
@@ -139,7 +152,7 @@ impl ClientSlot {
         }
     }
 
-    /// The memory that this side works in: the pair's, or its own if they are apart.
+    /// The memory that this side works in: the pair's, or its own if what arrives is checked.
     #[cfg_attr(optimised, inline(always))]
     pub fn memory(&self) -> &SharedBytes {
         self.writer.memory()
@@ -294,19 +307,19 @@ impl std::fmt::Debug for TrusteeSlot {
 }
 
 impl TrusteeSlot {
-    /// The trustee's half over the pair's memory, which must be fresh. If `is_apart`, the client
-    /// has its own, and only writes of the client change this one.
+    /// The trustee's half over the pair's memory on this side, which must be fresh. If `is_checked`,
+    /// what the client writes there has no order, and this side works elsewhere.
     ///
     /// # Panics
     /// If the memory is not [`PAIR_BYTES`] long.
-    pub fn new(memory: SharedBytes, is_apart: bool) -> Self {
+    pub fn new(memory: SharedBytes, is_checked: bool) -> Self {
         assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
-        let (landing, memory) = Landing::new(memory, is_apart);
+        let (landing, memory) = Landing::new(memory, is_checked);
         let buffers = std::array::from_fn(|buffer| memory.slice(buffer * SLOT_STRIDE, SLOT_BYTES));
         Self { memory, buffers, expected: Cell::new(next_sequence(0)), landing }
     }
 
-    /// The memory that this side works in: the pair's, or its own if they are apart.
+    /// The memory that this side works in: the pair's, or its own if what arrives is checked.
     #[cfg_attr(optimised, inline(always))]
     pub fn memory(&self) -> &SharedBytes {
         &self.memory

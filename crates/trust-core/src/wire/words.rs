@@ -41,6 +41,9 @@ pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD;
 /// Words of a batch of requests, at most, with the signal.
 pub(crate) const BATCH_WORDS: usize = BATCH_BYTES / WORD;
 
+/// Requests that a batch has words for: each has a head.
+pub(crate) const MOST_REQUESTS: usize = BATCH_WORDS - 1;
+
 /// The most closures that a program can delegate.
 pub(crate) const MAX_CLOSURES: usize = 1 << 20;
 
@@ -55,7 +58,7 @@ const REPLY_BULK_BIT: u64 = 1 << 3;
 const AT_SHIFT: u32 = 4;
 
 const _: () = assert!(SLOT_BYTES.is_multiple_of(WORD) && SLOT_BYTES / WORD <= 0xffff);
-const _: () = assert!(primitive::limits::BATCH_REQUESTS <= 0xffff);
+const _: () = assert!(MOST_REQUESTS <= 0xffff);
 const _: () = assert!(primitive::limits::INLINE_BYTES / WORD <= PAYLOAD_MASK as usize);
 
 /// The batch number after `sequence`. Zero is never used (it is what fresh memory says), and the

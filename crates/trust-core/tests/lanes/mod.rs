@@ -28,8 +28,13 @@ pub(crate) fn copied(memory: &SharedBytes) -> RemoteRegion {
 }
 
 /// The crate's link to the pair that begins at byte `pair` of `region`.
-pub(crate) fn link(region: RemoteRegion, pair: usize, arrival: Option<usize>) -> Link {
-    Link::new(PEER, region, pair, arrival)
+pub(crate) fn link(
+    region: RemoteRegion,
+    pair: usize,
+    arrival: Option<usize>,
+    is_stream: bool,
+) -> Link {
+    Link::new(PEER, region, pair, arrival, is_stream)
 }
 
 /// Writes to regions made by [`copied`].
