@@ -84,6 +84,10 @@ impl Transport for Mixed {
         self.near.maps(peer)
     }
 
+    fn is_authenticated(&self) -> bool {
+        self.near.is_authenticated() && self.far.is_authenticated()
+    }
+
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         let near = self.near.export(key, len, access.clone())?;
         let far = self.far.export_memory(key, near.memory().clone(), access.clone())?;

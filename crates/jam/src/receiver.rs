@@ -132,6 +132,10 @@ impl Receiver {
 
     /// Declares that anyone on the network can forge incoming data, as over RDMA: from now on every jam
     /// needs a signature, even under the policy [`Policy::AnyPeer`].
+    ///
+    /// A rack does so if its transport says that data is not authenticated. A program that runs a
+    /// [`ReactiveMailbox`](crate::mailbox::ReactiveMailbox) on such a transport without a rack calls it
+    /// itself.
     pub fn set_unauthenticated(&self) {
         self.gatekeeper.set_unauthenticated();
         self.give_up();

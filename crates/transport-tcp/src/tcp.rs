@@ -40,6 +40,8 @@ const IN_PROCESS_LOSS_BOUND: Duration = Duration::from_secs(10);
 /// parkers and regions made from it stay valid for this process.
 pub struct TcpTransport {
     host: Arc<Host>,
+    /// Whether TLS has authenticated all peers, or there are none.
+    is_authenticated: bool,
     service: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -78,6 +80,7 @@ impl TcpTransport {
         let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
         let hosts = config.addresses.len();
         let neighbours = config.neighbours.clone();
+        let is_authenticated = matches!(config.credentials, Credentials::Tls { .. }) || hosts == 1;
         let timeout = config.join_timeout;
         let mut wires = Joining::new(config)?.run()?;
         let begins = deadline(Instant::now(), timeout);
@@ -123,7 +126,7 @@ impl TcpTransport {
         service.register()?;
         let thread = thread::Builder::new().name("gossamer-tcp".into());
         let thread = thread.spawn(|| service.run())?;
-        Ok(Arc::new(Self { host, service: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Self { host, is_authenticated, service: Mutex::new(Some(thread)) }))
     }
 
     /// A rack of `hosts` hosts that all live in this process and are connected over loopback, for tests
@@ -217,6 +220,10 @@ impl Transport for TcpTransport {
 
     fn maps(&self, peer: HostId) -> bool {
         peer == self.host.local
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.is_authenticated
     }
 
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {

@@ -78,6 +78,9 @@ impl Transport for Altered {
     fn maps(&self, peer: HostId) -> bool {
         self.is_mapped && self.inner.maps(peer)
     }
+    fn is_authenticated(&self) -> bool {
+        self.inner.is_authenticated()
+    }
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         self.inner.export(key, len, access)
     }
