@@ -196,7 +196,12 @@ impl Receiver {
         }
     }
 
+    /// Loads a ried of which only the digest came from a package of [`packages`](crate::packages), if one
+    /// has it.
     pub(crate) fn load_arrived(&self, arrived: ArrivedRied<'_>) -> Result<u64, NotLoaded> {
+        let package = self.arrived.with(&arrived.claimed);
+        let kept = package.as_ref().and_then(|package| package.bytes_of(&arrived.claimed));
+        let arrived = ArrivedRied { bytes: arrived.bytes.or(kept), ..arrived };
         self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log, &self.audit)
     }
 
@@ -267,7 +272,7 @@ impl Receiver {
         digest: &Digest,
     ) -> Result<bool, Refusal> {
         let Some(package) = self.arrived.with(digest) else { return Ok(false) };
-        let Some(blob) = package.blob(digest) else { return Ok(false) };
+        let Some(blob) = package.bytes_of(digest) else { return Ok(false) };
         self.receive_under(policy, host, blob, *digest)?;
         Ok(true)
     }
