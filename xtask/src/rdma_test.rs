@@ -50,7 +50,7 @@ const SUITES: [Suite; 5] = [
     },
     Suite {
         package: "gossamer-jam-tests",
-        programs: &["mailboxes_rdma"],
+        programs: &["mailboxes_rdma", "racks_rdma"],
         kernels: &[Version::Six12],
     },
     Suite { package: "gossamer-graph", programs: &["rdma"], kernels: &[Version::Six12] },
@@ -61,7 +61,7 @@ const SUITES: [Suite; 5] = [
 const ON_DEVICES: &str = "--ignored";
 /// The arguments of cargo that build integration tests.
 const INTEGRATION: &str = "--test conformance --test payloads --test killed --test link_down --test rdma \
-    --test segments_rdma --test mailboxes_rdma";
+    --test segments_rdma --test mailboxes_rdma --test racks_rdma";
 /// The arguments of cargo that select the library of the transport, whose unit tests alone are built.
 /// With xtask, which has none, dependencies have the features that they have in the other builds.
 const UNIT: &str =

@@ -46,6 +46,15 @@ const JAM: &str = "jam::property! { pub struct Shop = \"jam-send.Shop@1\"; }\n\
                    \x20   base_price(shop, article) * FACTOR\n\
                    }\n";
 
+/// A ried of the package with prices, and a jam that calls it.
+const DISCOUNT: &str = "#include \"jam.h\"\n\
+                        JAM_PROPERTY(shop, \"jam-send.Shop@1\");\n\
+                        RIED_EXPORT(uint64_t, discounted, (shop *, uint64_t));\n\
+                        uint64_t discounted(shop *shop, uint64_t price) { return price - 100; }\n";
+const CHEAP: &str = "jam::property! { pub struct Shop = \"jam-send.Shop@1\"; }\n\
+                     jam::import! { fn discounted(shop: &mut Shop, price: u64) -> u64; }\n\
+                     pub fn cheap(shop: &mut Shop, price: u64) -> u64 { discounted(shop, price) }\n";
+
 type Price = LoadedJam<&'static mut ShopOfJams, u64, (), u64>;
 
 const PLACE: &str = "JAM_SEND_PLACE";
@@ -75,16 +84,34 @@ fn wait_until(is_there: impl Fn() -> bool) {
     }
 }
 
+/// Loads the ried of the package that was brought in into host 1, and calls it.
+fn load_discount() -> (gossamer::Trust<Shop>, Price, jam::RemoteRied) {
+    let package = &jam::packages()[0];
+    assert_eq!(package.rieds().collect::<Vec<_>>(), ["discount"]);
+    let there = gossamer::trustees().nth(1).unwrap();
+    let shop = there.entrust_with(|()| Shop { base: 100 }, ());
+    let cheap: Price = package.find("cheap").unwrap();
+    println!("without: {}", shop.inject(&cheap, 735, &[]).unwrap_err().source().unwrap());
+    let discount = jam::load_ried(there, &package.ried("discount").unwrap()).unwrap();
+    println!("discounted: {}", shop.inject(&cheap, 735, &[]).unwrap());
+    (shop, cheap, discount)
+}
+
 /// Calls a jam before and after its signer is revoked.
 fn use_until_revoked(place: &Path, shop: &gossamer::Trust<Shop>) {
     fs::write(place.join("ready"), "").unwrap();
     wait_until(|| !jam::packages().is_empty());
     let price: Price = jam::packages()[0].find("price").unwrap();
     println!("before: {}", shop.inject(&price, 5, &[]).unwrap());
+    let (there, cheap, discount) = load_discount();
     fs::write(place.join("used"), "").unwrap();
     wait_until(|| jam::packages().is_empty());
     let error = shop.inject(&price, 5, &[]).unwrap_err();
     println!("after: {}", error.source().unwrap());
+    // The other process learns of it by itself.
+    wait_until(|| there.inject(&cheap, 735, &[]).is_err());
+    let error = discount.unload().unwrap_err();
+    println!("ried after: {}", error.source().unwrap());
     // The job is there until the test has sent the package once more.
     wait_until(|| place.join("go").exists());
 }
@@ -133,11 +160,19 @@ fn jam_of(package: &str) -> &'static str {
 
 /// Builds a package of one jam, which multiplies prices.
 fn build(rack: &Rack, package: &str, jam: &str, factor: u64) -> Vec<u8> {
+    let source = JAM.replace("NAME", jam).replace("FACTOR", &factor.to_string());
+    build_of(rack, package, &[(&format!("{jam}.rs"), &source)])
+}
+
+/// Builds a package of these files.
+fn build_of(rack: &Rack, package: &str, files: &[(&str, &str)]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join(package);
-    fs::create_dir(&place).unwrap();
-    let source = JAM.replace("NAME", jam).replace("FACTOR", &factor.to_string());
-    fs::write(place.join(format!("{jam}.rs")), source).unwrap();
+    for (file, source) in files {
+        let file = place.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, source).unwrap();
+    }
     let output = rack.place.path().join(format!("built-{package}.jampkg"));
     let built = Command::new(env!("CARGO_BIN_EXE_gossamer"))
         .args(["jam", "build"])
@@ -383,13 +418,34 @@ fn a_package_comes_into_a_running_job_and_only_if_a_signer_has_signed_it() {
 fn a_revocation_reaches_jobs_that_run() {
     let rack = rack();
     let (job, number) = start(&rack, &["--env", &format!("{REVOKES}=1")]);
-    let prices = signed(&rack, "prices", &build(&rack, "prices", "price", 7), "ann", None);
+    let price = JAM.replace("NAME", "price").replace("FACTOR", "7");
+    let files = [("price.rs", &*price), ("cheap.rs", CHEAP), ("discount/discount.c", DISCOUNT)];
+    let prices = signed(&rack, "prices", &build_of(&rack, "prices", &files), "ann", None);
     assert_eq!(send_package(&rack, &number, &prices).status, Some(0));
     let used = rack.place.path().join("used");
     eventually("the jam has run", || used.exists().then_some(()));
     revoke(&rack, "ann");
     let ran = send_package(&rack, &number, &prices);
     assert!(ran.err.contains("of its signer ann was revoked"), "{ran:?}");
+    // The ried was loaded into the process of b, by host 0, and the revocation unloads it there.
+    let entries = |host| {
+        let log = fs::read_to_string(rack.log_file(host)).unwrap();
+        let entries = log
+            .lines()
+            .filter(|line| line.contains("gossamer_audit") && line.contains("ried=\"discount\""));
+        entries.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let found = eventually("the ried is unloaded", || {
+        let found = entries(1);
+        (found.len() == 3).then_some(found)
+    });
+    let expected = ["a ried runs for the first time", "a ried is loaded", "a ried is unloaded"];
+    for (line, event) in found.iter().zip(expected) {
+        // No host had it unloaded.
+        let by_host = line.contains("host=0") == (event != expected[2]);
+        assert!(by_host && line.contains(event) && line.contains("signed by ann"), "{line}");
+    }
+    assert_eq!(entries(0), [""; 0]);
     fs::write(rack.path("go"), "").unwrap();
     let ran = finish(job);
     assert_eq!(ran.status, Some(0), "{ran:?}");
@@ -397,6 +453,13 @@ fn a_revocation_reaches_jobs_that_run() {
     let refused =
         "[a] after: its code is not admitted: the certificate of its signer ann was revoked";
     assert!(ran.out.contains(refused), "{ran:?}");
+    for line in [
+        "[a] without: no function ",
+        "[a] discounted: 635\n",
+        "[a] ried after: its code is not admitted: ",
+    ] {
+        assert!(ran.out.contains(line), "{line:?} in {ran:?}");
+    }
     rack.assert_nothing_left();
 }
 
@@ -411,6 +474,15 @@ fn a_process_may_refuse_what_its_daemon_brings() {
         let reason =
             format!("{host}: refused package prices: its code is not admitted: this host runs");
         assert!(ran.err.contains(&reason), "{ran:?}");
+    }
+    for number in 0..2 {
+        let log = fs::read_to_string(rack.log_file(number)).unwrap();
+        let is_entry = |line: &str| {
+            let parts =
+                ["gossamer_audit", "a process refused the package", "its policy is `Nothing`"];
+            parts.iter().all(|part| line.contains(part))
+        };
+        assert!(log.lines().any(is_entry), "{log}");
     }
     send(job.id(), "INT");
     finish(job);

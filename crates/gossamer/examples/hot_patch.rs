@@ -13,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread;
 
-use gossamer::jam::{self, Inject, LoadedJam, Policy, receiver};
+use gossamer::jam::{self, Inject, LoadedJam, Policy};
 use gossamer::{Rack, RackError, Trust, spawn_on_with, threads};
 
 /// Orders of each customer at the new price.
@@ -82,9 +82,8 @@ fn main() -> Result<(), RackError> {
     let arguments = std::env::args().any(|word| word == "--hosts");
     let rack = Rack::from_args()?;
     let rack = if arguments { rack } else { rack.hosts(2) };
-    // In every process: the code comes from a host of this rack, and none of its packages has it.
-    receiver().set_policy(Policy::AnyPeer);
-    rack.run(|| patch(ORDERS))
+    // The code comes from a host of this rack, and none of its packages has it.
+    rack.jams(Policy::AnyPeer).run(|| patch(ORDERS))
 }
 
 /// Patches the rack while each customer orders, until it has ordered so often at the new price.

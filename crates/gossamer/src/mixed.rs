@@ -88,6 +88,10 @@ impl Transport for Mixed {
         self.to(peer).streams(peer)
     }
 
+    fn is_authenticated(&self) -> bool {
+        self.near.is_authenticated() && self.far.is_authenticated()
+    }
+
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         let near = self.near.export(key, len, access.clone())?;
         let far = self.far.export_memory(key, near.memory().clone(), access.clone())?;

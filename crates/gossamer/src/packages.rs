@@ -2,7 +2,7 @@
 //! verifies by the authority in its job description, and reports of the jams that run.
 //!
 //! Two threads of their own serve the socket to the daemon. No thread of the rack waits for either: a
-//! first run that finds the queue full is counted and not reported.
+//! entry that finds the queue full is counted and not reported.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use jam::{AuditEntry, AuditEvent, Proof, Receiver, Verifier};
 
 use crate::RackError;
 
-/// First runs that wait to be reported.
+/// Entries of the audit log that wait to be reported.
 const QUEUE: usize = 64;
 
 /// Verifies by the signers of the rack.
@@ -129,19 +129,9 @@ impl Packages {
         let (reports, queue) = mpsc::sync_channel(QUEUE);
         let (mut reading, mut writing) = (socket.try_clone()?, socket.try_clone()?);
         let lost = Arc::new(AtomicU64::new(0));
-        audit(reports.clone(), lost.clone());
-        let write = move || {
-            for report in queue {
-                let Report::Message(message) = report else { return };
-                if writing.send(&message).is_err() {
-                    return;
-                }
-                let count = lost.swap(0, Ordering::Relaxed);
-                if count > 0 && writing.send(&FromProcess::NotReported(count)).is_err() {
-                    return;
-                }
-            }
-        };
+        jam::receiver().set_audit(reporter(reports.clone(), lost.clone()));
+        // An error means that the daemon has ended, and this process with it.
+        let write = move || drop(report_all(queue, &lost, |message| writing.send(message)));
         let answers = reports.clone();
         let read = move || {
             // An error means that the daemon has ended, and this process with it.
@@ -181,9 +171,9 @@ impl Drop for Packages {
     }
 }
 
-/// Has what the process does with code reported.
-fn audit(reports: mpsc::SyncSender<Report>, lost: Arc<AtomicU64>) {
-    jam::receiver().set_audit(move |entry: &AuditEntry<'_>| {
+/// Reports what the process does with code: counts in `lost` what finds the queue full.
+fn reporter(reports: mpsc::SyncSender<Report>, lost: Arc<AtomicU64>) -> impl Fn(&AuditEntry<'_>) {
+    move |entry| {
         let message = FromProcess::Audit {
             event: match entry.event {
                 AuditEvent::FirstRun => CodeEvent::FirstRun,
@@ -199,7 +189,32 @@ fn audit(reports: mpsc::SyncSender<Report>, lost: Arc<AtomicU64>) {
         if reports.try_send(Report::Message(message)).is_err() {
             lost.fetch_add(1, Ordering::Relaxed);
         }
-    });
+    }
+}
+
+/// Sends the reports of the queue until its end, and how many were lost meanwhile.
+fn report_all(
+    queue: mpsc::Receiver<Report>,
+    lost: &AtomicU64,
+    mut send: impl FnMut(&FromProcess) -> io::Result<()>,
+) -> io::Result<()> {
+    for report in queue {
+        let is_end = match &report {
+            Report::Message(message) => {
+                send(message)?;
+                false
+            }
+            Report::End => true,
+        };
+        match lost.swap(0, Ordering::Relaxed) {
+            0 => {}
+            count => send(&FromProcess::NotReported(count))?,
+        }
+        if is_end {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Takes a package, or a newer authority, that the daemon brings; the error is for the member who sent
@@ -224,6 +239,7 @@ fn take(
 
 #[cfg(test)]
 mod tests {
+    use jam::{Digest, Origin};
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
     use super::*;
@@ -232,6 +248,36 @@ mod tests {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn entries_that_find_the_queue_full_are_counted() {
+        let (reports, queue) = mpsc::sync_channel(QUEUE);
+        let lost = Arc::new(AtomicU64::new(0));
+        let report = reporter(reports.clone(), lost.clone());
+        let entry = |number: usize| {
+            let (event, digest) = (AuditEvent::FirstRun, Digest::of(&number.to_le_bytes()));
+            let (name, origin, host) = (&*format!("jam{number}"), &Origin::Peer, Some(1));
+            report(&AuditEntry { event, name, digest, origin, host });
+        };
+        (0..QUEUE + 36).for_each(entry);
+        assert!(reports.try_send(Report::End).is_err(), "the queue is full");
+        drop((report, reports));
+        let mut sent = Vec::new();
+        let mut send = |message: &FromProcess| {
+            sent.push(message.clone());
+            Ok(())
+        };
+        report_all(queue, &lost, &mut send).unwrap();
+        // What is lost behind the last entry.
+        let (reports, queue) = mpsc::sync_channel(QUEUE);
+        lost.store(5, Ordering::Relaxed);
+        reports.send(Report::End).unwrap();
+        report_all(queue, &lost, &mut send).unwrap();
+        let entries = sent.iter().filter(|message| matches!(message, FromProcess::Audit { .. }));
+        assert_eq!((entries.count(), sent.len()), (QUEUE, QUEUE + 2));
+        assert_eq!(sent[1], FromProcess::NotReported(36), "behind the first that is sent");
+        assert_eq!(sent.last(), Some(&FromProcess::NotReported(5)));
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub struct Rack {
     /// How many runtime threads of other hosts precede this host's on this machine, if that is not
     /// all threads of the hosts before it.
     pub(crate) neighbours: Option<u32>,
+    /// `None` if the process keeps the policy that it has.
+    #[cfg(feature = "jam")]
+    jams: Option<jam::Policy>,
     #[cfg(feature = "rdma")]
     pub(crate) rdma: transport_rdma::RdmaConfig,
 }
@@ -93,6 +96,8 @@ impl Rack {
             #[cfg(feature = "tcp")]
             mixed_processors: false,
             neighbours: None,
+            #[cfg(feature = "jam")]
+            jams: None,
             #[cfg(feature = "rdma")]
             rdma: transport_rdma::RdmaConfig::default(),
         }
@@ -229,6 +234,33 @@ impl Rack {
         self
     }
 
+    /// Whose jams and rieds the hosts of the rack run ([`Policy::Signed`](jam::Policy::Signed) if not
+    /// set): each process that runs these settings sets the policy of its
+    /// [`receiver`](jam::receiver()) before another host can reach it. The policy is that of the
+    /// process, so it outlasts the rack, and [`set_policy`](jam::Receiver::set_policy) changes it
+    /// later.
+    ///
+    /// Where others could forge data ([`Transport::is_authenticated`](transport_api::Transport::is_authenticated)), as
+    /// over RDMA, `AnyPeer` admits no more than `Signed`.
+    ///
+    /// ```
+    /// use gossamer::Rack;
+    /// use gossamer::jam::{Policy, Refusal, receiver};
+    ///
+    /// let refused = Rack::new().threads(1).jams(Policy::Nothing).run(|| {
+    ///     let library = b"a library that another host sends";
+    ///     receiver().load_ried(library).unwrap_err()
+    /// })?;
+    /// assert!(refused.to_string().contains("its policy is `Nothing`"), "{refused}");
+    /// # Ok::<(), gossamer::RackError>(())
+    /// ```
+    #[cfg(feature = "jam")]
+    #[must_use]
+    pub fn jams(mut self, policy: jam::Policy) -> Self {
+        self.jams = Some(policy);
+        self
+    }
+
     /// Makes [`run`](Self::run) fail if properties are still alive when all work has ended: some
     /// trust was leaked, trusts keep each other alive, or one is in a static. For tests.
     #[must_use]
@@ -244,6 +276,14 @@ impl Rack {
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
+    }
+
+    /// Sets whose jams this process runs, if the program has set it.
+    pub(crate) fn set_jam_policy(&self) {
+        #[cfg(feature = "jam")]
+        if let Some(policy) = self.jams {
+            jam::receiver().set_policy(policy);
+        }
     }
 
     /// The number of threads of each host, if the program or its user has set it.

@@ -67,6 +67,7 @@ impl Rack {
         if !trust_core::is_one_image() {
             return Err(RackError::TwoImages);
         }
+        self.set_jam_policy();
         let mut children = Children::default();
         let joined = start::assemble(&mut self, &mut children)?;
         if joined.transport.local().0 > 0 {
@@ -102,6 +103,7 @@ impl Rack {
         M: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        self.set_jam_policy();
         let main = (transport.local().0 == 0).then_some(main);
         Ok(or_unwind(self.serve(transport.into(), main)?))
     }
@@ -119,6 +121,11 @@ impl Rack {
         let transport = joined.transport;
         // Once more, for `run_on`: the caller's transport may have other threads than the settings.
         self.check(transport.hosts(), transport.threads())?;
+        // Before a thread of this process looks at anything that has arrived.
+        #[cfg(feature = "jam")]
+        if !transport.is_authenticated() {
+            jam::receiver().set_unauthenticated();
+        }
         let stall_limit = stalls::limit()?;
         let topology = joined.topology.unwrap_or_else(|| Topology::local(&*transport));
         let shared = Arc::new(Shared::new(

@@ -12,10 +12,11 @@ extern crate jam_abi as jam;
 use std::cell::RefCell;
 use std::env;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::ptr::{null_mut, without_provenance_mut};
 
-use common::{OTHER_TARGET, TARGET, blob, builder, built};
+use common::{JAMS, OTHER_TARGET, TARGET, blob, builder, built};
 use jam::{Call, Context, ContextData, Entry, Slice, code};
 use jam_build::{Builder, Error};
 use jam_format::{DATA_DISTANCE, Machine, Package, Parsed};
@@ -319,7 +320,19 @@ fn a_package_for_two_machines() {
 
 #[test]
 fn a_jam_in_c_calls_both_kinds_of_addresses() {
-    let jam = Loaded::new(&blob("weighted_sum.c"));
+    run_weighted_sum(&blob("weighted_sum.c"));
+}
+
+#[test]
+#[ignore = "needs clang: cargo test -p gossamer-jam-build --test execute clang -- --ignored"]
+fn a_jam_in_c_that_clang_compiles_does_the_same() {
+    let (_folder, builder) = builder(TARGET);
+    let jam = built(builder.cc("clang").build_jam(Path::new(JAMS).join("weighted_sum.c")));
+    run_weighted_sum(&jam.blob);
+}
+
+fn run_weighted_sum(blob: &[u8]) {
+    let jam = Loaded::new(blob);
     let payload: Vec<u8> = [10_i32, 20, -30, 40].iter().flat_map(|v| v.to_le_bytes()).collect();
     assert_eq!(jam.run(&[0], &payload), 10 + 40 - 90 + 160);
     assert_eq!(jam.run(&[1], &payload), -30 + 40);

@@ -28,11 +28,10 @@ fn main() -> Result<(), RackError> {
     let arguments = std::env::args().any(|word| word == "--hosts");
     let rack = Rack::from_args()?;
     let rack = if arguments { rack } else { rack.hosts(2) };
-    // In every process: what it runs comes from a host of this rack, and none of its packages has it.
-    receiver().set_policy(Policy::AnyPeer);
     receiver()
         .set_log(|host, line| println!("process {}, for host {host}: {line}", std::process::id()));
-    rack.run(count)
+    // What its hosts run comes from a host of this rack, and none of their packages has it.
+    rack.jams(Policy::AnyPeer).run(count)
 }
 
 /// On a rack whose hosts run its code: all of it.

@@ -11,7 +11,7 @@
 
 use std::time::Instant;
 
-use gossamer::jam::{self, Inject, LoadedJam, Package, Policy, load_ried, receiver};
+use gossamer::jam::{self, Inject, LoadedJam, Package, Policy, load_ried};
 use gossamer::{Rack, RackError, Trust, spawn_on_with, threads};
 use gossamer_jam_tests::INTERFACES;
 
@@ -63,9 +63,8 @@ fn main() -> Result<(), RackError> {
     let arguments = std::env::args().any(|word| word == "--hosts");
     let rack = Rack::from_args()?;
     let rack = if arguments { rack } else { rack.hosts(2) };
-    // In every process: what it runs comes from a host of this rack, and none of its packages has it.
-    receiver().set_policy(Policy::AnyPeer);
-    rack.run(replace)
+    // What its hosts run comes from a host of this rack, and none of their packages has it.
+    rack.jams(Policy::AnyPeer).run(replace)
 }
 
 /// On a rack whose hosts run its code: all of it.

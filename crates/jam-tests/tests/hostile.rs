@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use gossamer::jam::{Executor, ExecutorError, LoadedJam, Package, Refusal, property};
+use gossamer::jam::{Executor, ExecutorError, JamError, LoadedJam, Package, Refusal, property};
 use gossamer_jam_tests::HOSTILE;
 
 property! {
@@ -313,6 +313,46 @@ fn what_an_executor_does_not_have_is_refused() {
         }
         goes_on(&mut executor);
         assert_eq!(executor.restarts(), 0);
+    });
+}
+
+#[test]
+fn a_truncated_jam_reaches_no_executor() {
+    let sum = blob("sum");
+    for len in 0..sum.len() {
+        let cut = Sum::from_blob(&sum[..len]);
+        assert!(matches!(cut, Err(JamError::Unusable { .. })), "{len} bytes: {cut:?}");
+    }
+}
+
+/// Changed before it arrives, a jam ends its own call at most; changed afterwards, it runs as it arrived.
+#[test]
+fn a_changed_jam_harms_its_own_call_at_most() {
+    as_both(|_| {
+        let mut executor =
+            Executor::builder().deadline(Duration::from_millis(300)).start().unwrap();
+        let sum = blob("sum");
+        let (mut ran, mut ended) = (0, 0);
+        for at in 0..sum.len() {
+            let mut changed = sum.clone();
+            changed[at] ^= 1 << (at % 8);
+            // What is no blob any more is refused when it is read.
+            let Ok(changed) = Sum::from_blob(&changed) else { continue };
+            match executor.run(&changed, 10, &[1, 2, 3]) {
+                Ok(_) => ran += 1,
+                Err(_) => ended += 1,
+            }
+        }
+        assert!(ran > 0 && ended > 0, "{ran} ran, {ended} ended");
+        let mut bytes = sum.clone();
+        let sum = Sum::from_blob(&bytes).unwrap();
+        bytes.fill(0xcc);
+        // On a busy machine a call may reach its deadline.
+        let run = || match executor.run(&sum, 10, &[1, 2, 3]) {
+            Err(ExecutorError::Deadline { .. }) => None,
+            other => Some(other.unwrap()),
+        };
+        assert_eq!(std::iter::repeat_with(run).take(100).flatten().next(), Some(60));
     });
 }
 

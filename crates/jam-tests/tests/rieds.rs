@@ -47,7 +47,7 @@ const MODES: [Mode; 4] = [Mode::Automatic, Mode::Cached, Mode::Injected, Mode::L
 const PLACE_OF_SECOND: u64 = 64;
 
 fn main() -> ExitCode {
-    common::run_all(CASES)
+    common::run_all(&common::EVERYWHERE, CASES)
 }
 
 /// A table on the first thread of each host, which has the keys 0 and 1.

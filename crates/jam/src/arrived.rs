@@ -2,7 +2,7 @@
 //!
 //! The daemon of each machine hands a package to each process of the job there. The process verifies
 //! the signature itself, keeps the package, and links a jam of it when it is called first. So a call
-//! of such a jam carries no code, from whatever process it comes.
+//! of such a jam carries no code, from whatever process it comes, and a load of its ried no library.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -131,7 +131,8 @@ impl ArrivedPackage {
         self.types.split_inclusive('\n').filter(|line| line.starts_with(&id)).collect()
     }
 
-    pub(crate) fn blob(&self, digest: &Digest) -> Option<&[u8]> {
+    /// The bytes of the jam or ried with this digest.
+    pub(crate) fn bytes_of(&self, digest: &Digest) -> Option<&[u8]> {
         let (.., range) = self.elements.iter().find(|(.., known, _)| known == digest)?;
         Some(&self.bytes[range.clone()])
     }

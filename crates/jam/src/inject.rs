@@ -27,6 +27,8 @@
 mod by_digest;
 mod by_handle;
 mod errors;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod known;
 mod layout;
 mod serve;

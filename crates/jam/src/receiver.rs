@@ -132,6 +132,10 @@ impl Receiver {
 
     /// Declares that anyone on the network can forge incoming data, as over RDMA: from now on every jam
     /// needs a signature, even under the policy [`Policy::AnyPeer`].
+    ///
+    /// A rack does so if its transport says that data is not authenticated. A program that runs a
+    /// [`ReactiveMailbox`](crate::mailbox::ReactiveMailbox) on such a transport without a rack calls it
+    /// itself.
     pub fn set_unauthenticated(&self) {
         self.gatekeeper.set_unauthenticated();
         self.give_up();
@@ -192,7 +196,12 @@ impl Receiver {
         }
     }
 
+    /// Loads a ried of which only the digest came from a package of [`packages`](crate::packages), if one
+    /// has it.
     pub(crate) fn load_arrived(&self, arrived: ArrivedRied<'_>) -> Result<u64, NotLoaded> {
+        let package = self.arrived.with(&arrived.claimed);
+        let kept = package.as_ref().and_then(|package| package.bytes_of(&arrived.claimed));
+        let arrived = ArrivedRied { bytes: arrived.bytes.or(kept), ..arrived };
         self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log, &self.audit)
     }
 
@@ -263,7 +272,7 @@ impl Receiver {
         digest: &Digest,
     ) -> Result<bool, Refusal> {
         let Some(package) = self.arrived.with(digest) else { return Ok(false) };
-        let Some(blob) = package.blob(digest) else { return Ok(false) };
+        let Some(blob) = package.bytes_of(digest) else { return Ok(false) };
         self.receive_under(policy, host, blob, *digest)?;
         Ok(true)
     }

@@ -96,6 +96,11 @@ pub trait Transport: Send + Sync + 'static {
         false
     }
 
+    /// Whether all data that arrives here was sent by a host of the rack. If not, as over RDMA, other
+    /// machines or processes can forge data, and layers above must not take the sender's number as
+    /// proof: a rack then runs only jams that are signed.
+    fn is_authenticated(&self) -> bool;
+
     /// Makes `len` zeroed bytes of this process's memory accessible to the hosts of the rack under
     /// `key`, to each as `access` says. The region lives until the returned [`Region`] and all its
     /// clones are dropped or it is revoked.

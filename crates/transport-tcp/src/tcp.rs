@@ -41,6 +41,8 @@ const IN_PROCESS_LOSS_BOUND: Duration = Duration::from_secs(10);
 /// parkers and regions made from it stay valid for this process.
 pub struct TcpTransport {
     host: Arc<Host>,
+    /// Whether TLS has authenticated all peers, or there are none.
+    is_authenticated: bool,
     service: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -79,6 +81,7 @@ impl TcpTransport {
         let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
         let hosts = config.addresses.len();
         let neighbours = config.neighbours.clone();
+        let is_authenticated = matches!(config.credentials, Credentials::Tls { .. }) || hosts == 1;
         let timeout = config.join_timeout;
         let mut wires = Joining::new(config)?.run()?;
         let is_connected = |peer: &HostId| *peer != local && !neighbours.contains(peer);
@@ -127,7 +130,7 @@ impl TcpTransport {
         service.register()?;
         let thread = thread::Builder::new().name("gossamer-tcp".into());
         let thread = thread.spawn(|| service.run())?;
-        Ok(Arc::new(Self { host, service: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Self { host, is_authenticated, service: Mutex::new(Some(thread)) }))
     }
 
     /// A rack of `hosts` hosts that all live in this process and are connected over loopback, for tests
@@ -225,6 +228,10 @@ impl Transport for TcpTransport {
 
     fn streams(&self, peer: HostId) -> bool {
         peer != self.host.local
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.is_authenticated
     }
 
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {

@@ -1,9 +1,11 @@
 //! Calls of plain bytes between two threads: bytes of every length arrive as they were, results and
-//! errors come back, in order with all other calls.
+//! errors come back, in order with all other calls. Each test runs over mapped memory, and over memory
+//! that is mapped nowhere, where batches have checksums and arrive piece by piece.
 #![cfg(not(loom))]
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
@@ -13,6 +15,7 @@ use std::time::Duration;
 use gossamer_trust_core::{
     DelegateError, EnteredNode, Node, PlainCall, Trust, Wiring, local_trustee, served,
 };
+use transport_api::Transport;
 use transport_shm::ShmTransport;
 
 /// What calls were served with.
@@ -47,10 +50,41 @@ impl<const BYTES: usize> PlainCall<Log> for Note<BYTES> {
     }
 }
 
+/// How two threads reach each other's memory.
+type Memory = fn(Arc<ShmTransport>) -> Arc<dyn Transport>;
+
+macro_rules! over_mapped_and_unmapped_memory {
+    ($($test:ident,)*) => {
+        mod mapped {
+            $(#[test]
+            fn $test() {
+                super::$test(|threads| threads);
+            })*
+        }
+        mod unmapped {
+            $(#[test]
+            fn $test() {
+                super::$test(|threads| transport_api::conformance::Altered::unmapped(threads));
+            })*
+        }
+    };
+}
+
+over_mapped_and_unmapped_memory! {
+    bytes_of_every_length_arrive_in_order,
+    calls_of_so_many_bytes_run_behind_each_other,
+    a_word_that_comes_again_belongs_to_each_of_its_calls,
+    errors_and_panics_come_back_for_their_calls,
+    errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls,
+    each_call_of_a_run_has_its_own_end,
+    calls_under_way_end_when_the_node_closes,
+    a_property_of_the_own_thread_is_left_to_the_caller,
+}
+
 /// Runs `test` on a thread with a log on another, which serves it.
-fn with_log(test: impl FnOnce(&EnteredNode, &Trust<Log>)) {
-    let wiring = Wiring::connect(ShmTransport::threads(2).unwrap(), 0, Duration::from_secs(10));
-    let wiring = wiring.expect("a wired rack");
+fn with_log(memory: Memory, test: impl FnOnce(&EnteredNode, &Trust<Log>)) {
+    let transport = memory(ShmTransport::threads(2).expect("a rack"));
+    let wiring = Wiring::connect(transport, 0, Duration::from_secs(10)).expect("a wired rack");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
@@ -122,9 +156,8 @@ fn call<const BYTES: usize>(
     assert!(log.plain_call_then::<Note<BYTES>, _, _>(word, head, tails, (), note).is_ok());
 }
 
-#[test]
-fn bytes_of_every_length_arrive_in_order() {
-    with_log(|node, log| {
+fn bytes_of_every_length_arrive_in_order(memory: Memory) {
+    with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         let bytes: Vec<u8> = (0..20_000).map(|at| at as u8 ^ (at >> 8) as u8).collect();
         let lens = [0, 1, 7, 8, 9, 100, 127, 128, 129, 1000, 8000, 8176, 8190, 8200, 20_000];
@@ -158,9 +191,8 @@ fn bytes_of_every_length_arrive_in_order() {
     });
 }
 
-#[test]
-fn calls_of_so_many_bytes_run_behind_each_other() {
-    with_log(|node, log| {
+fn calls_of_so_many_bytes_run_behind_each_other(memory: Memory) {
+    with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         for word in 100..140 {
             call::<11>(log, word, (&[word as u8; 11], &[]), &ended);
@@ -174,9 +206,8 @@ fn calls_of_so_many_bytes_run_behind_each_other() {
     });
 }
 
-#[test]
-fn a_word_that_comes_again_belongs_to_each_of_its_calls() {
-    with_log(|node, log| {
+fn a_word_that_comes_again_belongs_to_each_of_its_calls(memory: Memory) {
+    with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         let words = [5, 5, 5, 7, 7, 5, 0, 0, 5, 13, 13, 5, 5, 14, 14, 5, 9, 5, 5];
         let bytes = |at: usize, len| vec![at as u8; len];
@@ -225,9 +256,8 @@ fn a_word_that_comes_again_belongs_to_each_of_its_calls() {
     });
 }
 
-#[test]
-fn errors_and_panics_come_back_for_their_calls() {
-    with_log(|node, log| {
+fn errors_and_panics_come_back_for_their_calls(memory: Memory) {
+    with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         for word in [1, 13, 2, 14, 13, 3] {
             call::<8>(log, word, (&[7; 8], &[]), &ended);
@@ -249,9 +279,8 @@ fn errors_and_panics_come_back_for_their_calls() {
 }
 
 /// Those with the word of the call before take another way.
-#[test]
-fn errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls() {
-    with_log(|node, log| {
+fn errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls(memory: Memory) {
+    with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         for word in [13, 13, 13, 1, 1, 14, 14, 14, 2, 2] {
             call::<8>(log, word, (&[7; 8], &[]), &ended);
@@ -296,9 +325,8 @@ impl PlainCall<Log> for Picky {
 
 /// Calls that a trustee serves as one run: each has its own result, and one that fails or panics does not
 /// keep those behind it from being served.
-#[test]
-fn each_call_of_a_run_has_its_own_end() {
-    with_log(|node, log| {
+fn each_call_of_a_run_has_its_own_end(memory: Memory) {
+    with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         let sent: Vec<[u8; 12]> = (0..300)
             .map(|call: u32| std::array::from_fn(|at| (call as usize * 7 + at * 31) as u8 % 251))
@@ -332,10 +360,9 @@ fn each_call_of_a_run_has_its_own_end() {
     });
 }
 
-#[test]
-fn calls_under_way_end_when_the_node_closes() {
+fn calls_under_way_end_when_the_node_closes(memory: Memory) {
     let ended = Rc::new(RefCell::new(Vec::new()));
-    with_log(|node, log| {
+    with_log(memory, |node, log| {
         for _ in 0..300 {
             call::<0>(log, 5, (&[], &[&[1; 200]]), &ended);
         }
@@ -347,9 +374,8 @@ fn calls_under_way_end_when_the_node_closes() {
     });
 }
 
-#[test]
-fn a_property_of_the_own_thread_is_left_to_the_caller() {
-    with_log(|_, _| {
+fn a_property_of_the_own_thread_is_left_to_the_caller(memory: Memory) {
+    with_log(memory, |_, _| {
         let own = local_trustee().entrust(Log::new());
         assert!(own.plain_call::<Note<0>>(1, &[], &[]).is_none());
         let callback = |()| |_: Result<Result<_, _>, _>| unreachable!("nothing is sent");

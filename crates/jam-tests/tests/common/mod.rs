@@ -1,52 +1,104 @@
-//! Runs cases on racks: of threads, and of two processes. Each case is this program once more, with a
-//! deadline.
+//! Runs cases on racks: of threads, of two processes, and of two tasks of a step of Slurm, which are on
+//! machines of their own as far as they know. Each case is this program once more, with a deadline.
+#![allow(dead_code, reason = "each test program uses a part")]
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use gossamer::Rack;
 
-const CASE: &str = "GOSSAMER_TEST_CASE";
+pub(crate) const CASE: &str = "GOSSAMER_TEST_CASE";
+/// How long a case may take; an emulated guest is slow.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A case and its name.
 pub(crate) type Case = (&'static str, fn());
 
-/// The rack of a case, whose name begins with `threads_` or `processes_`.
-pub(crate) fn rack(case: &str) -> Option<Rack> {
-    let rack = match case.starts_with("processes_") {
-        true => Rack::new().hosts(2).threads(2),
-        false => Rack::new().threads(3),
+/// What a case runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Three threads.
+    Threads,
+    /// Two processes that share memory.
+    Processes,
+    /// Two processes that are connected over TCP and TLS.
+    Tcp,
+    /// Two processes, each with an RDMA device.
+    Rdma,
+}
+
+/// All that need no device.
+pub(crate) const EVERYWHERE: [Kind; 3] = [Kind::Threads, Kind::Processes, Kind::Tcp];
+
+impl Kind {
+    /// With which the names of its cases begin.
+    fn prefix(self) -> &'static str {
+        match self {
+            Kind::Threads => "threads_",
+            Kind::Processes => "processes_",
+            Kind::Tcp => "tcp_",
+            Kind::Rdma => "rdma_",
+        }
+    }
+}
+
+/// The rack of a case.
+pub(crate) fn rack(kind: Kind) -> Rack {
+    let rack = match kind {
+        Kind::Threads => Rack::new().threads(3),
+        Kind::Processes => Rack::new().hosts(2).threads(2),
+        // Their environment sets the hosts.
+        Kind::Tcp | Kind::Rdma => Rack::new().threads(2),
     };
-    Some(rack.check_leaks(true))
+    rack.check_leaks(true)
 }
 
 /// The `main` of a test program.
-#[allow(dead_code, reason = "each test program uses this or the next")]
-pub(crate) fn run_all(cases: &[Case]) -> ExitCode {
-    run_all_on(cases, rack)
+pub(crate) fn run_all(kinds: &[Kind], cases: &[Case]) -> ExitCode {
+    run_all_on(kinds, cases, |kind, _| Some(rack(kind)))
 }
 
 /// As [`run_all`], of a program that has racks of its own for some cases, or none.
-pub(crate) fn run_all_on(cases: &[Case], rack: fn(&str) -> Option<Rack>) -> ExitCode {
-    if let Ok(name) = std::env::var(CASE) {
-        let (_, case) = name.split_once('_').expect("a prefix");
-        let (_, case) = cases.iter().find(|(listed, _)| *listed == case).expect("a case");
-        rack(&name).expect("a case on this rack").run(*case).unwrap();
+pub(crate) fn run_all_on(
+    kinds: &[Kind],
+    cases: &[Case],
+    rack: fn(Kind, &str) -> Option<Rack>,
+) -> ExitCode {
+    let all = kinds.iter().flat_map(|kind| cases.iter().map(move |case| (*kind, case)));
+    let all = all.map(|(kind, case)| (format!("{}{}", kind.prefix(), case.0), kind, case));
+    if let Ok(wanted) = std::env::var(CASE) {
+        let mut all = all;
+        let (_, kind, (name, case)) = all.find(|(full, ..)| *full == wanted).expect("a case");
+        let (rack, case) = (rack(kind, name).expect("a case on this rack"), *case);
+        rack.run(move || {
+            // Hosts of one machine would share memory.
+            let machines = gossamer::topology().machines.len();
+            assert_eq!(machines, if matches!(kind, Kind::Tcp | Kind::Rdma) { 2 } else { 1 });
+            case();
+        })
+        .unwrap();
         return ExitCode::SUCCESS;
     }
-    let wanted: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let names =
-        cases.iter().flat_map(|(name, _)| ["threads_", "processes_"].map(|p| format!("{p}{name}")));
-    let names = names.filter(|name| rack(name).is_some());
-    let names = names.filter(|name| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));
+    // Words without dashes say which cases to run, and those behind `--skip` which not to.
+    let (mut wanted, mut skipped, mut words) = (Vec::new(), Vec::new(), std::env::args().skip(1));
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--skip" => skipped.extend(words.next()),
+            word if word.starts_with('-') => {}
+            _ => wanted.push(word),
+        }
+    }
+    let is_in = |words: &[String], name: &str| words.iter().any(|word| name.contains(word));
+    let is_wanted = |name: &str| wanted.is_empty() || is_in(&wanted, name);
+    let all = all.filter(|(_, kind, (name, _))| rack(*kind, name).is_some());
+    let all = all.filter(|(full, ..)| is_wanted(full) && !is_in(&skipped, full));
     let (mut passed, mut failed) = (0, 0);
-    for name in names {
+    for (number, (name, kind, _)) in all.enumerate() {
         if std::env::args().any(|word| word == "--list") {
             println!("{name}: test");
             continue;
         }
-        let is_well = run(&name);
+        let is_well = run(number, &name, kind);
         println!("test {name} ... {}", if is_well { "ok" } else { "FAILED" });
         *(if is_well { &mut passed } else { &mut failed }) += 1;
     }
@@ -58,20 +110,73 @@ pub(crate) fn run_all_on(cases: &[Case], rack: fn(&str) -> Option<Rack>) -> Exit
 }
 
 /// Runs a case in processes of its own, whose output goes to this one's.
-fn run(name: &str) -> bool {
-    let exe = std::env::current_exe().expect("this program");
-    let mut child =
-        Command::new(exe).env(CASE, name).stdin(Stdio::null()).spawn().expect("a process");
+fn run(number: usize, name: &str, kind: Kind) -> bool {
+    let mut processes = start(number, name, kind);
     let started = Instant::now();
+    let ended: Vec<_> = processes.iter_mut().map(|process| wait(process, started)).collect();
+    if ended.contains(&None) {
+        println!("{name} hung");
+    }
+    ended.iter().all(|is_well| *is_well == Some(true))
+}
+
+/// Whether a process has ended well; `None` if it was killed at the deadline.
+fn wait(process: &mut Child, started: Instant) -> Option<bool> {
     loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return status.success();
+        if let Some(status) = process.try_wait().expect("a child") {
+            return Some(status.success());
         }
         if started.elapsed() > DEADLINE {
-            println!("{name} hung");
-            let _ = child.kill();
-            return child.wait().is_ok_and(|_| false);
+            let _ = process.kill();
+            let _ = process.wait();
+            return None;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Starts the process of a case, or the two tasks of a step with this number.
+fn start(number: usize, name: &str, kind: Kind) -> Vec<Child> {
+    let command = || {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.env(CASE, name).stdin(Stdio::null());
+        for (variable, _) in std::env::vars().filter(|(name, _)| name.starts_with("SLURM")) {
+            command.env_remove(variable);
+        }
+        command
+    };
+    let devices = match kind {
+        Kind::Threads | Kind::Processes => return vec![command().spawn().expect("a process")],
+        Kind::Tcp => Vec::new(),
+        Kind::Rdma => devices(),
+    };
+    let task = |rank: usize| {
+        let mut command = command();
+        if kind == Kind::Rdma {
+            command.env("GOSSAMER_RDMA_DEVICE", &devices[rank % devices.len()]);
+            // Of panics that cases expect: looking up symbols takes long in a guest.
+            command.env("RUST_BACKTRACE", "0");
+        }
+        // Without the name of a node, each task is on a machine of its own.
+        command
+            .env("GOSSAMER_SECRET", "08".repeat(32))
+            .env("SLURM_JOB_ID", std::process::id().to_string())
+            .env("SLURM_STEP_ID", number.to_string())
+            .env("SLURM_STEP_NUM_TASKS", "2")
+            .env("SLURM_STEP_NODELIST", "localhost")
+            .env("SLURM_PROCID", rank.to_string());
+        command.spawn().expect("a process")
+    };
+    (0..2).map(task).collect()
+}
+
+/// The RDMA devices of this machine.
+fn devices() -> Vec<String> {
+    const DEVICES: &str = "/sys/class/infiniband";
+    let entries = std::fs::read_dir(DEVICES).into_iter().flatten().flatten();
+    let mut devices: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    devices.sort();
+    assert!(!devices.is_empty(), "no RDMA device in {DEVICES}: run `cargo xtask rdma-test`");
+    devices
 }

@@ -1,5 +1,5 @@
 //! Mailboxes that run jams, on every kind of memory: mapped, mapped nowhere (each write arrives piece by
-//! piece, in no order), and over TCP. `racks.rs` runs them in fibers and between processes.
+//! piece, in no order), and over TCP. `racks/` runs them in fibers and between processes.
 //!
 //! All hosts of these racks are one process, so they share linked jams: the tests change policies of
 //! mailboxes only, and evict by the policy of the process, which is `Signed` all the time.

@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use super::*;
 use crate::policy::{Origin, Policy, Verifier};
 use crate::receiver::Receiver;
+use crate::ried::error::RiedRefusal;
+use crate::ried::{ArrivedRied, LoadedBy, NotLoaded};
 use crate::sender::Sendable;
 
 /// Takes what "ann" has signed.
@@ -90,6 +92,26 @@ fn a_signed_package_is_kept_and_linked_on_first_use() {
 }
 
 #[test]
+fn a_ried_of_a_package_is_loaded_without_its_bytes() {
+    let (receiver, library) = (receiver(), b"no library, as its bytes say");
+    let (kind, machine) = (ElementKind::Ried, here());
+    let unsigned =
+        encode_package("p", &[NewElement { kind, machine, name: "ried", bytes: library }]);
+    let bytes = sign(&unsigned.unwrap(), b"ann");
+    let load = || {
+        let (claimed, by) = (Digest::of(library), LoadedBy::Peer(1));
+        receiver.load_arrived(ArrivedRied { name: "ried", claimed, bytes: None, proof: &[], by })
+    };
+    let unknown = load();
+    assert!(matches!(unknown, Err(NotLoaded::Refused(RiedRefusal::Code(_)))), "{unknown:?}");
+    receiver.take_package(&bytes).unwrap();
+    match load() {
+        Err(NotLoaded::Refused(RiedRefusal::Malformed { .. })) => {}
+        other => panic!("the bytes are there: {other:?}"),
+    }
+}
+
+#[test]
 fn what_is_not_signed_by_a_signer_is_neither_kept_nor_admitted() {
     let receiver = receiver();
     let (signed, digest) = package("p", &[0xc3], b"ann");
@@ -122,7 +144,7 @@ fn a_package_replaces_one_of_its_name_and_there_is_a_limit() {
     receiver.take_package(&new).unwrap();
     let all = receiver.arrived().all();
     assert_eq!(all.len(), 1);
-    assert!(all[0].blob(&new_digest).is_some() && all[0].blob(&old_digest).is_none());
+    assert!(all[0].bytes_of(&new_digest).is_some() && all[0].bytes_of(&old_digest).is_none());
     assert_eq!(receiver.link_arrived(None, None, &old_digest), Ok(false));
     for number in 1..MAX_PACKAGES {
         let (more, _) = package(&format!("p{number}"), &[0xc3], b"ann");

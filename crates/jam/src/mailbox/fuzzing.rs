@@ -1,5 +1,5 @@
-//! What must hold for whatever peers write into a mailbox, and into a sender's segment: the body of a
-//! fuzz target. `jam_frame` of the crate `mailbox` has the frames themselves.
+//! What must hold for whatever peers write into a mailbox, and into a sender's segment, and for the bytes
+//! of their calls of trustees ([`plain_call`]): the body of a fuzz target. `jam_frame` of the crate `mailbox` has the frames themselves.
 //!
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which run it
 //! on its committed corpus, `fuzz/corpus/jam_call`.
@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use jam_abi::Call;
 use jam_format::{Digest, MAX_PROVEN_BYTES, MAX_REPLY_BYTES, Parsed};
 
+use crate::inject::fuzzing::plain_call;
 use crate::mailbox::form::{
     ENTRY_BYTES, Form, REPORT_BYTES, SenderReport, decode_entry, encode_entry,
 };
@@ -30,10 +31,11 @@ fn receiver() -> &'static Receiver {
 }
 
 /// A form, a report and the head of an entry have one encoding; what has the claimed digest and is a blob
-/// is linked or refused; lengths are accepted only as its types have them.
+/// is linked or refused; lengths are accepted only as its types have them; and so it is with plain calls.
 ///
 /// The input: a byte whose lowest bit says that the claimed digest is that of the code; the kind of a
-/// frame (4 bytes); the lengths of arguments and payload (2 each); a report, or the head of an entry; code.
+/// frame (4 bytes); the lengths of arguments and payload (2 each); a report, or the head of an entry; code,
+/// or the bytes of a plain call.
 ///
 /// # Panics
 /// When that does not hold.
@@ -59,6 +61,7 @@ pub fn jam_call(data: &[u8]) {
         assert!(len <= MAX_PROVEN_BYTES, "an entry of {len} bytes");
         assert_eq!(encode_entry(&claimed, len)[..24], entry[..24], "an entry has two encodings");
     }
+    plain_call(code);
     let linked = receiver().receive(code, claimed);
     if let Err(refusal) = &linked {
         assert!(!refusal.to_string().is_empty());
@@ -97,6 +100,7 @@ mod tests {
     use jam_format::{Blob, Import, Machine};
 
     use super::*;
+    use crate::inject::fuzzing::call_with_code;
     use crate::mailbox::failure::FailureKind;
 
     #[test]
@@ -129,6 +133,13 @@ mod tests {
             ..Blob::new(Machine::X86_64)
         };
         let code = plain.encode().expect("a blob");
+        for (name, payload, code_len) in
+            [("plain", 20, 30), ("plain-code", 0, 9), ("plain-payload", 16, 0)]
+        {
+            let call = call_with_code(&[1; 20][..payload], &[2; 30][..code_len]);
+            put(&format!("{name}-cut"), input(1, form, (0, 0), zero, &call[..call.len() - 1]));
+            put(name, input(1, form, (0, 0), zero, &call));
+        }
         put("linked", input(1, form, (8, 12), zero, &code));
         put("lengths", input(1, form, (7, 11), zero, &code));
         put("forged", input(0, form, (8, 0), zero, &code));

@@ -81,6 +81,10 @@ impl Transport for Altered {
     fn streams(&self, peer: HostId) -> bool {
         self.is_mapped && self.inner.streams(peer)
     }
+
+    fn is_authenticated(&self) -> bool {
+        self.inner.is_authenticated()
+    }
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         self.inner.export(key, len, access)
     }

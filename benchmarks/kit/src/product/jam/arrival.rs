@@ -107,7 +107,8 @@ impl Signed {
         params.serial_number = Some(SerialNumber::from(vec![7]));
         let certificate = params.signed_by(&key, &issuer)?.der().to_vec();
 
-        let (kind, machine) = (ElementKind::Jam, Machine::X86_64);
+        let machine = Machine::CURRENT.ok_or("jams do not run on this machine")?;
+        let kind = ElementKind::Jam;
         let package = encode_package("bench", &[NewElement { kind, machine, name, bytes: blob }])?;
         let package = Package::parse(&package)?;
         let signature = key.sign(&package.signed_message(None))?;
