@@ -1,9 +1,12 @@
 //! `cargo xtask ci`: all gates in order, timed, stopping at the first that fails. `.ci/run`
-//! installs what they need and starts this. What later gates need is built beside the first ones.
+//! installs what they need and starts this. What later gates need is built beside the first ones. The
+//! last gate, whose guests are emulated on little more than one processor, runs beside those before it,
+//! which wait most of their time.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::ahead::Ahead;
+use crate::ahead;
+use crate::background::Background;
 use crate::step::Step;
 use crate::times::Times;
 use crate::workspace::Workspace;
@@ -28,30 +31,57 @@ const GATES: &[(&str, &str)] = &[
     ("rack of namespaces: kills, a stop, an unplugged cable", "xtask netns test"),
     ("killed processes of racks of namespaces", "xtask chaos --net --rounds 5"),
     ("rack deployed over ssh", "xtask deploy-test"),
-    ("RDMA devices, in virtual machines with two kernels", "xtask rdma-test"),
+    IN_GUESTS,
 ];
 
-/// The first gate that has the processors for itself, as all that follow: how much it checks, or
-/// what it may take, is a matter of time.
+/// The first gate that does not share the processors with what is built ahead, as all that follow: how
+/// much it checks, or what it may take, is a matter of time.
 const FIRST_ALONE: &str = "fuzz targets, on a nightly compiler";
+/// The first gate beside [`IN_GUESTS`].
+const FIRST_BESIDE: &str = "README's main command";
+/// The last gate.
+const IN_GUESTS: (&str, &str) =
+    ("RDMA devices, in virtual machines with two kernels", "xtask rdma-test");
 
 /// Runs the gates.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut times = Times::new();
-    let mut ahead = Ahead::start(workspace)?;
+    let mut builds = Background::start_nice(workspace, "ahead")?;
     let mut built = String::new();
-    for (number, (name, arguments)) in GATES.iter().enumerate() {
-        if *name == FIRST_ALONE {
-            built = times.of("rest of what was built ahead", || ahead.wait())?;
+    let mut in_guests = None;
+    for (number, gate) in GATES.iter().enumerate() {
+        let (name, arguments) = *gate;
+        if name == FIRST_ALONE {
+            (_, built) = times.of("rest of what was built ahead", || builds.wait())?;
+        }
+        if name == FIRST_BESIDE {
+            in_guests = Some(Background::start(workspace, command(&IN_GUESTS))?);
         }
         println!("\n==> gate {} of {}: {name}: cargo {arguments}", number + 1, GATES.len());
-        let result = times.of(*name, || Step::cargo(&workspace.root, arguments).run());
+        let result = times.of(name, || match &mut in_guests {
+            Some(running) if *gate == IN_GUESTS => finish(running),
+            _ => Step::xtask(&workspace.root, command(gate)).run(),
+        });
         if let Err(error) = result {
             println!("\n{times}");
             return Err(error).with_context(|| format!("gate {} ({name})", number + 1));
         }
     }
+    let built = ahead::summary(&built);
     println!("\nbuilt ahead:\n{built}\ngates:\n{times}\nall {} gates passed", GATES.len());
+    Ok(())
+}
+
+/// The command of xtask that is a gate.
+fn command((_, arguments): &(&'static str, &'static str)) -> &'static str {
+    arguments.strip_prefix("xtask ").expect("a gate is a command of xtask")
+}
+
+/// Waits for a gate that runs beside others, and prints what it has printed.
+fn finish(running: &mut Background) -> Result<()> {
+    let (status, printed) = running.wait()?;
+    print!("{printed}");
+    ensure!(status.success(), "it ended with {status}");
     Ok(())
 }
 
@@ -78,6 +108,15 @@ mod tests {
             let of = |(_, arguments): &(_, &str)| arguments.split(' ').nth(1) == Some(gate);
             assert!(GATES[first..].iter().any(of) && !GATES[..first].iter().any(of), "{gate}");
         }
+    }
+
+    #[test]
+    fn guests_run_beside_other_gates_once_all_is_built() {
+        let place = |gate| GATES.iter().position(|(name, _)| *name == gate).unwrap();
+        assert_eq!(GATES.last(), Some(&IN_GUESTS));
+        assert!(place(FIRST_ALONE) < place(FIRST_BESIDE));
+        assert!(place(FIRST_BESIDE) < place(IN_GUESTS.0));
+        assert!(GATES.iter().all(|gate| !command(gate).is_empty()));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! that are up to date, that lost a daemon, and that have another program; and checks that hosts
 //! which fail a requirement are refused.
 
-use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use gossamer_deploy::rack_file::RackFile;
 use crate::netns::check::{eventually, working};
 use crate::programs::{GRAPH, check_bench, check_graph};
 use crate::rack_deploy::{build, local_folder, programs};
-use crate::step::Step;
+use crate::step::{Step, itself};
 use crate::workspace::Workspace;
 
 /// The time that a deployment with a small bench may take.
@@ -35,7 +34,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     // What the commands below would build, which their timeouts do not include.
     build(workspace, "kv", Mode::Run)?;
     build(workspace, "graph", Mode::Run)?;
-    let rack_deploy = Step::program(&workspace.root, env::current_exe()?, "rack-deploy");
+    let rack_deploy = Step::program(&workspace.root, itself(), "rack-deploy");
     let rate = bench(rack_deploy.args("--local 3 --bin kv --").args(BENCH), 3, check_bench)?;
     println!("deploy: a bench ran on three hosts, {rate} operations per second");
     let release = workspace.target().join("release");
@@ -70,7 +69,7 @@ fn bench(step: Step, hosts: usize, check: impl Fn(&str, usize) -> Result<f64>) -
 /// Ends a deployment's job by a signal, of the terminal or not, and checks that nothing is left.
 fn interrupted(workspace: &Workspace, name: &str, status: i32) -> Result<()> {
     let namespaces = Namespaces::new(PREFIX, &local_folder(workspace));
-    let mut command = Command::new(env::current_exe()?);
+    let mut command = Command::new(itself());
     let mut child =
         command.args(ENDLESS.split(' ')).stdin(Stdio::null()).process_group(0).spawn()?;
     let ready = eventually("the job works", || {

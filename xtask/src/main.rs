@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo xtask ci                all gates, in order, stopping at the first that fails
-//! cargo xtask ahead             what gates with build folders of their own need; ci starts it
+//! cargo xtask ahead             builds what later gates need; ci starts it
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
 //! cargo xtask lint | doc        formatting, clippy, commit subjects; documentation
 //! cargo xtask deny              licences, bans, sources and advisories of dependencies
@@ -34,12 +34,14 @@
 //!    suites for another processor), [`deny`], [`mod@package`], [`fuzz`], [`programs`] (demo, chaos),
 //!    [`netns`], [`rack_deploy`]
 //!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`].
-//! 5. [`ci`]: all gates in order; [`ahead`]: what is built meanwhile for later ones.
+//! 5. [`ci`]: all gates in order; [`ahead`]: what is built meanwhile for later ones; [`background`]:
+//!    what runs beside others.
 
 #![forbid(unsafe_code)]
 
 mod aarch64;
 mod ahead;
+mod background;
 mod bench;
 mod checks;
 mod ci;
@@ -84,7 +86,7 @@ struct Cli {
 enum Command {
     /// Run every gate of CI in order, with times; stop at the first that fails
     Ci,
-    /// Build what gates with build folders of their own need (`ci` does so beside other gates)
+    /// Build what later gates need (`ci` does so beside its first gates)
     Ahead,
     /// Check that no lower crate or folder uses an upper one, and that the core has no socket, clock or
     /// thread

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::Message;
@@ -23,7 +23,7 @@ use gossamer_guest::kernel::Version;
 
 use crate::checks;
 use crate::rdma_vm::cache;
-use crate::step::{Step, passed};
+use crate::step::{Step, itself, passed};
 use crate::times::Times;
 use crate::workspace::Workspace;
 
@@ -103,18 +103,9 @@ type TimedLines = [(Duration, String)];
 
 /// `cargo xtask rdma-test`.
 pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
-    gossamer_guest::check()?;
     let kernels = test.kernel.map_or(Version::value_variants().to_vec(), |kernel| vec![kernel]);
     let mut times = Times::new();
-    // The packages of guests are downloaded during the build.
-    let (programs, fetched) = thread::scope(|scope| {
-        let fetching = scope.spawn(|| gossamer_guest::fetch(&cache(workspace), &kernels));
-        let programs = build(workspace, &mut times);
-        let fetched = || fetching.join().expect("it does not panic");
-        (programs, times.of("waiting for what guests need", fetched))
-    });
-    let programs = programs?;
-    fetched?;
+    let programs = prepare(workspace, &kernels, &mut times)?;
     run_here(workspace, &programs, &test.arguments, &mut times)?;
     for kernel in kernels {
         let is_here =
@@ -124,6 +115,23 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     }
     println!("\n{times}");
     Ok(())
+}
+
+/// Does all that [`run`] does before it runs tests: [`ahead`](crate::ahead).
+pub(crate) fn build_ahead(workspace: &Workspace) -> Result<()> {
+    prepare(workspace, Version::value_variants(), &mut Times::new()).map(drop)
+}
+
+/// Builds the test programs, and downloads the packages of guests meanwhile.
+fn prepare(workspace: &Workspace, kernels: &[Version], times: &mut Times) -> Result<Vec<Program>> {
+    gossamer_guest::check()?;
+    let (programs, fetched) = thread::scope(|scope| {
+        let fetching = scope.spawn(|| gossamer_guest::fetch(&cache(workspace), kernels));
+        let programs = build(workspace, times);
+        let fetched = || fetching.join().expect("it does not panic");
+        (programs, times.of("waiting for what guests need", fetched))
+    });
+    fetched.and(programs)
 }
 
 /// Builds the test programs, and runs clippy and rustdoc on what they stand on, and on themselves.
@@ -183,7 +191,7 @@ fn run_on(
     fs::write(&file, script(programs, ON_DEVICES, more)?)?;
     let kernel = kernel.name();
     let arguments = format!("rdma-vm --kernel {kernel} --timeout {TIMEOUT} --");
-    let step = Step::program(&workspace.root, env::current_exe()?, &arguments);
+    let step = Step::program(&workspace.root, itself(), &arguments);
     let step = step.arg("sh").arg(&file);
     let printed = times.of(format!("kernel {kernel}"), || step.read_timed())?;
     let lines: String = printed.iter().flat_map(|(_, line)| [line, "\n"]).collect();

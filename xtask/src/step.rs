@@ -11,6 +11,12 @@ use std::{env, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+/// This program, whatever has been built in its place since it started. For the process itself: a
+/// program that it starts finds its own here.
+pub(crate) fn itself() -> &'static Path {
+    Path::new("/proc/self/exe")
+}
+
 /// One program to run.
 pub(crate) struct Step {
     command: Command,
@@ -21,6 +27,13 @@ pub(crate) struct Step {
 }
 
 impl Step {
+    /// A command of xtask.
+    pub(crate) fn xtask(root: &Path, arguments: &str) -> Self {
+        let mut step = Self::program(root, itself(), arguments);
+        step.shown = format!("cargo xtask {arguments}");
+        step
+    }
+
     /// The cargo that runs us, with `arguments` split at spaces, in the folder `root`.
     pub(crate) fn cargo(root: &Path, arguments: &str) -> Self {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -1,14 +1,14 @@
 //! `cargo xtask bench rdma`: the measurements that need RDMA devices. Their program is built on this
 //! machine and runs in a guest ([`rdma_vm`](crate::rdma_vm)) that has two, on Debian's kernel 6.1.
 
+use std::fs;
 use std::path::PathBuf;
-use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 use cargo_metadata::Message;
 
 use crate::bench::{RdmaMeasuring, build_kv};
-use crate::step::Step;
+use crate::step::{Step, itself};
 use crate::workspace::Workspace;
 
 /// The program.
@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()
     let there = |name: &str, here: &Option<PathBuf>| Some((out.join(name), here.clone()?));
     let (rows, picture) = (there("rdma-bench.json", &how.json), there("rdma-bench.svg", plot));
     let timeout = how.rounds.saturating_mul(ROUND);
-    let step = Step::program(&workspace.root, env::current_exe()?, "rdma-vm --timeout");
+    let step = Step::program(&workspace.root, itself(), "rdma-vm --timeout");
     let step = step.arg(timeout.to_string()).arg("--").arg(program).arg("--kv").arg(kv);
     let mut step = how.applied_to(step, rows.as_ref().map(|(there, _)| &**there));
     if let Some((there, _)) = &picture {
