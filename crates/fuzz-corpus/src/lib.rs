@@ -3,11 +3,17 @@
 //! Each crate with a fuzz target runs the target's body on every seed in a test, so that an input that
 //! once broke a target is tested for ever, and writes the seeds in an ignored test. This crate is a
 //! development dependency only.
+//!
+//! The folder is found when a test runs, not when it is compiled: a build folder may have been copied
+//! from another checkout.
 
 #![forbid(unsafe_code)]
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// Where the seeds of all targets are in a checkout.
+const CORPORA: &str = "fuzz/corpus";
 
 /// The seeds of one fuzz target, in `fuzz/corpus`.
 #[derive(Clone, Debug)]
@@ -16,10 +22,25 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The seeds of the fuzz target `target`.
+    /// The seeds of the fuzz target `target`, in the checkout that has the working directory. Cargo runs
+    /// tests in the folder of their package.
+    ///
+    /// # Panics
+    /// If the working directory is in no checkout.
     pub fn of(target: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-        Self { folder }
+        let current = env::current_dir();
+        let current = current.unwrap_or_else(|error| panic!("no working directory: {error}"));
+        Self::above(&current, target)
+    }
+
+    /// The seeds of `target` in the checkout that has the folder `inside`.
+    fn above(inside: &Path, target: &str) -> Self {
+        let corpora =
+            inside.ancestors().map(|folder| folder.join(CORPORA)).find(|all| all.is_dir());
+        let corpora = corpora.unwrap_or_else(|| {
+            panic!("no folder {CORPORA} above {}: run tests in a checkout", inside.display())
+        });
+        Self { folder: corpora.join(target) }
     }
 
     /// Runs `body` on every seed and prints the path of each before its run.
@@ -67,6 +88,25 @@ mod tests {
         let corpus = Corpus::of("memcached");
         corpus.run(|_| count.set(count.get() + 1));
         assert_eq!(count.get(), fs::read_dir(&corpus.folder).expect("the folder").count());
+    }
+
+    #[test]
+    fn seeds_are_those_of_the_checkout_in_which_a_test_runs() {
+        let other = env::temp_dir().join(format!("fuzz-corpus-{}", std::process::id()));
+        let package = other.join("crates/some");
+        for folder in [&package, &other.join(CORPORA)] {
+            fs::create_dir_all(folder).expect("a folder");
+        }
+        Corpus::above(&package, "shm").write("a-seed", "bytes");
+        let written = fs::read(other.join("fuzz/corpus/shm/a-seed"));
+        fs::remove_dir_all(&other).expect("the folder is there");
+        assert_eq!(written.expect("the seed"), b"bytes");
+    }
+
+    #[test]
+    #[should_panic(expected = "no folder fuzz/corpus above /proc")]
+    fn outside_a_checkout_there_are_none() {
+        Corpus::above(Path::new("/proc"), "shm");
     }
 
     #[test]
