@@ -67,6 +67,7 @@ mod tests {
     use gossamer_job::LARGEST_REPORT;
 
     use super::*;
+    use crate::run::Main;
     use crate::start::Joined;
     use crate::{HostId, Rack, ThreadId};
 
@@ -103,7 +104,9 @@ mod tests {
                 crate::sleep(Duration::from_millis(5));
             }
         };
-        assert!(matches!(Rack::new().threads(2).serve(joined, Some(main)), Ok(Some(Ok(())))));
+        let (main, outcome) = Main::new(main);
+        Rack::new().threads(2).serve(joined, Some(main)).unwrap();
+        assert_eq!(outcome.or_unwind(), Some(()));
         let report = reader.join().unwrap();
         let [client, trustee] = report.threads[..] else { panic!("{report:?}") };
         assert!(client.requests_out >= 1000 && trustee.requests_in >= 1000, "{report:?}");

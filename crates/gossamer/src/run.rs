@@ -8,6 +8,7 @@
 
 use std::any::type_name;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{panic, thread};
@@ -59,11 +60,18 @@ impl Rack {
     ///
     /// # Panics
     /// If `main` panics, with its panic.
-    pub fn run<M, R>(mut self, main: M) -> Result<R, RackError>
+    pub fn run<M, R>(self, main: M) -> Result<R, RackError>
     where
         M: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        let (main, outcome) = Main::new(main);
+        self.start(main)?;
+        Ok(outcome.or_unwind().expect("host 0 runs main"))
+    }
+
+    /// Joins the other hosts and serves; does not return on hosts other than 0.
+    fn start(mut self, main: Main) -> Result<(), RackError> {
         if !trust_core::is_one_image() {
             return Err(RackError::TwoImages);
         }
@@ -71,8 +79,8 @@ impl Rack {
         let mut children = Children::default();
         let joined = start::assemble(&mut self, &mut children)?;
         if joined.transport.local().0 > 0 {
-            let code = match self.serve(joined, None::<fn()>) {
-                Ok(_) => 0,
+            let code = match self.serve(joined, None) {
+                Ok(()) => 0,
                 Err(error) => {
                     // In one piece: the processes of a rack often share their standard error.
                     let line = format!("gossamer: {error:?}\n");
@@ -82,10 +90,10 @@ impl Rack {
             };
             std::process::exit(code);
         }
-        let result = self.serve(joined, Some(main));
-        let result = result.map_err(|error| cause::of_failure(error, &mut children.0));
-        children.shut_down(result.is_ok());
-        Ok(or_unwind(result?).expect("host 0 runs main"))
+        let served = self.serve(joined, Some(main));
+        let served = served.map_err(|error| cause::of_failure(error, &mut children.0));
+        children.shut_down(served.is_ok());
+        served
     }
 
     /// As [`run`](Self::run), on a transport of the caller: for transports that this crate does not
@@ -104,20 +112,14 @@ impl Rack {
         R: Send + 'static,
     {
         self.set_jam_policy();
+        let (main, outcome) = Main::new(main);
         let main = (transport.local().0 == 0).then_some(main);
-        Ok(or_unwind(self.serve(transport.into(), main)?))
+        self.serve(transport.into(), main)?;
+        Ok(outcome.or_unwind())
     }
 
     /// Runs this host's threads until the rack ends.
-    pub(crate) fn serve<M, R>(
-        &self,
-        joined: Joined,
-        main: Option<M>,
-    ) -> Result<Option<thread::Result<R>>, RackError>
-    where
-        M: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
+    pub(crate) fn serve(&self, joined: Joined, main: Option<Main>) -> Result<(), RackError> {
         let transport = joined.transport;
         // Once more, for `run_on`: the caller's transport may have other threads than the settings.
         self.check(transport.hosts(), transport.threads())?;
@@ -174,31 +176,26 @@ impl Rack {
             .map(|limit| StallReporter::start(shared.clone(), limit))
             .transpose()
             .map_err(|error| RackError::Start(error.into()))?;
-        let outcome = Arc::new(Mutex::new(None));
-        self.run_threads(&shared, &wiring, main, &outcome)?;
+        let has_panicked = self.run_threads(&shared, &wiring, main)?;
         transport.leave();
         if let Some(error) = shared.take_failure() {
             return Err(error);
         }
-        let outcome = outcome.lock().take();
+        // A panic of `main` says more than a request whose failure it did not see.
         match shared.take_unobserved() {
-            Some(error) if !matches!(outcome, Some(Err(_))) => Err(error),
-            _ => Ok(outcome),
+            Some(error) if !has_panicked => Err(error),
+            _ => Ok(()),
         }
     }
 
-    /// Runs the threads, with `main` as a fiber of the first, until the rack stops.
-    fn run_threads<M, R>(
+    /// Runs the threads, with `main` as a fiber of the first, until the rack stops; returns whether `main`
+    /// has panicked.
+    fn run_threads(
         &self,
         shared: &Arc<Shared>,
         wiring: &Wiring,
-        main: Option<M>,
-        outcome: &Arc<Mutex<Option<thread::Result<R>>>>,
-    ) -> Result<(), RackError>
-    where
-        M: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
+        main: Option<Main>,
+    ) -> Result<bool, RackError> {
         let (host, count) = (shared.transport.local(), shared.transport.threads());
         let processors = self.pin.then(Processors::allowed);
         // Released once all threads are up, or one of them has failed to start.
@@ -245,13 +242,14 @@ impl Rack {
             } else {
                 shared.stop();
             }
+            let has_panicked = Arc::new(AtomicBool::new(false));
             let main = main.filter(|_| !shared.is_stopping()).map(|main| {
-                let (outcome, check_leaks) = (outcome.clone(), self.check_leaks);
-                let inside = shared.clone();
-                let fiber = Builder::new().code(type_name::<M>());
-                shared.remote(0).spawn_with(fiber, move || {
-                    *outcome.lock() = Some(panic::catch_unwind(panic::AssertUnwindSafe(main)));
-                    end::end_rack(&inside, check_leaks && matches!(*outcome.lock(), Some(Ok(_))));
+                let (inside, check_leaks) = (shared.clone(), self.check_leaks);
+                let has_panicked = has_panicked.clone();
+                shared.remote(0).spawn_with(Builder::new().code(main.code), move || {
+                    let panicked = (main.run)();
+                    has_panicked.store(panicked, Ordering::Relaxed);
+                    end::end_rack(&inside, check_leaks && !panicked);
                 })
             });
             drop(held);
@@ -265,14 +263,48 @@ impl Rack {
                     Err(panic) => panic::resume_unwind(panic),
                 }
             }
-            Ok(())
+            // The fiber ran on one of the threads.
+            Ok(has_panicked.load(Ordering::Relaxed))
         })
     }
 }
 
-/// What `main` has returned; resumes its panic.
-fn or_unwind<R>(outcome: Option<thread::Result<R>>) -> Option<R> {
-    outcome.map(|ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+/// The closure given to [`Rack::run`], without its type: what starts, runs and ends a rack is then compiled
+/// once, and not for each closure of a program.
+pub(crate) struct Main {
+    /// The name of its type.
+    code: &'static str,
+    /// Runs it, keeps its [`Outcome`], and returns whether it has panicked.
+    run: Box<dyn FnOnce() -> bool + Send>,
+}
+
+/// What `main` has returned, once it has.
+pub(crate) struct Outcome<R>(Arc<Mutex<Option<thread::Result<R>>>>);
+
+impl Main {
+    pub(crate) fn new<M, R>(main: M) -> (Self, Outcome<R>)
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let outcome = Arc::new(Mutex::new(None));
+        let place = outcome.clone();
+        let run = Box::new(move || {
+            let ended = panic::catch_unwind(panic::AssertUnwindSafe(main));
+            let panicked = ended.is_err();
+            *place.lock() = Some(ended);
+            panicked
+        });
+        (Self { code: type_name::<M>(), run }, Outcome(outcome))
+    }
+}
+
+impl<R> Outcome<R> {
+    /// What `main` has returned, if it has ended; resumes its panic.
+    pub(crate) fn or_unwind(self) -> Option<R> {
+        let ended = self.0.lock().take();
+        ended.map(|ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+    }
 }
 
 /// Stops the other threads of this process when one of them panics: they would wait for it forever.

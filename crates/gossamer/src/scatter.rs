@@ -47,6 +47,21 @@ where
     /// assert_eq!(words.gather(|map| map.len()).into_iter().sum::<usize>(), 4);
     /// # }).unwrap();
     /// ```
+    ///
+    /// For keys that are literals, make a `Sharded<str, T>`. `Sharded<&'static str, T>` has no `scatter`,
+    /// since a key that has arrived borrows from the buffer and is not `'static`:
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use gossamer::Sharded;
+    ///
+    /// # gossamer::Rack::new().threads(2).run(|| {
+    /// let events = Sharded::<str, HashMap<String, u64>>::new(HashMap::new);
+    /// let mut counts = events.scatter(|map, name, n| *map.entry(name.to_owned()).or_default() += n);
+    /// counts.send("opened", 1);
+    /// counts.finish();
+    /// # }).unwrap();
+    /// ```
     #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
     #[track_caller]
     pub fn scatter<V, F>(&self, update: F) -> Scatter<K, T, V, F>

@@ -23,7 +23,9 @@ use crate::children::Children;
 use crate::topology::Topology;
 use crate::{Rack, RackError};
 
-/// Set in the environment of a program that was started for a further host.
+/// Set in the environment of a program that was started for a further host: the name of the thread that
+/// runs the rack. It is also that of the thread that joins it, where several threads start racks: the tests
+/// of a program.
 #[cfg(feature = "shm")]
 const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
 
@@ -199,9 +201,17 @@ fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, Rac
 
     use transport_shm::{Leader, ShmTransport};
 
-    if env::var_os(IS_HOST).is_some() {
-        crate::children::end_with_parent().map_err(RackError::Spawn)?;
-        return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
+    let current = std::thread::current();
+    let current = current.name().unwrap_or_default();
+    match env::var_os(IS_HOST) {
+        Some(runs_rack) if runs_rack == current => {
+            crate::children::end_with_parent().map_err(RackError::Spawn)?;
+            return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
+        }
+        Some(runs_rack) if rack.hosts > 1 => {
+            return Err(RackError::Settings(other_rack(&runs_rack.to_string_lossy(), current)));
+        }
+        _ => {}
     }
     if rack.hosts == 1 {
         return Ok(ShmTransport::threads(rack.threads)?);
@@ -210,11 +220,21 @@ fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, Rac
     let program = env::current_exe().map_err(RackError::Spawn)?;
     for _ in 1..rack.hosts {
         let mut command = Command::new(&program);
-        command.args(env::args_os().skip(1)).env(IS_HOST, "1");
+        command.args(env::args_os().skip(1)).env(IS_HOST, current);
         crate::children::make_part_of_this(&mut command);
         children.0.push(leader.spawn(&mut command)?);
     }
     Ok(leader.lead(rack.threads, trust_core::build_identity())?)
+}
+
+/// Why a process that was started for the rack of one thread runs none of several hosts for another.
+#[cfg(feature = "shm")]
+fn other_rack(runs_rack: &str, current: &str) -> String {
+    format!(
+        "thread {current:?} cannot run a rack of its own: this process is a host of the rack of thread \
+         {runs_rack:?}; if these are tests, give racks of several hosts a test program with \
+         `harness = false`, or use one host with several threads"
+    )
 }
 
 #[cfg(not(feature = "shm"))]
