@@ -76,30 +76,68 @@ fn requests_and_bytes_are_counted_on_both_sides() {
     }
 }
 
-/// Requests that one poll hands over to another host, of a thousand that were made before it.
-fn handed_over(change: fn(Arc<dyn Transport>) -> Arc<dyn Transport>) -> u64 {
+/// Two hosts in this process, over a transport that `change` may alter.
+fn two_hosts(change: fn(Arc<dyn Transport>) -> Arc<dyn Transport>) -> Vec<Wiring> {
     let hosts = ShmTransport::in_process(2, 1).unwrap();
     let connecting = hosts.into_iter().map(|host| {
         thread::spawn(move || Wiring::connect(change(host), 0, Duration::from_secs(10)).unwrap())
     });
     let connecting: Vec<_> = connecting.collect();
-    let wirings: Vec<_> = connecting.into_iter().map(|wiring| wiring.join().unwrap()).collect();
-    let (client, server) = (wirings[0].node(0).unwrap(), wirings[1].node(0).unwrap());
-    turn(&client, || {
+    connecting.into_iter().map(|wiring| wiring.join().unwrap()).collect()
+}
+
+/// Has the thread of `client` make requests of the other host's, and polls once.
+fn request(client: &Rc<Node>, requests: usize) {
+    turn(client, || {
         let other = Trustee::from_thread(ThreadId { host: HostId(1), thread: 0 }).unwrap();
-        (0..1000u64).for_each(|_| other.try_visit_then(|| (), |result| result.unwrap()));
+        (0..requests).for_each(|_| other.try_visit_then(|| (), |result| result.unwrap()));
     });
-    let sent = client.traffic().requests_out;
+}
+
+/// Polls both until everything is answered.
+fn settle(client: &Rc<Node>, server: &Rc<Node>) {
     while client.traffic().unanswered > 0 {
-        turn(&server, || ());
-        turn(&client, || ());
+        turn(server, || ());
+        turn(client, || ());
     }
-    assert_eq!(server.traffic().requests_in, 1000);
-    sent
 }
 
 #[test]
 fn bytes_alone_bound_a_batch_where_memory_is_not_mapped() {
-    assert!(handed_over(|host| host) < 100, "two batches of some tens in mapped memory");
-    assert_eq!(handed_over(Altered::unmapped), 1000);
+    let handed_over = |hosts: Vec<Wiring>| {
+        let (client, server) = (hosts[0].node(0).unwrap(), hosts[1].node(0).unwrap());
+        request(&client, 1000);
+        let handed_over = client.traffic().requests_out;
+        settle(&client, &server);
+        assert_eq!(server.traffic().requests_in, 1000);
+        handed_over
+    };
+    assert!(handed_over(two_hosts(|host| host)) < 100, "two batches of some tens");
+    assert_eq!(handed_over(two_hosts(Altered::unmapped)), 1000);
+}
+
+#[test]
+fn a_small_batch_waits_for_a_large_one_but_not_for_long() {
+    let hosts = two_hosts(Altered::unmapped);
+    let (client, server) = (hosts[0].node(0).unwrap(), hosts[1].node(0).unwrap());
+    let sent = || client.traffic().requests_out;
+    request(&client, 1);
+    assert_eq!(sent(), 1, "nothing is under way");
+    settle(&client, &server);
+    request(&client, 100);
+    request(&client, 1);
+    assert_eq!(sent(), 101);
+    // It travels with what is made when the large one is answered.
+    turn(&server, || ());
+    request(&client, 99);
+    turn(&client, || ());
+    assert_eq!(sent(), 201);
+    request(&client, 1);
+    assert_eq!(sent(), 201);
+    let polls = (1..100).find(|_| {
+        turn(&client, || ());
+        sent() == 202
+    });
+    assert!(polls.is_some_and(|polls| polls < 10), "{polls:?}");
+    settle(&client, &server);
 }

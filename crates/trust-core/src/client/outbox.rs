@@ -26,6 +26,13 @@ use crate::wire::words::{MOST_REQUESTS, RequestHead, WORD};
 /// send its next request, and not long enough to look at all the trustees of a while ago.
 const LINGERS: u32 = 32;
 
+/// Polls for which a small batch waits for the answer to a large one, at most, where memory is not
+/// mapped.
+const COALESCING_POLLS: u32 = 4;
+
+/// How many times as many requests a batch has that a small one waits for.
+const COALESCING_FACTOR: usize = 4;
+
 /// The client's end of one pair of threads.
 pub(crate) struct Outbox {
     pub(super) slot: ClientSlot,
@@ -56,6 +63,8 @@ pub(crate) struct Outbox {
     /// For how many polls it stays in the list though nothing is under way: what is sent soon finds
     /// it there, with a batch open.
     lingers: Cell<u32>,
+    /// For how many polls the batch being filled has waited for the answer to another.
+    coalescing: Cell<u32>,
     /// The word of the last call of plain bytes in the batch being filled, which need not be sent
     /// again; 0 for none.
     last_word: Cell<u64>,
@@ -85,6 +94,7 @@ impl Outbox {
             is_closed: Cell::new(false),
             listed: Cell::new(false),
             lingers: Cell::new(0),
+            coalescing: Cell::new(0),
             last_word: Cell::new(0),
             requests_out: Cell::new(0),
             words_out: Cell::new(0),
@@ -236,10 +246,27 @@ impl Outbox {
         self.lingers.get() > 0
     }
 
-    /// Whether [`flush`](Self::flush) would hand something over.
+    /// Whether a poll is to hand over what waits.
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn can_flush(&self) -> bool {
-        self.slot.is_waiting() && self.slot.in_flight() < BUFFERS
+    pub(crate) fn must_flush(&self) -> bool {
+        self.slot.is_waiting() && self.slot.in_flight() < BUFFERS && !self.coalesces()
+    }
+
+    /// Whether what waits is to wait for one more poll. Where memory is not mapped, a message takes as
+    /// long as some hundred requests. A small batch beside a large one doubles the messages, and goes
+    /// on to do so if what follows each answer is sent at once. So it waits for a few polls, each time,
+    /// until the answer to the large one comes meanwhile: from then on both are one batch.
+    #[inline(always)]
+    fn coalesces(&self) -> bool {
+        !self.link.is_mapped() && self.slot.in_flight() > 0 && self.waits_once_more()
+    }
+
+    #[inline(never)]
+    fn waits_once_more(&self) -> bool {
+        let under_way = self.in_flight.iter().map(Completions::count).sum::<usize>();
+        let polls = self.coalescing.get() + 1;
+        self.coalescing.set(polls);
+        polls <= COALESCING_POLLS && COALESCING_FACTOR * self.filling.count() < under_way
     }
 
     /// Whether a poll would find something to do here.
@@ -261,6 +288,7 @@ impl Outbox {
         }
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
         self.last_word.set(0);
+        self.coalescing.set(0);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);

@@ -45,7 +45,7 @@ impl Node {
         let mut sent = false;
         for number in self.busy.borrow().iter() {
             let outbox = self.outbox(*number);
-            sent |= outbox.can_flush() && outbox.flush(self.lane_to(outbox));
+            sent |= outbox.must_flush() && outbox.flush(self.lane_to(outbox));
         }
         sent
     }
