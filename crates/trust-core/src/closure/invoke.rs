@@ -4,6 +4,7 @@
 use std::any::type_name;
 use std::marker::PhantomData;
 
+use crate::closure::ahead::Step;
 use crate::codec::AsView;
 
 /// A closure that may be delegated.
@@ -87,7 +88,11 @@ pub(crate) const fn check_captures<F>() {
 /// A closure with or without an argument, so that both are one kind of call.
 pub(crate) trait Invoke<T, V> {
     type Output;
+    /// Whether it has a hook for the requests that come next.
+    const LOOKS_AHEAD: bool = false;
     fn invoke(self, property: &mut T, arguments: V) -> Self::Output;
+    /// The hook; see [`ahead`](crate::closure::ahead).
+    fn look_ahead(&self, _property: &T, _arguments: &V, _step: Step) {}
     fn name() -> &'static str;
 }
 
@@ -124,7 +129,11 @@ impl<T, V, U, F: FnOnce(&mut T, V) -> U> Invoke<T, V> for With<F> {
 /// As [`Invoke`], for closures that refer to a part of the property.
 pub(crate) trait InvokeRef<T, V> {
     type Output: AsView + ?Sized + 'static;
+    /// As [`Invoke::LOOKS_AHEAD`].
+    const LOOKS_AHEAD: bool = false;
     fn invoke_ref(self, property: &mut T, arguments: V) -> Option<&Self::Output>;
+    /// As [`Invoke::look_ahead`].
+    fn look_ahead(&self, _property: &T, _arguments: &V, _step: Step) {}
     fn name() -> &'static str;
 }
 
