@@ -18,6 +18,7 @@ use gossamer::{Delegable, DelegateError, OnPeerLoss, Rack, Trust};
 use gossamer_jam_tests::jams::faulty::FAULTY;
 use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
+use gossamer_jam_tests::jams::parts::PARTS;
 use gossamer_jam_tests::jams::relay::RELAY;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
 use gossamer_jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
@@ -30,6 +31,8 @@ const CASES: &[common::Case] = &[
     ("calls_are_served_in_order", calls_are_served_in_order),
     ("a_panic_is_an_error_and_all_goes_on", a_panic_is_an_error_and_all_goes_on),
     ("each_call_of_a_run_has_its_own_end", each_call_of_a_run_has_its_own_end),
+    ("a_run_has_parts_of_every_shape", a_run_has_parts_of_every_shape),
+    ("a_forged_number_of_ended_calls_is_bounded", a_forged_number_is_bounded),
     ("large_payloads_arrive", large_payloads_arrive),
     ("evicted_jams_are_sent_again", evicted_jams_are_sent_again),
     ("unseen_code_runs_where_the_policy_admits_it", unseen_code_runs),
@@ -180,6 +183,83 @@ fn each_call_of_a_run_has_its_own_end() {
                 (how, end) => panic!("{how}: {end:?}"),
             }
         }
+    }
+}
+
+/// Arguments are read and results written where the calls lie, in a batch.
+fn a_run_has_parts_of_every_shape() {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    for table in tables() {
+        for mode in [Mode::Automatic, Mode::Local] {
+            let (parts, slot) = (PARTS.in_mode(mode), SLOT.in_mode(mode));
+            let (sent, ended) = (Cell::new(0), Rc::new(Cell::new(0)));
+            let end = || {
+                sent.set(sent.get() + 1);
+                let ended = ended.clone();
+                move || ended.set(ended.get() + 1)
+            };
+            for round in 0..40_u8 {
+                // Runs of every length, the first of which only learn the handles.
+                for call in 0..round {
+                    let (args, end) = ([round ^ call; 11], end());
+                    table.inject_then(&parts, args, &[], move |result| {
+                        let expected = |at: usize| match at {
+                            0..11 => round ^ call,
+                            _ => (round ^ call).wrapping_add(at as u8),
+                        };
+                        assert_eq!(result.unwrap(), std::array::from_fn(expected));
+                        end();
+                    });
+                }
+                for call in 0..u64::from(round) {
+                    let end = end();
+                    table.inject_then(&slot, call, &[], move |result| {
+                        assert_eq!(result.unwrap() % 64, 0);
+                        end();
+                    });
+                }
+                for call in 0..i64::from(round) {
+                    let end = end();
+                    table.inject_then(&WEIGHTED_SUM, call + 1, &[], move |result| {
+                        assert_eq!(result.unwrap(), 0, "the payload is empty");
+                        end();
+                    });
+                }
+                table.apply(|_| ());
+            }
+            while ended.get() < sent.get() {
+                gossamer::yield_now();
+            }
+        }
+    }
+}
+
+/// A jam that claims that more calls of its run have ended than it has fails one of them; what the others
+/// get is its own affair. The trustee goes on.
+fn a_forged_number_is_bounded() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    let jam = LoadedJam::<(), [u64; 2], (), u64>::from_blob(&hostile("forge_done")).unwrap();
+    for table in tables() {
+        assert_eq!(table.inject(&jam, [7, 0], &[]).unwrap(), 7);
+        for done in [1, 41, 42, 43, 1 << 32, u64::MAX] {
+            let ended = Rc::new(RefCell::new(Vec::new()));
+            for call in 0..84 {
+                let (args, ended) = ([call, if call % 42 == 20 { done } else { 0 }], ended.clone());
+                table.inject_then(&jam, args, &[], move |end| ended.borrow_mut().push(end));
+            }
+            let last = table.inject(&jam, [9, 0], &[]);
+            assert_eq!((last.unwrap(), ended.borrow().len()), (9, 84), "{done}");
+            let failed: Vec<_> = ended.take().into_iter().filter_map(Result::err).collect();
+            assert!(!failed.is_empty(), "a call fails that panics: {done}");
+            for error in failed {
+                let JamError::Panicked { source, .. } = error else { panic!("{error:?}") };
+                assert_eq!(source.message, "forged");
+            }
+        }
+        assert_eq!(table.apply(|table| table.panics), 0, "it goes on");
     }
 }
 

@@ -30,7 +30,7 @@ const LINGERS: u32 = 32;
 pub(crate) struct Outbox {
     pub(super) slot: ClientSlot,
     /// The completions of the batch being filled.
-    filling: Completions,
+    pub(super) filling: Completions,
     /// Those of the batches in flight, by buffer.
     pub(super) in_flight: [Completions; BUFFERS],
     link: Link,
@@ -59,6 +59,8 @@ pub(crate) struct Outbox {
     /// The word of the last call of plain bytes in the batch being filled, which need not be sent
     /// again; 0 for none.
     last_word: Cell<u64>,
+    /// What names that word; 0 for nothing.
+    pub(super) last_name: Cell<usize>,
     /// Requests and words in both directions, counted by the batch.
     requests_out: Cell<u64>,
     words_out: Cell<u64>,
@@ -84,6 +86,7 @@ impl Outbox {
             listed: Cell::new(false),
             lingers: Cell::new(0),
             last_word: Cell::new(0),
+            last_name: Cell::new(0),
             requests_out: Cell::new(0),
             words_out: Cell::new(0),
             words_in: Cell::new(0),
@@ -141,7 +144,7 @@ impl Outbox {
         let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
         if let Arguments::Encoded(bytes) = arguments {
             // It may be a call of plain bytes that was postponed.
-            self.last_word.set(0);
+            self.forget_word();
             self.slot.memory().write_from((at + 1) * WORD, bytes);
         }
         self.filling.push(room, at, len, completion);
@@ -159,7 +162,7 @@ impl Outbox {
     ) -> Result<(), C> {
         let mut words = parts.head_words();
         let (closure, len, first) = match AGAIN {
-            true => (parts.again, (parts.words() - 1).max(request.reply_words), words.next()),
+            true => (parts.again, request.words() - 1, words.next()),
             false => (request.closure, request.words(), Some(parts.word)),
         };
         let head = RequestHead::new(request.property, closure, len, false);
@@ -177,6 +180,7 @@ impl Outbox {
         if !AGAIN {
             self.last_word.set(parts.word);
         }
+        self.last_name.set(parts.name);
         self.filling.push(room, at, len, completion);
         Ok(())
     }
@@ -198,7 +202,7 @@ impl Outbox {
         let length = Some(request.arguments.len() as u64);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
-        self.last_word.set(0);
+        self.forget_word();
         let bytes = request.arguments.into_vec();
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
         // A lane that refuses has lost its peer and will report that: everything here fails then,
@@ -207,6 +211,13 @@ impl Outbox {
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes);
         self.filling.push(room, at, len, completion);
         Ok(())
+    }
+
+    /// The next call of plain bytes brings its word.
+    #[cfg_attr(optimised, inline(always))]
+    fn forget_word(&self) {
+        self.last_word.set(0);
+        self.last_name.set(0);
     }
 
     /// Whether anything is under way to this trustee.
@@ -258,7 +269,7 @@ impl Outbox {
             return false;
         }
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
-        self.last_word.set(0);
+        self.forget_word();
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);
