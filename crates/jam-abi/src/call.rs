@@ -20,19 +20,24 @@ pub mod code {
 
 /// What a jam is called with, and where its result goes.
 ///
-/// An entry makes a *run* of calls: it calls the jam's function `count` times, once with each of as many
-/// arguments, which lie one behind the other as their results do. Checks, and what it takes to enter the
-/// jam, are once for all of them. Where the property or the payload is changed by one call, the next one
-/// finds it changed.
+/// An entry makes a *run* of calls: it calls the jam's function `count` times, each time with other
+/// arguments. Checks, and what it takes to enter the jam, are once for all of them. Where the property or the
+/// payload is changed by one call, the next one finds it changed.
 ///
-/// Arguments, payload and reply are aligned to [`Call::ALIGNMENT`]; where one is empty, its pointer
-/// is not null either. The entry writes `done` and `reply_len`, and changes nothing else here.
+/// Arguments and results may lie in memory that others write meanwhile, and the result of a call over its
+/// arguments: for each call the entry reads the arguments once, then calls the function with what it has
+/// read, then writes the result. Arguments of more than [`Call::SHARED_ARGS`] bytes are in memory of the
+/// receiver.
+///
+/// Arguments, payload and reply are aligned to [`Call::ALIGNMENT`], but those of runs with a
+/// [`step`](Self::step) to eight bytes only; where one is empty, its pointer is not null either. The entry
+/// writes `args`, `reply`, `done` and `reply_len`, and changes nothing else here.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Call {
     /// The property; null if the jam takes none.
     pub property: *mut u8,
-    /// The arguments of the first call; those of the others follow.
+    /// The arguments of the next call.
     pub args: *const u8,
     /// The length of those of one call, in bytes.
     pub args_len: usize,
@@ -40,9 +45,9 @@ pub struct Call {
     pub payload: *const u8,
     /// Its length in bytes.
     pub payload_len: usize,
-    /// Where the result of the first call goes; those of the others follow.
+    /// Where the result of the next call goes.
     pub reply: *mut u8,
-    /// How many bytes are writable for each result; for more than one call, as many as a result has.
+    /// How many bytes are writable for each result.
     pub reply_capacity: usize,
     /// How many bytes each result has: written by the entry.
     pub reply_len: usize,
@@ -50,15 +55,18 @@ pub struct Call {
     pub context: *const ContextData,
     /// How many calls the entry makes: at least one.
     pub count: usize,
-    /// How many of them have ended: 0 at first. The entry writes it before each call, so that the receiver
-    /// knows which of them has panicked. Where the entry returns [`code::DONE`], all have ended, whatever
-    /// is here.
+    /// How many of them have ended: 0 at first. The entry counts them, so that the receiver knows which of
+    /// them has panicked. Where the entry returns [`code::DONE`], all have ended, whatever is here.
     pub done: usize,
+    /// Bytes from the arguments of a call to those of the next one, and from its result to the next one's.
+    pub step: usize,
 }
 
 impl Call {
     /// The alignment of arguments, payload and reply, in bytes.
     pub const ALIGNMENT: usize = 16;
+    /// Bytes of arguments, at most, that may lie in memory which others write.
+    pub const SHARED_ARGS: usize = 128;
 }
 
 /// Writes a line to the log of the receiver. `context` is that of the call; `text` is UTF-8, and

@@ -94,7 +94,7 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         bytes
     }
 
-    /// Checks the lengths of `call`; for each of its arguments calls `function` with context, property,
+    /// Checks the lengths of `call`; as often as it says, calls `function` with context, property,
     /// arguments and payload, and stores the result; returns a [`code`].
     ///
     /// # Safety
@@ -105,9 +105,7 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         function: impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
     ) -> u32 {
         // SAFETY: it is a call, as the caller promises, and only this jam has it.
-        let fields = unsafe { &*call };
-        let &Call { property, args, args_len, payload, payload_len, .. } = fields;
-        let &Call { reply, reply_capacity, context, count, .. } = fields;
+        let &Call { args_len, payload_len, reply_capacity, .. } = unsafe { &*call };
         if args_len != A::BYTES {
             return code::ARGS_LENGTH;
         }
@@ -119,28 +117,19 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         if reply_capacity < R::BYTES {
             return code::REPLY_CAPACITY;
         }
-        let elements = payload_len.checked_div(E::BYTES).unwrap_or(0);
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "the receiver gives the payload to this jam only"
-        )]
-        // SAFETY: the lengths have been checked, every bit pattern is a value, the pointers are
-        // aligned and valid for the call, as the caller promises.
-        let (context, payload) = unsafe {
-            (Context::new(&*context), core::slice::from_raw_parts(payload.cast::<E>(), elements))
-        };
-        let (args, reply) = (args.cast::<A>(), reply.cast::<R>());
-        let mut index = 0;
         loop {
-            // SAFETY: there are so many arguments and places for results, one behind the other and aligned.
-            // What the receiver reads after a panic is written, and in memory, before the function is called.
+            // SAFETY: the lengths have been checked; there are arguments and a place for the result, as the
+            // caller promises, of the first `count` calls. What the receiver reads after a panic is
+            // written, and in memory, before the next call.
             unsafe {
-                (&raw mut (*call).done).write_volatile(index);
-                one(&function, context, property, args.add(index), payload, reply.add(index));
-            }
-            index += 1;
-            if index >= count {
-                break;
+                one::<A, E, R>(&function, call);
+                let done = (*call).done + 1;
+                (&raw mut (*call).done).write_volatile(done);
+                if done >= (*call).count {
+                    break;
+                }
+                (*call).args = (*call).args.wrapping_add((*call).step);
+                (*call).reply = (*call).reply.wrapping_add((*call).step);
             }
         }
         // SAFETY: it is a call, as the caller promises.
@@ -149,23 +138,30 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
     }
 }
 
-/// Makes one call of a run. Not part of the loop: what the compiler would take out of that, such as the
-/// address of an import, has no line of the source, which errors of the build name; and it would copy the
-/// body to unroll the loop.
+/// Makes the next call of a run. Not part of the loop: what the compiler would take out of that, such as
+/// the address of an import, has no line of the source, which errors of the build name; and it would copy
+/// the body to unroll the loop. What it needs is in the call, so that the loop keeps nothing but a pointer
+/// to that.
 ///
 /// # Safety
-/// The arguments can be read, and the result written.
+/// `call` is as [`Call`] says, and its lengths are those of the types.
 #[inline(never)]
-unsafe fn one<A: Part, E, R>(
+unsafe fn one<A: Part, E: Part, R: Part>(
     function: &impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
-    context: Context<'_>,
-    property: *mut u8,
-    args: *const A,
-    payload: &[E],
-    reply: *mut R,
+    call: *mut Call,
 ) {
-    // SAFETY: as the caller promises.
-    unsafe { reply.write(function(context, property, args.read(), payload)) };
+    // SAFETY: it is a call, as the caller promises.
+    let &Call { property, args, payload, payload_len, reply, context, .. } = unsafe { &*call };
+    let elements = payload_len.checked_div(E::BYTES).unwrap_or(0);
+    #[allow(clippy::disallowed_methods, reason = "the receiver gives the payload to this jam only")]
+    // SAFETY: every bit pattern is a value, the pointers are aligned and valid for the call, as the caller
+    // promises. Others may write the arguments: they are read once.
+    unsafe {
+        let payload = core::slice::from_raw_parts(payload.cast::<E>(), elements);
+        let args = args.cast::<A>().read_volatile();
+        let result = function(Context::new(&*context), property, args, payload);
+        reply.cast::<R>().write_volatile(result);
+    }
 }
 
 #[cfg(test)]
@@ -201,6 +197,7 @@ mod tests {
             context: &context,
             count: 1,
             done: 0,
+            step: 0,
         };
         let sum = |context: Context<'_>, _: *mut u8, args: u32, payload: &[u16]| {
             let payload: i64 = payload.iter().map(|value| i64::from(*value)).sum();
@@ -222,31 +219,35 @@ mod tests {
 
     #[test]
     fn a_run_calls_the_function_with_each_of_the_arguments() {
-        let (args, mut reply) = ([7_u32, 8, 9, 10], [0_i64; 4]);
+        // Results lie in front of arguments, and the last one is not of the run.
+        let mut room: [i64; 8] = [-1, 7, -1, 8, -1, 9, -1, 10];
         let context = ContextData { sender: 9, reserved: 0, log, receiver: null_mut() };
+        let first = room.as_mut_ptr().cast::<u8>();
         let mut call = Call {
             property: null_mut(),
-            args: args.as_ptr().cast(),
+            args: first.wrapping_add(8),
             args_len: 4,
-            payload: args.as_ptr().cast(),
+            payload: first,
             payload_len: 0,
-            reply: reply.as_mut_ptr().cast(),
+            reply: first,
             reply_capacity: 8,
             reply_len: 0,
             context: &context,
             count: 3,
             done: 0,
+            step: 16,
         };
-        let (call, seen) = (&raw mut call, core::cell::RefCell::new([usize::MAX; 3]));
+        let (call, seen) = (&raw mut call, core::cell::RefCell::new([u32::MAX; 3]));
         let note = |_: Context<'_>, _: *mut u8, args: u32, _: &[u16]| {
             // SAFETY: the entry has written it.
             let done = unsafe { (*call).done };
-            seen.borrow_mut()[done] = args as usize;
+            seen.borrow_mut()[done] = args;
             i64::from(args) * 2
         };
         // SAFETY: its pointers are valid for three calls, and it does not use the property.
         let code = unsafe { Sum::enter(call, note) };
-        assert_eq!((code, seen.into_inner(), reply), (code::DONE, [7, 8, 9], [14, 16, 18, 0]));
+        assert_eq!((code, seen.into_inner()), (code::DONE, [7, 8, 9]));
+        assert_eq!(room, [14, 7, 16, 8, 18, 9, -1, 10]);
     }
 
     #[test]
@@ -265,6 +266,7 @@ mod tests {
             context: &context,
             count: 1,
             done: 0,
+            step: 0,
         };
         // SAFETY: no part of it is read.
         let enter =

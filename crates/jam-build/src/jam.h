@@ -10,7 +10,8 @@
  *
  * JAM_SIGNATURE names the property (a pointer to its type), the type of the arguments, and that of the
  * payload's elements, each void for none. The receiver checks their lengths before it calls the jam.
- * JAM_ENTRY is called once for each call: what it gets has no other call's arguments.
+ * JAM_ENTRY is called once for each call: what it gets has no other call's arguments, in memory that
+ * nothing else writes.
  */
 #ifndef JAM_H
 #define JAM_H
@@ -44,6 +45,7 @@ typedef struct jam_call {
     const jam_context *context;
     size_t count;
     size_t done;
+    size_t step;
 } jam_call;
 
 #define JAM_SECTION_(name) __attribute__((used, aligned(1), section(name)))
@@ -88,13 +90,23 @@ __attribute__((noinline)) static int64_t jam_entry_(jam_call *call);
 
 uint32_t __jam_entry(jam_call *call)
 {
+    /* Others may write arguments of up to so many bytes: the function gets a copy. */
+    enum { shared = 128 };
     if (call->reply_capacity < sizeof(int64_t)) return 3;
-    /* A run: the function is called once with each of the arguments. */
-    jam_call one = *call;
-    for (size_t at = 0; at < call->count; at++) {
-        *(volatile size_t *)&call->done = at;
-        one.args = (const char *)call->args + at * call->args_len;
-        ((int64_t *)call->reply)[at] = jam_entry_(&one);
+    /* A run: the function is called as often as there are arguments. */
+    for (;;) {
+        _Alignas(16) unsigned char args[shared];
+        jam_call one = *call;
+        if (one.args_len <= shared) {
+            const volatile unsigned char *from = one.args;
+            for (size_t at = 0; at < one.args_len; at++) args[at] = from[at];
+            one.args = args;
+        }
+        *(volatile int64_t *)one.reply = jam_entry_(&one);
+        *(volatile size_t *)&call->done = call->done + 1;
+        if (call->done >= call->count) break;
+        call->args = (const char *)call->args + call->step;
+        call->reply = (char *)call->reply + call->step;
     }
     call->reply_len = sizeof(int64_t);
     return 0;

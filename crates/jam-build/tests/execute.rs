@@ -214,6 +214,7 @@ impl Loaded {
             context: &context,
             count: 1,
             done: 0,
+            step: 0,
         };
         // SAFETY: it is a jam whose types the test knows.
         let code = unsafe { (self.entry)(&mut call) };

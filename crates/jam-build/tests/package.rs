@@ -78,6 +78,7 @@ fn main() {
         context: &context,
         count: 1,
         done: 0,
+        step: 0,
     };
     // SAFETY: the call is as the jam's signature says, and its memory outlives it.
     let code = unsafe { (local.entry)(&mut call) };

@@ -309,6 +309,7 @@ pub(crate) fn write_call(
         address(call::CONTEXT),
         1,
         0,
+        0,
     ];
     for (index, word) in words.into_iter().enumerate() {
         store(at + call::CALL + 8 * index, word);
@@ -334,7 +335,8 @@ const _: () = {
     assert!(offset_of!(Call, payload_len) == 32 && offset_of!(Call, reply) == 40);
     assert!(offset_of!(Call, reply_capacity) == 48 && offset_of!(Call, reply_len) == 56);
     assert!(offset_of!(Call, context) == 64 && offset_of!(Call, count) == 72);
-    assert!(offset_of!(Call, done) == 80 && size_of::<Call>() == 88);
+    assert!(offset_of!(Call, done) == 80 && offset_of!(Call, step) == 88);
+    assert!(size_of::<Call>() == 96);
     assert!(call::CALL + size_of::<Call>() <= call::CONTEXT);
     assert!(offset_of!(ContextData, log) == 8 && size_of::<ContextData>() == 24);
     assert!(offset_of!(ScratchData, len) == 8 && size_of::<ScratchData>() == 16);

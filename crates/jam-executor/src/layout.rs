@@ -65,10 +65,10 @@ pub(crate) mod call {
     pub(crate) const LOG_USED: usize = 64;
     /// The [`Call`](jam_abi::Call), its context, and the scratch as a property.
     pub(crate) const CALL: usize = 128;
-    pub(crate) const CONTEXT: usize = 216;
-    pub(crate) const SCRATCH: usize = 240;
+    pub(crate) const CONTEXT: usize = 224;
+    pub(crate) const SCRATCH: usize = 248;
     /// The result.
-    pub(crate) const REPLY: usize = 256;
+    pub(crate) const REPLY: usize = 272;
     /// Lines of the log: length (u32) and text each.
     pub(crate) const LOG: usize = 1024;
     pub(crate) const LOG_BYTES: usize = 3072;

@@ -9,7 +9,7 @@ pub const MAX_PACKAGE_BYTES: usize = 64 << 20;
 /// The length of the longest text of the types of a package, in bytes.
 pub const MAX_TYPES_BYTES: usize = 1 << 20;
 /// The version of the format.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 
 /// Why bytes are not a package.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -139,7 +139,7 @@ proptest! {
     #[test]
     fn random_bytes_do_no_harm(mut bytes in vec(any::<u8>(), 0..200), is_repaired in any::<bool>()) {
         if is_repaired && bytes.len() >= HEADER_BYTES {
-            bytes[..8].copy_from_slice(b"JAM2\x01\0\0\0");
+            bytes[..8].copy_from_slice(b"JAM3\x01\0\0\0");
             let len = bytes.len() as u32;
             bytes[52..56].copy_from_slice(&len.to_le_bytes());
         }
@@ -193,7 +193,7 @@ fn refused_bytes(at: usize, value: u8) -> String {
 #[test]
 fn each_rule_has_its_error() {
     assert!(sample().encode().is_ok());
-    let not_a_blob = "not a blob: it begins with [4b, 41, 4d, 32], expected \"JAM2\"";
+    let not_a_blob = "not a blob: it begins with [4b, 41, 4d, 33], expected \"JAM3\"";
     assert_eq!(refused_bytes(0, b'K'), not_a_blob);
     assert_eq!(refused_bytes(4, 3), "machine 3 of a blob, expected 1 (x86_64) or 2 (aarch64)");
     assert_eq!(refused_bytes(5, 2), "flags 0x02 of a blob, expected 0 or 1");

@@ -206,7 +206,7 @@ fn each_rule_has_its_error() {
     let error = Package::parse(&bytes).unwrap_err();
     assert_eq!(error, PackageError::Element { index: 3, expected: "the digest of its bytes" });
     bytes[4] = 1;
-    let version = "package of version 1, expected 3";
+    let version = "package of version 1, expected 4";
     assert_eq!(Package::parse(&bytes).unwrap_err().to_string(), version);
     bytes[0] = b'K';
     let magic = "not a package: it begins with [4b, 41, 4d, 50], expected \"JAMP\"";
@@ -263,7 +263,7 @@ fn a_proof_names_the_jams_of_its_package() {
     let sent = [put.as_slice(), &bytes].concat();
     assert_eq!(split_proof(&sent), (&put[..], &bytes[..]));
     assert_eq!(split_proof(&put), (&put[..], &[][..]));
-    assert_eq!(split_proof(b"JAM2"), (&b"JAM2"[..], &[][..]));
+    assert_eq!(split_proof(b"JAM3"), (&b"JAM3"[..], &[][..]));
 }
 
 #[test]

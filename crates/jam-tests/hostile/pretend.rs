@@ -18,7 +18,7 @@ pub fn pretend(claims: [u64; 8]) -> u64 {
     write(64, u64::MAX);
     write(1024, u64::MAX);
     write(128 + 56, 8);
-    write(256, 42);
+    write(272, 42);
     write(0, claims[0] << 32);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: there is none: it is what executors are for.

@@ -12,8 +12,9 @@
 //!   the same call again, with code         -->  verify, link, run
 //! ```
 //!
-//! Requests of one thread to one trustee are served in order, so that a call behind the first finds
-//! the code there. One that is sent again is behind those that were sent meanwhile. What names the jam in a call is [`Name`]; each has a file:
+//! Requests of one thread to one trustee are served in order, so that a call behind the first finds the
+//! code there. One that is sent again is behind those that were sent meanwhile. What names the jam in a
+//! call is [`Name`]; each has a file:
 //!
 //! | Name | Calls | Form |
 //! |---|---|---|
@@ -34,6 +35,7 @@ mod layout;
 mod serve;
 mod with_code;
 
+use jam_abi::Element;
 use jam_abi::entry::PropertyPart;
 use trust_core::Trust;
 
@@ -97,7 +99,7 @@ impl<T: 'static> Inject<T> for Trust<T> {
     where
         T: Open,
     {
-        if let Some((code, word)) = recent::<T, J>(self, jam) {
+        if let Some(Recent { code, word, .. }) = recent::<T, J>(self, jam) {
             match by_handle::call::<T, J>(self, word, args, payload) {
                 Some(Ok(Ok(reply))) => return Ok(reply.value()),
                 Some(ended) => return retry::<T, J>(self, jam, &code.into(), args, payload, ended),
@@ -131,20 +133,22 @@ impl<T: 'static> Inject<T> for Trust<T> {
     ) where
         T: Open,
     {
-        let then = match recent::<T, J>(self, jam) {
-            Some((code, word)) => {
-                match by_handle::call_then::<T, J, _, _>(self, word, args, payload, code, then) {
+        check_property::<T, J>();
+        let then = match jam.element() {
+            Some(element) if payload.is_empty() => {
+                let name = known::name_of(element, jam.mode());
+                match by_handle::call_again::<T, J, _>(self, (name, element), args, then) {
                     Ok(()) => return,
                     Err(then) => then,
                 }
             }
-            None => then,
+            _ => then,
         };
         then_by_name::<T, J, _>(self, jam, args, payload, then);
     }
 }
 
-/// Makes a call of a jam that this thread has not called [recently](known::recent).
+/// Makes a call that is not of the same jam as the one before it, or has a payload.
 #[inline(never)]
 #[track_caller]
 fn then_by_name<T: Open, J: Sendable, F>(
@@ -156,6 +160,17 @@ fn then_by_name<T: Open, J: Sendable, F>(
 ) where
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
+    let then = match recent::<T, J>(trust, jam) {
+        Some(recent) => {
+            let (name, element) = recent.name;
+            let word = (recent.word, Some(name));
+            match by_handle::call_then::<T, J, _, _>(trust, word, args, payload, element, then) {
+                Ok(()) => return,
+                Err(then) => then,
+            }
+        }
+        None => then,
+    };
     let (code, name) = match name::<T, J>(trust, jam) {
         Ok(named) => named,
         Err(error) => return then(Err(error)),
@@ -198,12 +213,23 @@ fn retry<T: Open, J: Sendable>(
     }
 }
 
-/// The code of a jam and the word of its handle at this trustee, if this thread has called it lately.
+/// A jam of a package that this thread has called lately at a trustee.
+struct Recent {
+    name: (known::Name, &'static Element),
+    code: &'static Inner,
+    /// That of its handle.
+    word: u64,
+}
+
+/// What is known of the jam at this trustee, if this thread has called it there lately.
 #[inline(always)]
 #[track_caller]
-fn recent<T: Open, J: Sendable>(trust: &Trust<T>, jam: &J) -> Option<(&'static Inner, u64)> {
+fn recent<T: Open, J: Sendable>(trust: &Trust<T>, jam: &J) -> Option<Recent> {
     check_property::<T, J>();
-    known::recent(jam.element()?, trust.home())
+    let element = jam.element()?;
+    let name = known::name_of(element, jam.mode());
+    let (code, word) = known::recent(name, trust.home())?;
+    Some(Recent { name: (name, element), code, word })
 }
 
 /// # Panics
@@ -241,7 +267,7 @@ fn name<'j, T: Open, J: Sendable>(
         _ if mode == Mode::Injected => Name::Code,
         Some(word) => {
             if let Some(element) = jam.element() {
-                known::note(element, trust.home(), word, code);
+                known::note(known::name_of(element, mode), trust.home(), word, code);
             }
             Name::Handle(word)
         }
@@ -264,12 +290,12 @@ fn call_plainly<T: Open, J: Sendable, C, F>(
     then: F,
 ) -> Result<(), F>
 where
-    C: Into<Code> + std::ops::Deref<Target = Inner> + 'static,
+    C: by_handle::CodeOf + Into<Code>,
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
     match name {
         Name::Handle(word) => {
-            by_handle::call_then::<T, J, C, F>(trust, word, args, payload, code, then)
+            by_handle::call_then::<T, J, C, F>(trust, (word, None), args, payload, code, then)
         }
         Name::Code => with_code::call_then::<T, J, C, F>(trust, carried, args, payload, code, then),
         Name::Digest => Err(then),

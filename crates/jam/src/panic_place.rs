@@ -4,6 +4,10 @@
 //! The hook notes them for its thread and calls the hook that was there before. A program that sets a
 //! hook of its own later keeps them by calling the one that it replaces; otherwise errors have the
 //! message only.
+//!
+//! It is set when the process first asks for its receiver. Taking a hook and setting another are two steps in
+//! stable Rust, so a hook that another thread sets between them is lost: programs set theirs before a rack
+//! runs, or later than that.
 
 use std::any::Any;
 use std::cell::RefCell;

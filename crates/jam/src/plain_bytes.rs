@@ -48,6 +48,15 @@ impl<T: Part> Value<T> {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), T::BYTES) }
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a value of this process, that nobody else writes"
+    )]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`; any bytes are a value.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), T::BYTES) }
+    }
+
     pub(crate) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != T::BYTES {
             return None;

@@ -106,7 +106,8 @@ impl Receiver {
     }
 
     /// Sets whose jams run from now on. Linked jams are dropped, since the new policy must admit them
-    /// again, and rieds that it does not admit are unloaded; calls that are running finish.
+    /// again, and rieds that it does not admit are unloaded. Runs that have begun end first: those are up to
+    /// 42 calls of one jam behind each other.
     pub fn set_policy(&self, policy: Policy) {
         self.gatekeeper.set(policy);
         self.give_up();
@@ -164,7 +165,8 @@ impl Receiver {
     }
 
     /// Calls `audit` with each jam that is linked in this process for the first time, before it runs, and
-    /// with each ried that is loaded or unloaded, on the thread that does it; `audit` must not wait.
+    /// with each ried that is loaded or unloaded, on the thread that does it; `audit` must not wait,
+    /// nor load or unload rieds.
     ///
     /// Local Functions are the program's own code, and leave no entry.
     pub fn set_audit(&self, audit: impl Fn(&AuditEntry<'_>) + Send + Sync + 'static) {
@@ -205,8 +207,9 @@ impl Receiver {
         self.rieds.load(arrived, &self.gatekeeper, &self.symbols, &self.log, &self.audit)
     }
 
-    /// Removes the functions that loading a ried added: later calls use those that it overrode. The
-    /// library stays mapped. Returns false if no ried has this number.
+    /// Removes the functions that loading a ried added: runs that begin later, of one call or of several
+    /// behind each other, use those that it overrode. The library stays mapped. Returns false if no ried
+    /// has this number.
     pub fn unload_ried(&self, number: u64) -> bool {
         self.rieds.unload(number, &self.symbols, &self.audit)
     }

@@ -195,7 +195,7 @@ pub trait Sendable {
         self.own_mode().unwrap_or_default()
     }
 
-    /// Which jam of a package it is, if it is one that is sent by its handle, with code if need be.
+    /// Which jam of a package it is, if it is one that is sent by its handle once that is known.
     #[doc(hidden)]
     fn element(&self) -> Option<&'static Element> {
         None
@@ -229,6 +229,11 @@ impl<J: Sendable> Sendable for InMode<'_, J> {
 
     fn own_mode(&self) -> Option<Mode> {
         Some(self.mode)
+    }
+
+    #[inline(always)]
+    fn element(&self) -> Option<&'static Element> {
+        self.jam.element().filter(|_| self.mode != Mode::Injected)
     }
 }
 
@@ -268,7 +273,7 @@ thread_local! {
 
 /// The code of an element, which is made once for the process and kept.
 #[cold]
-fn code_of(element: &'static Element) -> Result<&'static Code, JamError> {
+pub(crate) fn code_of(element: &'static Element) -> Result<&'static Code, JamError> {
     static CODES: Mutex<BTreeMap<usize, &'static Code>> = Mutex::new(BTreeMap::new());
     let mut codes = CODES.lock();
     let address = std::ptr::from_ref(element).addr();

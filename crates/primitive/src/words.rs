@@ -61,6 +61,41 @@ impl Words<'_> {
     }
 }
 
+impl Words<'_> {
+    /// Of the words at `start`, `start + step` and so on: how many are `value`, before the first that is not,
+    /// and `most` at most.
+    ///
+    /// # Panics
+    /// If the last of `most` words is not inside, or `step` is 0.
+    #[inline(always)]
+    pub fn run_length(self, (start, step): (usize, usize), most: usize, value: u64) -> usize {
+        let len = self.len();
+        if most > 0 && (start >= len || (len - 1 - start) / step < most - 1) {
+            outside(start.saturating_mul(8), step.saturating_mul(most).saturating_mul(8), len * 8)
+        }
+        let mut count = 0;
+        while count < most && self.load_inside(start + count * step) == value {
+            count += 1;
+        }
+        count
+    }
+
+    /// Reads word `index`, which is inside.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn load_inside(self, index: usize) -> u64 {
+        debug_assert!(index < self.count);
+        // SAFETY: inside the run, as the caller has checked; otherwise as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
+            .load(Ordering::Relaxed)
+    }
+
+    #[cfg(loom)]
+    fn load_inside(self, index: usize) -> u64 {
+        self.load(index, Ordering::Relaxed)
+    }
+}
+
 impl<'a> Words<'a> {
     #[inline(always)]
     pub(crate) fn of(memory: &'a SharedBytes) -> Self {
@@ -236,6 +271,25 @@ mod tests {
             assert!(panics(&len), "{count} words from {start}");
         }
         assert!(panics(&|| memory.words().part(3, 2).load(2, Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn a_run_of_equal_words_ends_at_another_word_or_after_as_many() {
+        let memory = SharedBytes::heap(64);
+        for index in [1, 3, 5] {
+            memory.words().store(index, 7, Ordering::Relaxed);
+        }
+        let length = |start, step, most| memory.words().run_length((start, step), most, 7);
+        assert_eq!(
+            [length(1, 2, 4), length(1, 2, 2), length(1, 1, 7), length(2, 1, 6)],
+            [3, 2, 1, 0]
+        );
+        assert_eq!([length(7, 1, 1), length(9, 1, 0), length(usize::MAX, usize::MAX, 0)], [0; 3]);
+        for (start, step, most) in [(1, 2, 5), (8, 1, 1), (usize::MAX, 1, 1), (1, usize::MAX, 2)] {
+            let of = std::panic::AssertUnwindSafe(|| length(start, step, most));
+            let result = std::panic::catch_unwind(of);
+            assert!(result.is_err(), "{most} words from {start} in steps of {step}");
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub use crate::{
     closure::invoke::Delegable,
     closure::plain_bytes::PlainBytes,
     closure::plain_call::PlainCall,
-    closure::plain_run::PlainCalls,
+    closure::plain_run::{InPlace, PlainCalls},
     closure::registry::is_one_image,
     codec::trusts::trust_bytes,
     codec::{AsView, Portable},

@@ -77,6 +77,7 @@ over_mapped_and_unmapped_memory! {
     errors_and_panics_come_back_for_their_calls,
     errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls,
     each_call_of_a_run_has_its_own_end,
+    a_call_with_the_name_of_the_one_before_has_its_word,
     calls_under_way_end_when_the_node_closes,
     a_property_of_the_own_thread_is_left_to_the_caller,
 }
@@ -153,7 +154,7 @@ fn call<const BYTES: usize>(
             ended.borrow_mut().push(result.map_err(|error| error.to_string()));
         }
     };
-    assert!(log.plain_call_then::<Note<BYTES>, _, _>(word, head, tails, (), note).is_ok());
+    assert!(log.plain_call_then::<Note<BYTES>, _, _>((word, None), head, tails, (), note).is_ok());
 }
 
 fn bytes_of_every_length_arrive_in_order(memory: Memory) {
@@ -299,6 +300,43 @@ fn errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls(memory
     });
 }
 
+/// The name of a word stands for it as long as the batch is open, and no other call of plain bytes is
+/// between.
+fn a_call_with_the_name_of_the_one_before_has_its_word(memory: Memory) {
+    with_log(memory, |node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let end = || {
+            let ended = ended.clone();
+            move |()| move |result: FullResult| ended.borrow_mut().push(result.unwrap().unwrap()[0])
+        };
+        let [five, seven] = [8, 16].map(|name: usize| std::num::NonZero::new(name).unwrap());
+        let first = |word, name| {
+            log.plain_call_then::<Note<11>, _, _>((word, name), &[1; 11], &[], (), end()).unwrap();
+        };
+        let again = |name| log.plain_call_again::<Note<11>, _, _>(name, &[2; 11], (), end());
+        assert!(again(five).is_err(), "there is no call before");
+        first(5, Some(five));
+        assert!(again(five).is_ok() && again(five).is_ok() && again(seven).is_err());
+        log.apply_with_then(|_, number: u64| number, 5, |_| ());
+        assert!(again(five).is_ok(), "a word of the codec is no word of a call");
+        first(7, Some(seven));
+        assert!(again(five).is_err() && again(seven).is_ok());
+        first(7, None);
+        assert!(again(seven).is_err(), "the last call had no name");
+        first(5, Some(five));
+        log.apply_with_then(|_, text: String| text, "five".to_owned(), |_| ());
+        assert!(again(five).is_err(), "bytes of the codec may be those of a call");
+        first(5, Some(five));
+        let more = std::iter::from_fn(|| again(five).ok()).count();
+        node.poll();
+        assert!(again(five).is_err(), "the next batch has no word yet");
+        poll(node, || ended.borrow().len() == 9 + more);
+        let ended = ended.take();
+        assert_eq!(ended[..9], [5, 5, 5, 5, 7, 7, 7, 5, 5]);
+        assert!(more > 9 && ended[9..].iter().all(|word| *word == 5), "{more} more");
+    });
+}
+
 /// A call of twelve bytes, the first of which says how it ends. The result is the sum of the others, and
 /// how many calls of the run have ended before.
 struct Picky;
@@ -333,7 +371,7 @@ fn each_call_of_a_run_has_its_own_end(memory: Memory) {
             .collect();
         for bytes in &sent {
             let ended = ended.clone();
-            log.plain_call_then::<Picky, _, _>(7, bytes, &[], (), move |()| {
+            log.plain_call_then::<Picky, _, _>((7, None), bytes, &[], (), move |()| {
                 move |end: Result<Result<[u64; 2], String>, DelegateError>| {
                     ended.borrow_mut().push(end.map_err(|error| error.to_string()));
                 }
@@ -379,6 +417,6 @@ fn a_property_of_the_own_thread_is_left_to_the_caller(memory: Memory) {
         let own = local_trustee().entrust(Log::new());
         assert!(own.plain_call::<Note<0>>(1, &[], &[]).is_none());
         let callback = |()| |_: Result<Result<_, _>, _>| unreachable!("nothing is sent");
-        assert!(own.plain_call_then::<Note<0>, _, _>(1, &[], &[], (), callback).is_err());
+        assert!(own.plain_call_then::<Note<0>, _, _>((1, None), &[], &[], (), callback).is_err());
     });
 }

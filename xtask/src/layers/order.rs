@@ -174,7 +174,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["completion", "request"],
             &["completion_list", "waiter"],
             &["outbox", "plain_completion", "viewing"],
-            &["backlog", "replies"],
+            &["again", "backlog", "replies"],
         ],
     ),
     (

@@ -1,7 +1,7 @@
 //! A blob: one jam for one machine, as bytes. All numbers are little-endian.
 //!
 //! ```text
-//!  0 magic "JAM2"        4 machine u8   5 flags u8 (bit 0: needs 4 KiB alignment)   6 imports u16
+//!  0 magic "JAM3"        4 machine u8   5 flags u8 (bit 0: needs 4 KiB alignment)   6 imports u16
 //!  8 text length u32    12 data length u32
 //! 16 entry u32 (offset in text)         20 relocations u16
 //!                       22 length of the jam's name u8   23 length of the property's name u8 (0: none)
@@ -35,7 +35,7 @@ pub use parse::Parsed;
 pub use write::Blob;
 
 /// The first bytes of a blob.
-pub(crate) const MAGIC: [u8; 4] = *b"JAM2";
+pub(crate) const MAGIC: [u8; 4] = *b"JAM3";
 /// The length of the header, in bytes: what comes before the first import.
 pub const HEADER_BYTES: usize = 56;
 /// The length of the longest blob, in bytes: with a frame's header it fits a message of 1 MiB.

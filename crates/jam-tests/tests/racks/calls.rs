@@ -1,6 +1,6 @@
 //! Calls of jams: the same results in every mode, in order, each with its own end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use gossamer::Trust;
@@ -8,6 +8,7 @@ use gossamer::jam::{Inject, JamError, Mode, Refusal, Sendable, receiver};
 use gossamer_jam_tests::jams::faulty::FAULTY;
 use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
+use gossamer_jam_tests::jams::parts::PARTS;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
 use gossamer_jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use gossamer_jam_tests::jams::slot::SLOT;
@@ -129,6 +130,53 @@ pub(crate) fn each_call_of_a_run_has_its_own_end() {
                     assert_eq!(source.message, "table panic 3");
                 }
                 (how, end) => panic!("{how}: {end:?}"),
+            }
+        }
+    }
+}
+
+/// Arguments are read and results written where the calls lie, in a batch.
+pub(crate) fn a_run_has_parts_of_every_shape() {
+    for table in tables() {
+        for mode in [Mode::Automatic, Mode::Local] {
+            let (parts, slot) = (PARTS.in_mode(mode), SLOT.in_mode(mode));
+            let (sent, ended) = (Cell::new(0), Rc::new(Cell::new(0)));
+            let end = || {
+                sent.set(sent.get() + 1);
+                let ended = ended.clone();
+                move || ended.set(ended.get() + 1)
+            };
+            for round in 0..40_u8 {
+                // Runs of every length, the first of which only learn the handles.
+                for call in 0..round {
+                    let (args, end) = ([round ^ call; 11], end());
+                    table.inject_then(&parts, args, &[], move |result| {
+                        let expected = |at: usize| match at {
+                            0..11 => round ^ call,
+                            _ => (round ^ call).wrapping_add(at as u8),
+                        };
+                        assert_eq!(result.unwrap(), std::array::from_fn(expected));
+                        end();
+                    });
+                }
+                for call in 0..u64::from(round) {
+                    let end = end();
+                    table.inject_then(&slot, call, &[], move |result| {
+                        assert_eq!(result.unwrap() % 64, 0);
+                        end();
+                    });
+                }
+                for call in 0..i64::from(round) {
+                    let end = end();
+                    table.inject_then(&WEIGHTED_SUM, call + 1, &[], move |result| {
+                        assert_eq!(result.unwrap(), 0, "the payload is empty");
+                        end();
+                    });
+                }
+                table.apply(|_| ());
+            }
+            while ended.get() < sent.get() {
+                gossamer::yield_now();
             }
         }
     }

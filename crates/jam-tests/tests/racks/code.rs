@@ -219,3 +219,29 @@ pub(crate) fn a_function_is_replaced_under_load() {
     on_every_host(|| receiver().set_policy(Policy::AnyPeer));
     crate::hot_patch::patch(500);
 }
+
+/// A jam that claims that more calls of its run have ended than it has fails one of them; what the others
+/// get is its own affair. The trustee goes on.
+pub(crate) fn a_forged_number_is_bounded() {
+    on_every_host(|| receiver().set_policy(Policy::AnyPeer));
+    let jam = LoadedJam::<(), [u64; 2], (), u64>::from_blob(&hostile("forge_done")).unwrap();
+    for table in tables() {
+        assert_eq!(table.inject(&jam, [7, 0], &[]).unwrap(), 7);
+        for done in [1, 41, 42, 43, 1 << 32, u64::MAX] {
+            let ended = Rc::new(RefCell::new(Vec::new()));
+            for call in 0..84 {
+                let (args, ended) = ([call, if call % 42 == 20 { done } else { 0 }], ended.clone());
+                table.inject_then(&jam, args, &[], move |end| ended.borrow_mut().push(end));
+            }
+            let last = table.inject(&jam, [9, 0], &[]);
+            assert_eq!((last.unwrap(), ended.borrow().len()), (9, 84), "{done}");
+            let failed: Vec<_> = ended.take().into_iter().filter_map(Result::err).collect();
+            assert!(!failed.is_empty(), "a call fails that panics: {done}");
+            for error in failed {
+                let JamError::Panicked { source, .. } = error else { panic!("{error:?}") };
+                assert_eq!(source.message, "forged");
+            }
+        }
+        assert_eq!(table.apply(|table| table.panics), 0, "it goes on");
+    }
+}

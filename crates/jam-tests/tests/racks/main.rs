@@ -26,6 +26,8 @@ const CASES: &[common::Case] = &[
     ("calls_are_served_in_order", calls::calls_are_served_in_order),
     ("a_panic_is_an_error_and_all_goes_on", calls::a_panic_is_an_error_and_all_goes_on),
     ("each_call_of_a_run_has_its_own_end", calls::each_call_of_a_run_has_its_own_end),
+    ("a_run_has_parts_of_every_shape", calls::a_run_has_parts_of_every_shape),
+    ("a_forged_number_of_ended_calls_is_bounded", code::a_forged_number_is_bounded),
     ("large_payloads_arrive", calls::large_payloads_arrive),
     ("evicted_jams_are_sent_again", code::evicted_jams_are_sent_again),
     ("unseen_code_runs_where_the_policy_admits_it", code::unseen_code_runs),

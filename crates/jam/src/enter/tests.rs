@@ -67,6 +67,7 @@ fn call() -> Call {
         context: CONTEXT.with(ptr::from_ref),
         count: 1,
         done: 0,
+        step: 0,
     }
 }
 

@@ -4,9 +4,11 @@
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::num::NonZero;
+use std::sync::Arc;
 
 use jam_abi::entry::{Part, PropertyPart, Types};
-use jam_abi::{Call, code};
+use jam_abi::{Call, Element, code};
 use serde::{Deserialize, Serialize};
 use trust_core::{DelegateError, PlainBytes, PlainCall, PlainCalls, Trust};
 
@@ -19,7 +21,7 @@ use crate::inject::serve::{self, Enter};
 use crate::plain_bytes::{Payload, Value, bytes_of};
 use crate::receiver::Failure;
 use crate::receiver::running::{Again, Running};
-use crate::sender::{Code, Inner, Mode, Sendable};
+use crate::sender::{Code, Inner, Mode, Sendable, code_of};
 use crate::symbols::export::Open;
 
 /// A result as it travels.
@@ -106,21 +108,66 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
         word: u64,
         calls: &mut PlainCalls<'_, Reply<R>>,
     ) -> Result<(), Box<Missed<T, A>>> {
-        let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE) else {
-            // It fails, or is a Local Function, or is linked again.
-            while !calls.replies().is_empty() {
-                // Those of a call behind the first may not be aligned.
-                let args = Value::<A>::of_bytes(&calls.arguments()[..A::BYTES]);
-                let args = args.expect("as many bytes as the arguments have");
-                let args = args.bytes();
-                calls.replies()[0] = other::<T, P, A, E, R>(running, property, word, args, &[])?;
-                calls.end(1);
-            }
-            return Ok(());
-        };
-        let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);
-        ended.map_err(|failure| Missed::new(failure, &calls.arguments()[..A::BYTES], &[]))
+        if const { !serve::fits_in_place::<A, R>() } {
+            return one_by_one::<T, P, A, E, R>(running, property, word, calls);
+        }
+        if let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE) {
+            let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);
+            return ended.map_err(|failure| missed_in_run(failure, calls));
+        }
+        others::<T, P, A, E, R>(running, property, word, calls)
     }
+}
+
+/// Serves a run of calls whose jam is not linked as it is to run: it is a Local Function, or is linked again,
+/// or fails.
+#[inline(never)]
+fn others<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
+    running: &mut Running,
+    property: &mut T,
+    word: u64,
+    calls: &mut PlainCalls<'_, Reply<R>>,
+) -> Result<(), Box<Missed<T, A>>> {
+    let (handle, host) = handles::of_word(word);
+    if !handles::is_local(handle) {
+        return one_by_one::<T, P, A, E, R>(running, property, word, calls);
+    }
+    let context = running.context(host);
+    // SAFETY: the call is of `serve::run_all`; a delegated call does not wait.
+    let enter = |signature, call: &mut Call| unsafe { running.run(word, signature, call) };
+    let ended = serve::run_all::<T, P, A, E, R, _>(property, &context, calls, enter);
+    ended.map_err(|failure| missed_in_run(failure, calls))
+}
+
+/// Serves calls of a run, each with a copy of its arguments, to the first that fails.
+fn one_by_one<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
+    running: &mut Running,
+    property: &mut T,
+    word: u64,
+    calls: &mut PlainCalls<'_, Reply<R>>,
+) -> Result<(), Box<Missed<T, A>>> {
+    while calls.left() > 0 {
+        let args = arguments_of::<A, R>(calls);
+        let reply = run::<T, P, A, E, R>(running, property, word, args.bytes(), &[])?;
+        calls.end(&reply);
+    }
+    Ok(())
+}
+
+/// A copy of the arguments of the first call that has not ended.
+fn arguments_of<A: Part, R: Part>(calls: &PlainCalls<'_, Reply<R>>) -> Value<A> {
+    let mut args = Value::<A>::zeroed();
+    calls.copy_arguments(args.bytes_mut());
+    args
+}
+
+#[cold]
+#[inline(never)]
+fn missed_in_run<T: 'static, A: Part, R: Part>(
+    failure: Box<Failure>,
+    calls: &PlainCalls<'_, Reply<R>>,
+) -> Box<Missed<T, A>> {
+    Missed::new(failure, arguments_of::<A, R>(calls).bytes(), &[])
 }
 
 /// A call with a payload, of a jam with the types `S`.
@@ -209,33 +256,83 @@ pub(super) fn call<T: Open, J: Sendable>(
     })
 }
 
-/// Calls a jam by the word of its handle.
+/// Where the code of a call's jam is found if the call has no result: a pointer, which is all that the
+/// callback of a call keeps beside its caller's.
+pub(super) trait CodeOf: 'static {
+    fn code(self) -> Result<Code, JamError>;
+}
+
+impl CodeOf for &'static Element {
+    fn code(self) -> Result<Code, JamError> {
+        code_of(self).cloned()
+    }
+}
+
+impl CodeOf for &'static Inner {
+    fn code(self) -> Result<Code, JamError> {
+        Ok(self.into())
+    }
+}
+
+impl CodeOf for Arc<Inner> {
+    fn code(self) -> Result<Code, JamError> {
+        Ok(self.into())
+    }
+}
+
+/// What ends a call: `then` gets its result.
+#[inline(always)]
+fn end<T: Open, J: Sendable, C, F>(code: C, then: F) -> impl FnOnce(Ended<T, J>) + 'static
+where
+    C: CodeOf,
+    F: FnOnce(Result<J::Reply, JamError>) + 'static,
+{
+    move |ended| {
+        // A result has nothing to drop, which the compiler would look for in a call.
+        let ended = ManuallyDrop::new(ended);
+        match &*ended {
+            Ok(Ok(reply)) => then(Ok(reply.value())),
+            _ => fail_then::<T, J, F>(code.code(), ManuallyDrop::into_inner(ended), then),
+        }
+    }
+}
+
+/// Calls a jam without a payload, if the last call in the open batch of the trustee was of the same `name`.
+///
+/// # Errors
+/// `then`, if it was not, or the batch is full.
+#[inline(always)]
+pub(super) fn call_again<T: Open, J: Sendable, F>(
+    trust: &Trust<T>,
+    (name, element): (NonZero<usize>, &'static Element),
+    args: J::Args,
+    then: F,
+) -> Result<(), F>
+where
+    F: FnOnce(Result<J::Reply, JamError>) + 'static,
+{
+    let (args, wrap) = (Value::new(args), |then| end::<T, J, _, F>(element, then));
+    trust.plain_call_again::<Short<TypesOf<J>>, _, _>(name, args.bytes(), then, wrap)
+}
+
+/// Calls a jam by the word of its handle, which calls [again](call_again) may follow if it has a name.
 ///
 /// # Errors
 /// `then`, if the property is this thread's own or the thread is of no rack.
 #[inline(always)]
 pub(super) fn call_then<T: Open, J: Sendable, C, F>(
     trust: &Trust<T>,
-    word: u64,
+    word: (u64, Option<NonZero<usize>>),
     args: J::Args,
     payload: &[J::Element],
     code: C,
     then: F,
 ) -> Result<(), F>
 where
-    C: Into<Code> + std::ops::Deref<Target = Inner> + 'static,
+    C: CodeOf,
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
-    let wrap = move |then: F| {
-        move |ended: Ended<T, J>| {
-            // A result has nothing to drop, which the compiler would look for in a call.
-            let ended = ManuallyDrop::new(ended);
-            match &*ended {
-                Ok(Ok(reply)) => then(Ok(reply.value())),
-                _ => fail_then::<T, J, F>(code.into(), ManuallyDrop::into_inner(ended), then),
-            }
-        }
-    };
+    let wrap = |then| end::<T, J, C, F>(code, then);
     let payload = bytes_of(payload);
     if payload.is_empty() {
         let args = Value::new(args);
@@ -255,10 +352,14 @@ where
 /// Ends a call without a result: with the error, or by sending it again with the code.
 #[cold]
 #[inline(never)]
-fn fail_then<T: Open, J: Sendable, F>(code: Code, ended: Ended<T, J>, then: F)
+fn fail_then<T: Open, J: Sendable, F>(code: Result<Code, JamError>, ended: Ended<T, J>, then: F)
 where
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
+    let code = match code {
+        Ok(code) => code,
+        Err(error) => return then(Err(error)),
+    };
     let missed = match ended {
         Ok(Ok(reply)) => return then(Ok(reply.value())),
         Ok(Err(missed)) => missed,

@@ -2,9 +2,14 @@
 //!
 //! Each pair of jam and trustee is remembered in the place that its hash names. One that another has
 //! displaced sends its code once more. In front of them are the pairs that were used last of jams of
-//! packages, whose code is never dropped: what a call needs is all in one place there.
+//! packages, whose code is never dropped: what a call needs is all in one place there. A Local Function is
+//! another jam here.
+//!
+//! A jam of a package has a [`Name`] as well, by which calls behind each other are found to be of the same
+//! jam before anything is looked up.
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZero;
 use std::ptr;
 
 use jam_abi::Element;
@@ -31,10 +36,21 @@ const LOCAL: u64 = 1 << 63;
 
 const RECENT_PLACES: usize = 64;
 
+/// A jam of a package, or its Local Function: its address, of which the lowest bit says which.
+pub(super) type Name = NonZero<usize>;
+
+/// The name of a jam that is sent in this mode, which is not [`Mode::Injected`].
+#[inline(always)]
+pub(super) fn name_of(element: &'static Element, mode: Mode) -> Name {
+    const { assert!(align_of::<Element>() > 1) };
+    ptr::NonNull::from(element).addr() | usize::from(mode == Mode::Local)
+}
+
 /// A jam of a package, at a trustee to which its handle is known.
 #[derive(Clone, Copy)]
 struct Recent {
-    element: &'static Element,
+    name: Name,
+    /// The thread of the trustee.
     home: u64,
     word: u64,
     code: &'static Inner,
@@ -55,23 +71,23 @@ fn place(code: *const Inner, home: u64) -> usize {
 }
 
 #[inline(always)]
-fn recent_place(element: *const Element, home: u64) -> usize {
-    ((element.addr() >> 4) ^ home as usize) % RECENT_PLACES
+fn recent_place(name: Name, home: u64) -> usize {
+    ((name.get() >> 4) ^ home as usize) % RECENT_PLACES
 }
 
-/// The code of a jam of a package, and the word by which calls to the trustee name it, if this thread has
+/// The code of a jam of this name, and the word by which calls to the trustee name it, if this thread has
 /// [noted](note) them lately.
 #[inline(always)]
-pub(super) fn recent(element: &'static Element, home: u64) -> Option<(&'static Inner, u64)> {
-    let recent = RECENT.with(|recent| recent[recent_place(element, home)].get())?;
-    (ptr::eq(recent.element, element) && recent.home == home).then_some((recent.code, recent.word))
+pub(super) fn recent(name: Name, home: u64) -> Option<(&'static Inner, u64)> {
+    let recent = RECENT.with(|recent| recent[recent_place(name, home)].get())?;
+    (recent.name == name && recent.home == home).then_some((recent.code, recent.word))
 }
 
 /// Notes a pair for [`recent`], if its code is that of a package.
-pub(super) fn note(element: &'static Element, home: u64, word: u64, code: &Code) {
+pub(super) fn note(name: Name, home: u64, word: u64, code: &Code) {
     if let Held::Static(code) = code.held() {
-        let recent = Recent { element, home, word, code };
-        RECENT.with(|places| places[recent_place(element, home)].set(Some(recent)));
+        let recent = Recent { name, home, word, code };
+        RECENT.with(|places| places[recent_place(name, home)].set(Some(recent)));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_abi::{Call, ContextData, code};
-use trust_core::{PlainBytes, PlainCalls};
+use trust_core::{InPlace, PlainBytes, PlainCalls};
 
 use crate::error::Refusal;
 use crate::plain_bytes::Value;
@@ -45,13 +45,20 @@ pub(super) fn run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, F: From<F
         context,
         count: 1,
         done: 0,
+        step: 0,
     };
     enter.enter(Types::<P, A, E, R>::SIGNATURE, &mut call)?;
     Ok(reply.get())
 }
 
-/// As [`run`], of calls behind each other that have no payload: has `enter` run all of them as one run of
-/// the jam, and ends those that have a result. `Reply` is an `R` and nothing else.
+/// Whether the parts of calls of these types may lie in a batch, where they are aligned to words.
+pub(super) const fn fits_in_place<A: Part, R: Part>() -> bool {
+    align_of::<A>() <= 8 && align_of::<R>() <= 8 && A::BYTES <= Call::SHARED_ARGS
+}
+
+/// As [`run`], of calls behind each other that have no payload, and whose types [fit](fits_in_place): has
+/// `enter` run all of them as one run of the jam, where they lie, and ends those that have a result.
+/// `Reply` is an `R` and nothing else.
 ///
 /// # Errors
 /// Why the first of those failed that have not ended.
@@ -63,30 +70,31 @@ pub(super) fn run_all<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, Reply
     enter: impl Enter<Box<Failure>>,
 ) -> Result<(), Box<Failure>> {
     const { assert!(size_of::<Reply>() == R::BYTES && align_of::<Reply>() == align_of::<R>()) };
+    debug_assert!(fits_in_place::<A, R>());
     if const { !is_for::<T, P>() } {
         return Err(Box::new(wrong_property(P::NAME, T::NAME)));
     }
-    let count = calls.replies().len();
-    debug_assert_eq!(calls.arguments().len(), count * A::BYTES);
-    let args = calls.arguments().as_ptr();
+    let InPlace { arguments, result, step, count } = calls.in_place();
     let mut call = Call {
         property: std::ptr::from_mut(property).cast(),
-        args,
+        args: arguments,
         args_len: A::BYTES,
-        payload: args,
+        // Empty, and aligned for every element.
+        payload: std::ptr::without_provenance(Call::ALIGNMENT),
         payload_len: 0,
-        reply: calls.replies().as_mut_ptr().cast(),
+        reply: result,
         reply_capacity: R::BYTES,
         reply_len: 0,
         context,
         count,
         done: 0,
+        step,
     };
     let ended = enter.enter(Types::<P, A, E, R>::SIGNATURE, &mut call);
     match ended {
-        Ok(()) => calls.end(count),
+        Ok(()) => calls.end_in_place(count),
         // The jam has written it: the call that failed is one of these.
-        Err(_) => calls.end(call.done.min(count - 1)),
+        Err(_) => calls.end_in_place(call.done.min(count - 1)),
     }
     ended
 }

@@ -21,7 +21,7 @@ use crate::inject::serve;
 use crate::plain_bytes::bytes_of;
 use crate::receiver::Failure;
 use crate::receiver::running::Running;
-use crate::sender::{Code, Inner, Sendable};
+use crate::sender::{Code, Sendable};
 use crate::symbols::export::Open;
 
 /// A call with its code, of a jam with the types `S`.
@@ -87,7 +87,7 @@ pub(super) fn call_then<T: Open, J: Sendable, C, F>(
     then: F,
 ) -> Result<(), F>
 where
-    C: Into<Code> + std::ops::Deref<Target = Inner> + 'static,
+    C: Into<Code> + 'static,
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
     let wrap = move |then: F| {
@@ -97,7 +97,7 @@ where
         }
     };
     with_head::<J, _>(carried, args, payload, |word, head, tails| {
-        trust.plain_call_then::<WithCode<TypesOf<J>>, _, _>(word, head, tails, then, wrap)
+        trust.plain_call_then::<WithCode<TypesOf<J>>, _, _>((word, None), head, tails, then, wrap)
     })
 }
 

@@ -85,6 +85,7 @@ fn check_lengths(blob: &Parsed<'_>, args_len: usize, payload_len: usize) {
         context: std::ptr::dangling(),
         count: 1,
         done: 0,
+        step: 0,
     };
     let element = blob.element_bytes() as usize;
     let is_whole = payload_len.checked_rem(element).map_or(payload_len == 0, |rest| rest == 0);

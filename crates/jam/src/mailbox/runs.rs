@@ -141,6 +141,7 @@ impl Runs {
             context: &raw const context,
             count: 1,
             done: 0,
+            step: 0,
         };
         let mut ended = self.enter(receiver, form, &digest, &mut call);
         if let Err(Failure::NeedCode) = ended {

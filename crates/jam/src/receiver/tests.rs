@@ -175,6 +175,7 @@ fn call_of(
         context: std::ptr::from_ref(context),
         count: 1,
         done: 0,
+        step: 0,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls of plain bytes, for layers above that send bytes anyhow: [`Trust::plain_call`] and
 //! [`Trust::plain_call_then`], and what such layers must know of threads.
 
+use std::num::NonZero;
 use std::panic::Location;
 
 use primitive::limits::MESSAGE_BYTES;
@@ -11,7 +12,7 @@ use crate::client::outcome::Outcome;
 use crate::client::plain_completion::{PlainResult, TellPlain, WakePlain};
 use crate::client::request::{Arguments, Parts, Request};
 use crate::client::waiter::Waiter;
-use crate::closure::plain_bytes::reply_words;
+use crate::closure::plain_bytes::{PlainBytes, reply_words};
 use crate::closure::plain_call::{Again, PlainCall, Serve};
 use crate::closure::registry::{closure_id, registry};
 use crate::codec;
@@ -50,7 +51,7 @@ impl<T: 'static> Trust<T> {
                 let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
                 let waiter = Waiter::new(fiber);
                 let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
-                self.send_plain::<C, _>(node, parts::<T, C>(word, head, tails), completion);
+                self.send_plain::<C, _>(node, parts::<T, C>(word, None, head, tails), completion);
                 Some(waiter.wait(place, AwaitsReply::of).map_err(|error| *error))
             }
             _ => Some(Err(*outside_of(self.home))),
@@ -58,14 +59,15 @@ impl<T: 'static> Trust<T> {
     }
 
     /// As [`plain_call`](Self::plain_call), without waiting: what `wrap` makes of `then` is called with
-    /// the result, on this thread, exactly once.
+    /// the result, on this thread, exactly once. Calls by [`plain_call_again`](Self::plain_call_again)
+    /// may follow, if the word has a `name`.
     ///
     /// # Errors
     /// `then`, uncalled, if the property is this thread's own or the thread is none of the rack.
     #[inline(always)]
     pub fn plain_call_then<C: PlainCall<T>, G, F>(
         &self,
-        word: u64,
+        (word, name): (u64, Option<NonZero<usize>>),
         head: &[u8],
         tails: &[&[u8]],
         then: G,
@@ -77,10 +79,48 @@ impl<T: 'static> Trust<T> {
         match current(self) {
             Some(node) if self.is_used_by(node) => {
                 let completion = TellPlain::<F, C::Reply, C::Error>::new(wrap(then));
-                self.send_plain::<C, _>(node, parts::<T, C>(word, head, tails), completion);
+                self.send_plain::<C, _>(node, parts::<T, C>(word, name, head, tails), completion);
                 Ok(())
             }
             _ => Err(then),
+        }
+    }
+
+    /// As [`plain_call_then`](Self::plain_call_then), with the word of the call of plain bytes before it, if
+    /// that had this `name` and is in the batch which is being filled. A name is an address of the
+    /// caller's, by which it knows its word before it has looked that up.
+    ///
+    /// # Errors
+    /// `then`, uncalled, if there is no such call or the batch is full.
+    #[inline(always)]
+    pub fn plain_call_again<C: PlainCall<T>, G, F>(
+        &self,
+        name: NonZero<usize>,
+        head: &[u8],
+        then: G,
+        wrap: impl FnOnce(G) -> F,
+    ) -> Result<(), G>
+    where
+        F: FnOnce(PlainResult<C::Reply, C::Error>) + 'static,
+    {
+        let Some(node) = current(self).filter(|node| self.is_used_by(node)) else {
+            return Err(then);
+        };
+        let Some(outbox) = node.outbox_to(self.home.number()) else {
+            return Err(then);
+        };
+        let (parts, words) = (parts::<T, C>(0, Some(name), head, &[]), plain_words::<C::Reply>());
+        match outbox.append_again::<TellPlain<F, C::Reply, C::Error>>(
+            name,
+            self.property,
+            parts,
+            words,
+        ) {
+            Some(written) => {
+                outbox.complete_with(written, TellPlain::new(wrap(then)));
+                Ok(())
+            }
+            None => Err(then),
         }
     }
 
@@ -101,7 +141,7 @@ impl<T: 'static> Trust<T> {
             property: self.property,
             closure: closure_id::<Serve<T, C>>(),
             arguments: Arguments::Bytes(parts),
-            reply_words: const { reply_words::<C::Reply>() },
+            reply_words: plain_words::<C::Reply>(),
         };
         node.send(self.home.number(), request, completion);
     }
@@ -117,10 +157,19 @@ impl<T: 'static> Trust<T> {
 #[inline(always)]
 fn parts<'a, T: 'static, C: PlainCall<T>>(
     word: u64,
+    name: Option<NonZero<usize>>,
     head: &'a [u8],
     tails: &'a [&'a [u8]],
 ) -> Parts<'a> {
-    Parts { word, head, tails, again: closure_id::<Again<T, C>>() }
+    let name = name.map_or(0, NonZero::get);
+    Parts { word, head, tails, name, again: closure_id::<Again<T, C>>() }
+}
+
+/// Words behind the head that a call with its word needs for its result: one more than a call without, so
+/// that results of a run are as far apart as arguments.
+#[inline(always)]
+const fn plain_words<R: PlainBytes>() -> usize {
+    1 + reply_words::<R>()
 }
 
 /// A new trust of the property whose call this thread serves; `None` outside such calls, and if the

@@ -1,5 +1,6 @@
 //! The client's side of a pair of threads: requests out, replies in.
 
+mod again;
 mod backlog;
 pub(crate) mod completion;
 #[allow(unsafe_code)] // Completions of any type lie in one vector of words.

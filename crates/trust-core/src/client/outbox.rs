@@ -37,7 +37,7 @@ const COALESCING_FACTOR: usize = 4;
 pub(crate) struct Outbox {
     pub(super) slot: ClientSlot,
     /// The completions of the batch being filled.
-    filling: Completions,
+    pub(super) filling: Completions,
     /// Those of the batches in flight, by buffer.
     pub(super) in_flight: [Completions; BUFFERS],
     link: Link,
@@ -68,6 +68,8 @@ pub(crate) struct Outbox {
     /// The word of the last call of plain bytes in the batch being filled, which need not be sent
     /// again; 0 for none.
     last_word: Cell<u64>,
+    /// What names that word; 0 for nothing.
+    pub(super) last_name: Cell<usize>,
     /// Requests and words in both directions, counted by the batch.
     requests_out: Cell<u64>,
     words_out: Cell<u64>,
@@ -96,6 +98,7 @@ impl Outbox {
             lingers: Cell::new(0),
             coalescing: Cell::new(0),
             last_word: Cell::new(0),
+            last_name: Cell::new(0),
             requests_out: Cell::new(0),
             words_out: Cell::new(0),
             words_in: Cell::new(0),
@@ -153,7 +156,7 @@ impl Outbox {
         let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
         if let Arguments::Encoded(bytes) = arguments {
             // It may be a call of plain bytes that was postponed.
-            self.last_word.set(0);
+            self.forget_word();
             self.slot.memory().write_from((at + 1) * WORD, bytes);
         }
         self.filling.push(room, at, len, completion);
@@ -171,7 +174,7 @@ impl Outbox {
     ) -> Result<(), C> {
         let mut words = parts.head_words();
         let (closure, len, first) = match AGAIN {
-            true => (parts.again, (parts.words() - 1).max(request.reply_words), words.next()),
+            true => (parts.again, request.words() - 1, words.next()),
             false => (request.closure, request.words(), Some(parts.word)),
         };
         let head = RequestHead::new(request.property, closure, len, false);
@@ -189,6 +192,7 @@ impl Outbox {
         if !AGAIN {
             self.last_word.set(parts.word);
         }
+        self.last_name.set(parts.name);
         self.filling.push(room, at, len, completion);
         Ok(())
     }
@@ -210,7 +214,7 @@ impl Outbox {
         let length = Some(request.arguments.len() as u64);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
-        self.last_word.set(0);
+        self.forget_word();
         let bytes = request.arguments.into_vec();
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
         // A lane that refuses has lost its peer and will report that: everything here fails then,
@@ -219,6 +223,13 @@ impl Outbox {
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes);
         self.filling.push(room, at, len, completion);
         Ok(())
+    }
+
+    /// The next call of plain bytes brings its word.
+    #[cfg_attr(optimised, inline(always))]
+    fn forget_word(&self) {
+        self.last_word.set(0);
+        self.last_name.set(0);
     }
 
     /// Whether anything is under way to this trustee.
@@ -287,7 +298,7 @@ impl Outbox {
             return false;
         }
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
-        self.last_word.set(0);
+        self.forget_word();
         self.coalescing.set(0);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);

@@ -45,6 +45,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) word: u64,
     pub(crate) head: &'a [u8],
     pub(crate) tails: &'a [&'a [u8]],
+    /// What names the word among those of this thread; 0 for nothing.
+    pub(crate) name: usize,
     /// The closure that takes such a call without its word.
     pub(crate) again: u32,
 }

@@ -17,7 +17,6 @@ pub(crate) mod noref;
 pub(crate) mod plain_bytes;
 #[allow(unsafe_code)] // Runs a call on a property behind a pointer.
 pub(crate) mod plain_call;
-#[allow(unsafe_code)] // Copies arguments out of a slot.
 pub(crate) mod plain_run;
 #[allow(unsafe_code)] // Reads the table that the linker makes.
 pub(crate) mod registry;

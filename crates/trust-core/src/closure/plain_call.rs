@@ -8,8 +8,8 @@
 //!
 //! Calls behind each other often have the same word, such as the handle of what they call. So it is
 //! sent once in a batch: [`Again`] is the closure of those that follow. A word of zero is always sent.
-//! Those that are short are served by the run ([`PlainCalls`]): their arguments are copied out of the
-//! slot, one [`PlainCall::serve_run`] serves all of them, and their results are copied back.
+//! Those that are short are served by the run ([`PlainCalls`]), all of them by one
+//! [`PlainCall::serve_run`].
 //!
 //! A call's own error is not in that place: it is encoded, and stands apart, as panics and refusals
 //! do. So a result needs no word that says that it is one.
@@ -23,8 +23,8 @@ use primitive::sync::Ordering;
 
 use crate::closure::batch::{Batch, Place, Received};
 use crate::closure::plain_bytes::{PlainBytes, reply_words};
-use crate::closure::plain_run::{First, PlainCalls, RUN_BYTES, Room};
-use crate::closure::registry::{Delegated, Description, closure_id};
+use crate::closure::plain_run::PlainCalls;
+use crate::closure::registry::{Delegated, Description, registry};
 use crate::codec::Portable;
 use crate::wire::words::{RequestHead, WORD};
 
@@ -61,7 +61,7 @@ pub trait PlainCall<T>: 'static {
 
     /// Serves calls that stand behind each other and have the same word, in their order, as
     /// [`serve`](Self::serve) serves each: those from the first to the last, or to one that fails. Those
-    /// that it has not [ended](PlainCalls::end) come again, but for the one that failed.
+    /// that have not [ended](PlainCalls::end) come again, but for the one that failed.
     ///
     /// # Errors
     /// What the caller of the first call gets that has not ended.
@@ -72,14 +72,13 @@ pub trait PlainCall<T>: 'static {
         word: u64,
         calls: &mut PlainCalls<'_, Self::Reply>,
     ) -> Result<(), Self::Error> {
-        let len = Self::BYTES.unwrap_or_default();
         let mut room = [0; STACK_WORDS / 2];
         let (_, copy, _) = bytes_of(&mut room);
-        while !calls.replies().is_empty() {
-            copy[..len].copy_from_slice(&calls.arguments()[..len]);
-            let reply = Self::serve(run, property, word, &copy[..len])?;
-            calls.replies()[0] = reply;
-            calls.end(1);
+        let copy = &mut copy[..Self::BYTES.unwrap_or_default()];
+        while calls.left() > 0 {
+            calls.copy_arguments(copy);
+            let reply = Self::serve(run, property, word, copy)?;
+            calls.end(&reply);
         }
         Ok(())
     }
@@ -164,19 +163,19 @@ unsafe fn serve<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
         }
         if !batch.is_next(request) {
             let next = batch.request().filter(|_| !AGAIN)?;
-            let is_again = next.head.property() == request.head.property()
-                && next.head.closure() == closure_id::<Again<T, C>>()
-                && !next.head.is_bulk();
-            return is_again.then_some(next);
+            return leaves_word_out::<T, C>(request.head, next.head).then_some(next);
         }
     }
 }
+
+/// The longest result of a run, in bytes.
+const RUN_REPLY_BYTES: usize = 1024;
 
 /// Words behind the head of a call of this kind that has its word left out: of its arguments or its
 /// result, whichever has more; `None` if that differs from call to call, or they are long.
 const fn short_words<T, C: PlainCall<T>>() -> Option<usize> {
     match C::BYTES {
-        Some(len) if len <= STACK_WORDS * WORD && size_of::<C::Reply>() <= RUN_BYTES => {
+        Some(len) if len <= STACK_WORDS * WORD && size_of::<C::Reply>() <= RUN_REPLY_BYTES => {
             let (arguments, reply) = (len.div_ceil(WORD), reply_words::<C::Reply>());
             Some(if arguments > reply { arguments } else { reply })
         }
@@ -190,12 +189,8 @@ fn is_short<T, C: PlainCall<T>, const AGAIN: bool>(
     batch: &mut Batch<'_>,
     request: Received,
 ) -> bool {
-    let words = match (const { short_words::<T, C>() }, C::BYTES) {
-        (Some(words), _) if AGAIN => words,
-        (Some(words), Some(len)) => words.max(1 + len.div_ceil(WORD)),
-        _ => return false,
-    };
-    if words != request.words || request.head.is_bulk() {
+    let Some(words) = (const { short_words::<T, C>() }) else { return false };
+    if usize::from(!AGAIN) + words != request.words || request.head.is_bulk() {
         return false;
     }
     if !AGAIN {
@@ -215,44 +210,61 @@ fn serve_short<T: 'static, C: PlainCall<T>, const AGAIN: bool>(
 ) {
     let (end, word) = (batch.end, batch.word);
     let words = const { short_words::<T, C>() }.unwrap_or_default();
+    let step = 1 + words;
     let head = match AGAIN {
-        true => request.head,
-        false => {
-            let again = closure_id::<Again<T, C>>();
-            RequestHead::new(request.head.property(), again, words, false)
-        }
+        true => Some(request.head.word()),
+        false => head_again::<T, C>(batch, request, words),
     };
-    let (head, step) = (head.word(), 1 + words);
-    let mut first = match AGAIN {
-        true => First { step, arguments: 1 },
-        false => First { step: 1 + request.words, arguments: 2 },
-    };
-    let (slot, at) = (batch.slot.part(0, end), batch.at);
+    let (memory, slot, at) = (batch.buffer, batch.slot.part(0, end), batch.at);
     let mut place = Place { batch, at };
+    let mut has_word = !AGAIN;
     loop {
-        let mut room = Room::<C::Reply>::new();
         let bytes = C::BYTES.unwrap_or_default();
-        let mut calls = room.fill(slot, &mut place.at, first, (head, step), bytes);
+        let (head_and_step, at) = ((head, step), &mut place.at);
+        let mut calls = PlainCalls::new((memory, slot), at, has_word, head_and_step, bytes);
         let served = C::serve_run(run, property, word, &mut calls);
         assert!(
             served.is_err() || !calls.is_untouched(),
             "a run of calls, none of which has ended"
         );
-        let failed_step = calls.step();
-        drop(calls);
         if let Err(error) = served {
-            place.batch.at = place.at;
+            place.batch.at = calls.pass_failed();
             place.batch.fail(error);
-            place.at += failed_step;
             if place.batch.outsized.is_some() {
                 return;
             }
         }
-        first = First { step, arguments: 1 };
-        if place.at + step > end || slot.load(place.at, Ordering::Relaxed) != head {
+        has_word = false;
+        let next = head.filter(|_| place.at + step <= end);
+        if next.is_none_or(|head| slot.load(place.at, Ordering::Relaxed) != head) {
             return;
         }
     }
+}
+
+/// The head of the request behind this one, if that is the same call with its word left out, and has as many
+/// `words`.
+#[inline(always)]
+fn head_again<T: 'static, C: PlainCall<T>>(
+    batch: &Batch<'_>,
+    request: Received,
+    words: usize,
+) -> Option<u64> {
+    let next = batch.at + 1 + request.words;
+    if next >= batch.end {
+        return None;
+    }
+    let next = RequestHead::from_word(batch.slot.load(next, Ordering::Relaxed));
+    let is_short = next.words() == words && leaves_word_out::<T, C>(request.head, next);
+    is_short.then_some(next.word())
+}
+
+/// Whether the request behind one with this head is the same call with its word left out.
+#[inline(always)]
+fn leaves_word_out<T: 'static, C: PlainCall<T>>(before: RequestHead, next: RequestHead) -> bool {
+    next.property() == before.property()
+        && !next.is_bulk()
+        && registry().is_kind::<Again<T, C>>(next.closure())
 }
 
 /// Refuses a request without its word, or with fewer bytes of arguments than the `expected` ones behind

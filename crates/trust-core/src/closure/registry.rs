@@ -235,6 +235,14 @@ impl Registry {
         &self.closures
     }
 
+    /// Whether closure `id` is of kind `D`, as any of the entries of that kind: each place that names one
+    /// may have its own. False as well where code was compiled twice, and not merged.
+    #[inline(always)]
+    pub(crate) fn is_kind<D: Delegated>(&self, id: u32) -> bool {
+        let closure = self.closures.get(id as usize);
+        closure.is_some_and(|closure| std::ptr::fn_addr_eq(closure.run, run::<D> as Run))
+    }
+
     /// What closure `id` is, if there is one.
     pub(crate) fn description(&self, id: u32) -> Option<&Description> {
         self.descriptions.get(id as usize)

@@ -244,6 +244,12 @@ impl Node {
         self.lane(outbox.trustee().host)
     }
 
+    /// The outbox to the thread with this number, if there is one.
+    #[inline(always)]
+    pub(crate) fn outbox_to(&self, number: u32) -> Option<&Outbox> {
+        self.outboxes.get(number as usize)?.as_deref()
+    }
+
     #[inline(always)]
     pub(super) fn outbox(&self, number: u32) -> &Outbox {
         self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")

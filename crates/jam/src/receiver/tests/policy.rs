@@ -47,6 +47,7 @@ fn what_another_policy_has_linked_meanwhile_does_not_run() {
         context: &raw const context,
         count: 1,
         done: 0,
+        step: 0,
     };
     // Between the look at the policy and the look at the symbols, both change, and a mailbox with a
     // policy of its own links the jam.
