@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::step::{Step, passed};
 use crate::workspace::Workspace;
-use crate::{pages, subjects};
+use crate::{aarch64, pages, subjects};
 
 /// README's test command.
 pub(crate) const TEST_COMMAND: &str = "cargo test --workspace";
@@ -59,7 +59,23 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
             .arg("-Dwarnings")
             .run()?;
     }
-    Ok(())
+    check_aarch64(&workspace.root)
+}
+
+/// Runs clippy for 64-bit ARM on what differs by processor, where rustup has that target. A dependency compiles
+/// C, which is not needed for that: `true` stands for its compiler.
+fn check_aarch64(root: &Path) -> Result<()> {
+    if !aarch64::rustup_has_target(root) {
+        println!("not checked for {0}: rustup target add {0}", aarch64::TARGET);
+        return Ok(());
+    }
+    let packages = "clippy --package gossamer-jam --package gossamer-jam-executor \
+                    --package gossamer-mailbox --package gossamer-transport-shm";
+    Step::cargo(root, &format!("{packages} --target {}", aarch64::TARGET))
+        .args("-- -Dwarnings")
+        .env("CC_aarch64_unknown_linux_gnu", "true")
+        .env("AR_aarch64_unknown_linux_gnu", "true")
+        .run()
 }
 
 /// Choices of features of the facade: none, each alone, and all but each, as `package/feature`.

@@ -28,7 +28,7 @@ use crate::checks::counted;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
-const TARGET: &str = "aarch64-unknown-linux-gnu";
+pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// The programs that this machine needs, and the Debian packages that have them.
 const PROGRAMS: [(&str, &str); 4] =
@@ -251,7 +251,7 @@ impl Tools {
 }
 
 /// Whether the toolchain in use has a standard library for the target.
-fn rustup_has_target(root: &Path) -> bool {
+pub(crate) fn rustup_has_target(root: &Path) -> bool {
     let rustc = Step::program(root, "rustc", "--print target-libdir --target").arg(TARGET);
     let folder = rustc.capture().unwrap_or_default();
     let folder = String::from_utf8_lossy(&folder);
