@@ -47,7 +47,7 @@ const RECIPE: u32 = 1;
 
 /// The suites: arguments of `cargo test`, and a name. Doc tests are left out: each is a program
 /// to link, and what they show does not depend on the processor.
-const SUITES: [(&str, &str); 2] = [
+const SUITES: [(&str, &str); 3] = [
     (
         "--package gossamer-primitive --package gossamer-jam-abi --package gossamer-jam-format \
          --package gossamer-fiber --package gossamer-transport-api --package gossamer-transport-shm \
@@ -58,6 +58,7 @@ const SUITES: [(&str, &str); 2] = [
         "--package gossamer-rack --no-default-features --features shm",
         "tests of gossamer with the feature shm, for aarch64",
     ),
+    ("--package gossamer-mailbox", "tests of mailboxes, for aarch64"),
 ];
 
 /// Tests that cannot pass here, each with the reason.
