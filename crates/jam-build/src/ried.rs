@@ -133,7 +133,7 @@ impl Compilers {
     ) -> Result<(Vec<PathBuf>, bool), Error> {
         let tree = |is_offline| {
             let mut cargo = self.cargo(folder, "tree", is_offline);
-            cargo.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+            cargo.args(["--edges", "normal", "--prefix", "depth", "--format", "{p}"]);
             run(cargo, manifest)
         };
         let (crates, is_offline) = match tree(true) {
@@ -141,30 +141,40 @@ impl Compilers {
             // It may lack crates that it would fetch.
             Err(_) => (tree(false)?, false),
         };
-        // `name v1.2.3 (/where/it/is)`; others are of a registry, or have an address.
+        // `1name v1.2.3 (/where/it/is)`, behind that which depends on it; others are of a registry, or have an address.
         let paths = crates.lines().filter_map(|line| line.split_once(" (")?.1.split_once(')'));
         let folders = paths.map(|(path, _)| PathBuf::from(path)).filter(|path| path.is_absolute());
         let folders = folders.collect();
-        let mut crates = crates.lines().filter_map(|line| line.split_whitespace().next());
+        let mut crates = crates.lines().filter_map(depth_and_name);
         let wrong = |message| Err(Error::Ried { ried: name.to_owned(), message });
         match crates.next() {
-            Some(found) if found == name => {}
+            Some((_, found)) if found == name => {}
             found => {
                 return wrong(format!(
                     "{manifest} is of package `{}`, expected `{name}`: a ried is called as its folder",
-                    found.unwrap_or_default()
+                    found.map_or("", |(_, found)| found)
                 ));
             }
         }
         let of_program =
             |name: &&str| OF_PROGRAM.contains(name) || name.starts_with("gossamer-transport-");
-        match crates.find(of_program) {
-            Some(found) => wrong(format!(
-                "it links `{found}`, of which the program that loads it has one already: depend on \
-                 `gossamer-ried` only, and import functions of the program"
-            )),
-            None => Ok((folders, is_offline)),
+        // From a dependency of the ried to the crate.
+        let mut chain = Vec::new();
+        for (depth, found) in crates {
+            chain.truncate(depth.saturating_sub(1));
+            chain.push(found);
+            if of_program(&found) {
+                let text = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+                let line = line_of_dependency(&text, chain[0]);
+                let place = line.map_or(manifest.to_owned(), |line| format!("{manifest}:{line}"));
+                return wrong(format!(
+                    "it links `{found}` ({place}: {}), of which the program that loads it has one \
+                     already: depend on `gossamer-ried` only, and import functions of the program",
+                    chain.join(" > ")
+                ));
+            }
         }
+        Ok((folders, is_offline))
     }
 
     fn cargo(&self, folder: &Path, command: &str, is_offline: bool) -> Command {
@@ -187,4 +197,19 @@ impl Compilers {
         }
         cargo
     }
+}
+
+/// How deep in the tree of dependencies a crate is, and its name, of a line of `cargo tree`.
+fn depth_and_name(line: &str) -> Option<(usize, &str)> {
+    // No name begins with a digit.
+    let name_at = line.find(|letter: char| !letter.is_ascii_digit())?;
+    let name = line[name_at..].split_whitespace().next()?;
+    Some((line[..name_at].parse().ok()?, name))
+}
+
+/// The line of a manifest that has a dependency.
+fn line_of_dependency(manifest: &str, name: &str) -> Option<usize> {
+    let is_table = |line: &str| line.starts_with('[') && line.contains("dependencies");
+    let lines = (1..).zip(manifest.lines()).skip_while(|(_, line)| !is_table(line));
+    lines.filter(|(_, line)| line.contains(name)).map(|(number, _)| number).next()
 }

@@ -20,7 +20,7 @@
 use primitive::sync::AtomicU64;
 #[cfg(not(loom))]
 use primitive::sync::OnceLock;
-#[cfg(all(not(loom), any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(not(loom), target_arch = "x86_64"))]
 use primitive::sync::Ordering;
 
 /// The longest wait in ticks of the time-stamp counter: 2 to 5 microseconds. A caller with other things

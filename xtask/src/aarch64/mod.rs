@@ -16,8 +16,9 @@
 mod kernel;
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -28,7 +29,7 @@ use crate::checks::counted;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
-const TARGET: &str = "aarch64-unknown-linux-gnu";
+pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// The programs that this machine needs, and the Debian packages that have them.
 const PROGRAMS: [(&str, &str); 4] =
@@ -47,16 +48,21 @@ const RECIPE: u32 = 1;
 
 /// The suites: arguments of `cargo test`, and a name. Doc tests are left out: each is a program
 /// to link, and what they show does not depend on the processor.
-const SUITES: [(&str, &str); 2] = [
+const SUITES: [(&str, &str); 4] = [
     (
-        "--package gossamer-primitive --package gossamer-jam-abi --package gossamer-jam-format \
+        "--lib --tests --package gossamer-primitive --package gossamer-jam-abi --package gossamer-jam-format \
          --package gossamer-fiber --package gossamer-transport-api --package gossamer-transport-shm \
          --package gossamer-trust-core --package gossamer-jam --package gossamer-jam-executor",
         "tests of the layers below gossamer, for aarch64",
     ),
     (
-        "--package gossamer-rack --no-default-features --features shm",
+        "--lib --tests --package gossamer-rack --no-default-features --features shm",
         "tests of gossamer with the feature shm, for aarch64",
+    ),
+    ("--lib --tests --package gossamer-mailbox", "tests of mailboxes, for aarch64"),
+    (
+        "--package gossamer-jam-tests --test racks --test rieds",
+        "jams and rieds on racks, for aarch64",
     ),
 ];
 
@@ -105,7 +111,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     for (suite, name) in SUITES {
         let step = tools
             .inside(&workspace.root, &cargo)
-            .args(&format!("test --target {TARGET} --lib --tests {suite} --{skip}"));
+            .args(&format!("test --target {TARGET} {suite} --{skip}"));
         counted(tools.equip(step, workspace), name)?;
     }
     Ok(())
@@ -148,6 +154,8 @@ fn executors(workspace: &Workspace, tools: &Tools, cargo: &Path) -> Result<()> {
 struct Tools {
     /// With the wrapper scripts.
     bin: PathBuf,
+    /// With those that are to be found by their names, as the C compiler of jams and rieds.
+    path: PathBuf,
     /// What Debian's packages are unpacked in.
     root: PathBuf,
     machine: Machine,
@@ -194,7 +202,9 @@ impl Tools {
         has_toolchain: bool,
     ) -> Result<Self> {
         let bin = cache.join("bin");
+        let path = cache.join("path");
         apt::make_empty(&bin)?;
+        apt::make_empty(&path)?;
         let shown = root.display();
         let wrap = |name: &str, program: &str, arguments: &str| {
             let path = bin.join(name);
@@ -211,12 +221,16 @@ impl Tools {
                 .with_context(|| format!("Debian's {program} does not run on this machine"))
         };
         wrap("cc", "aarch64-linux-gnu-gcc", &format!("--sysroot='{shown}'"))?;
+        // By its own name, and not as `cc`, which build scripts want for this machine.
+        let gcc = "aarch64-linux-gnu-gcc";
+        symlink(bin.join("cc"), path.join(gcc))?;
         wrap("ar", "aarch64-linux-gnu-ar", "")?;
         if has_toolchain {
             wrap("rustc", "rustc", &format!("--sysroot '{shown}/usr'"))?;
         }
         Ok(Self {
             bin,
+            path,
             qemu: root.join("usr/bin/qemu-aarch64-static"),
             library: root.join("usr/aarch64-linux-gnu"),
             root,
@@ -235,12 +249,21 @@ impl Tools {
             .env("QEMU_LD_PREFIX", &self.library)
     }
 
+    /// Where programs are found: in front, the C compiler for the target.
+    fn search_path(&self) -> OsString {
+        let before = env::var_os("PATH").unwrap_or_default();
+        let all = std::iter::once(self.path.clone()).chain(env::split_paths(&before));
+        // No folder of ours has a colon in its name.
+        env::join_paths(all).unwrap_or(before)
+    }
+
     /// Sets cargo's compiler, linker and folder.
     fn equip(&self, step: Step, workspace: &Workspace) -> Step {
         let step = step
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", self.bin.join("cc"))
             .env("CC_aarch64_unknown_linux_gnu", self.bin.join("cc"))
             .env("AR_aarch64_unknown_linux_gnu", self.bin.join("ar"))
+            .env("PATH", self.search_path())
             // Another compiler, hence a folder of its own.
             .env("CARGO_TARGET_DIR", workspace.target().join("aarch64"))
             // Emulated code that is not optimised takes ten times as long.
@@ -251,7 +274,7 @@ impl Tools {
 }
 
 /// Whether the toolchain in use has a standard library for the target.
-fn rustup_has_target(root: &Path) -> bool {
+pub(crate) fn rustup_has_target(root: &Path) -> bool {
     let rustc = Step::program(root, "rustc", "--print target-libdir --target").arg(TARGET);
     let folder = rustc.capture().unwrap_or_default();
     let folder = String::from_utf8_lossy(&folder);

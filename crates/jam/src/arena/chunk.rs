@@ -50,7 +50,34 @@ impl Chunk {
             // SAFETY: advice about mappings of this chunk, which no reference points into.
             check(unsafe { libc::madvise(view.as_ptr().cast(), CHUNK, libc::MADV_DONTFORK) })?;
         }
+        chunk.close(0, DATA_DISTANCE);
         Ok(chunk)
+    }
+
+    /// A place is free: what accesses it from now on is an error for AddressSanitizer.
+    pub(super) fn close(&self, at: usize, len: usize) {
+        for bytes in self.all_of(at, len) {
+            sanitizer::poison(bytes);
+        }
+    }
+
+    /// A place is a draft's.
+    pub(super) fn open(&self, at: usize, len: usize) {
+        for bytes in self.all_of(at, len) {
+            sanitizer::unpoison(bytes);
+        }
+    }
+
+    /// The bytes of a place, in both halves of both views.
+    fn all_of(&self, at: usize, len: usize) -> [*const [u8]; 4] {
+        assert!(at.checked_add(len).is_some_and(|end| end <= DATA_DISTANCE), "outside a half");
+        let halves = [self.write, self.run].map(|view| {
+            [at, DATA_DISTANCE + at].map(|at| {
+                ptr::slice_from_raw_parts(view.as_ptr().wrapping_add(at).cast_const(), len)
+            })
+        });
+        let [[a, b], [c, d]] = halves;
+        [a, b, c, d]
     }
 
     /// Where the run view begins.
@@ -80,8 +107,39 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
+        // The addresses are for other mappings.
+        self.open(0, DATA_DISTANCE);
         unmap(self.write);
         unmap(self.run);
+    }
+}
+
+/// Tells AddressSanitizer which bytes are free. Only with `--cfg address_sanitizer` (`cargo xtask asan`);
+/// elsewhere its functions are empty. It sees what Rust and the functions of C access, and not what jams do.
+#[cfg(not(address_sanitizer))]
+mod sanitizer {
+    pub(super) fn poison(_: *const [u8]) {}
+    pub(super) fn unpoison(_: *const [u8]) {}
+}
+
+#[cfg(address_sanitizer)]
+mod sanitizer {
+    use std::ffi::c_void;
+
+    // SAFETY: as in `sanitizer/asan_interface.h`.
+    unsafe extern "C" {
+        fn __asan_poison_memory_region(address: *const c_void, bytes: usize);
+        fn __asan_unpoison_memory_region(address: *const c_void, bytes: usize);
+    }
+
+    pub(super) fn poison(bytes: *const [u8]) {
+        // SAFETY: only notes that nothing may access these bytes, which are mapped.
+        unsafe { __asan_poison_memory_region(bytes.cast(), bytes.len()) }
+    }
+
+    pub(super) fn unpoison(bytes: *const [u8]) {
+        // SAFETY: only notes that these bytes, which are mapped, may be accessed.
+        unsafe { __asan_unpoison_memory_region(bytes.cast(), bytes.len()) }
     }
 }
 
@@ -149,6 +207,7 @@ mod tests {
     fn faults(test: &str, fault: impl FnOnce(&Chunk)) {
         if std::env::var_os(CHILD).is_some() {
             let chunk = Chunk::new().unwrap();
+            chunk.open(0, DATA_DISTANCE);
             chunk.write(0, RETURN);
             chunk.write(DATA_DISTANCE, RETURN);
             crate::arena::icache::publish(chunk.run_address(), CHUNK);
@@ -199,6 +258,39 @@ mod tests {
             // SAFETY: mapped, and not writable: the child ends here.
             unsafe { chunk.run.as_ptr().add(DATA_DISTANCE).write_volatile(0) }
         });
+    }
+
+    #[test]
+    #[cfg(address_sanitizer)]
+    fn a_place_that_is_free_is_not_accessed() {
+        if let Some(which) = std::env::var_os(CHILD) {
+            let chunk = Chunk::new().unwrap();
+            chunk.open(64, 64);
+            chunk.write(64, &[1; 64]);
+            assert_eq!(chunk.read(64, 64), [1; 64]);
+            println!("a draft is accessed");
+            match which.to_str() {
+                Some("write behind it") => chunk.write(127, &[1; 2]),
+                Some("read before it") => drop(chunk.read(63, 1)),
+                _ => {
+                    chunk.close(64, 64);
+                    drop(chunk.read(64, 1));
+                }
+            }
+            std::process::exit(0);
+        }
+        for access in ["write behind it", "read before it", "read it when it is free"] {
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["arena::chunk::tests::a_place_that_is_free_is_not_accessed", "--exact"])
+                .arg("--nocapture")
+                .env(CHILD, access)
+                .output()
+                .unwrap();
+            let output = [child.stdout, child.stderr].concat();
+            let output = String::from_utf8_lossy(&output);
+            assert!(output.contains("a draft is accessed"), "{access}: {output}");
+            assert!(output.contains("use-after-poison"), "{access}: {output}");
+        }
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Arena {
     pub(crate) fn free(&mut self, place: &Place) {
         let owner = self.chunks.iter_mut().find(|part| Arc::ptr_eq(&part.chunk, &place.chunk));
         if let Some(part) = owner {
+            part.chunk.close(place.at, place.bytes);
             part.free(place.at, place.bytes);
         }
     }
@@ -136,6 +137,7 @@ impl Part {
             self.high = start + bytes;
             (start, false)
         };
+        self.chunk.open(at, bytes);
         Some(Draft { place: Place { chunk: self.chunk.clone(), at, bytes }, is_used })
     }
 
