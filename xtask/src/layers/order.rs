@@ -214,7 +214,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/trust-core/src/trustee", &[&["count"], &["property"], &["inbox"]]),
     (
         "crates/trust-core/src/wire",
-        &[&["bulk", "copy", "integrity", "traffic", "words"], &["arrivals", "slot"], &["link"]],
+        &[&["copy", "integrity", "traffic", "words"], &["arrivals", "bulk", "slot"], &["link"]],
     ),
     (
         "crates/gossamer/src",
