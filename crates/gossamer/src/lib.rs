@@ -161,6 +161,9 @@
 //! [`apply_ref_with_then`](Trust::apply_ref_with_then), [`try_apply_ref_then`](Trust::try_apply_ref_then)
 //! and [`try_apply_ref_with_then`](Trust::try_apply_ref_with_then).
 //!
+//! [`with_prefetch`](Trust::with_prefetch) is for properties that are larger than the processor's cache: a
+//! hook asks for the memory that a call will touch, by [`prefetch`], while others are served.
+//!
 //! A latch has forms for closures that only read, several of which hold it at a time:
 //! [`launch_shared`](Trust::launch_shared), [`launch_shared_with`](Trust::launch_shared_with) and their
 //! `try_` forms. They pay where the closures wait.
@@ -333,6 +336,7 @@ pub use gossamer_segment::{
     RecordWriter, RemoteMap, RemoteRecord, RemoteSegment, Rights, Segment, SegmentBuilder,
     SegmentError, Segments,
 };
+pub use primitive::prefetch;
 pub use transport_api::{HostId, LossReason, ThreadId};
 #[cfg(feature = "rdma")]
 pub use transport_rdma::RdmaConfig;
@@ -342,8 +346,8 @@ pub use trust_core::DelegateFuture;
 pub use trust_core::NoRef;
 pub use trust_core::{
     AsView, Chain, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
-    LatchReadGuard, LocalTrustee, PanicReport, Portable, PropertyId, Reply, Trust, Trustee,
-    delegate, flush, local_trustee,
+    LatchReadGuard, LocalTrustee, PanicReport, Portable, Prefetching, PropertyId, Reply, Step,
+    Trust, Trustee, delegate, flush, local_trustee,
 };
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, delegated};

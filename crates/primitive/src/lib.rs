@@ -9,7 +9,7 @@
 //! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment, and
 //!    [`Words`] and [`WordWriter`], which show it word by word.
 //! 5. [`drop_payload`]: frees what a caught panic leaves behind.
-//! 6. [`CpuFeatures`]: what the processor of a host can do.
+//! 6. [`CpuFeatures`]: what the processor of a host can do; [`prefetch`], a hint to it.
 
 #![deny(unsafe_code)]
 
@@ -17,6 +17,8 @@ mod cpu;
 pub mod limits;
 mod padded;
 mod payload;
+#[allow(unsafe_code)] // One instruction.
+mod prefetch;
 #[allow(unsafe_code)]
 mod shared;
 pub mod sync;
@@ -26,5 +28,6 @@ mod words;
 pub use cpu::CpuFeatures;
 pub use padded::CachePadded;
 pub use payload::drop_payload;
+pub use prefetch::prefetch;
 pub use shared::SharedBytes;
 pub use words::{WordWriter, Words};

@@ -7,6 +7,7 @@ pub(crate) mod fibers;
 pub(crate) mod latches;
 pub(crate) mod matrix;
 pub(crate) mod panics;
+pub(crate) mod prefetch;
 pub(crate) mod records;
 pub(crate) mod scatter;
 pub(crate) mod segments;
@@ -69,6 +70,9 @@ macro_rules! behaviours {
             panics: a_result_whose_drop_panics_is_a_panic_of_its_own;
             panics: waiting_in_a_delegated_closure_names_both_places;
             panics: values_that_cannot_be_encoded_or_decoded;
+            prefetch: a_hook_sees_requests_before_they_are_served;
+            prefetch: others_run_while_a_call_on_the_own_thread_waits_for_memory;
+            prefetch: panics_beside_a_hook_are_those_of_their_calls;
             segments: fibers_of_every_thread_share_a_segment;
             segments: access_is_by_host_and_notifications_park_the_fiber;
             segments: errors_and_hosts_travel_with_a_question_mark;

@@ -200,7 +200,11 @@ impl<T: 'static> Trust<T> {
     /// on any other.
     #[inline(always)]
     #[track_caller]
-    fn call<I, V, const CATCHES: bool>(&self, invoke: I, arguments: V) -> CallResult<I::Output>
+    pub(super) fn call<I, V, const CATCHES: bool>(
+        &self,
+        invoke: I,
+        arguments: V,
+    ) -> CallResult<I::Output>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,

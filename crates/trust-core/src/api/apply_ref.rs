@@ -221,7 +221,7 @@ impl<T: 'static> Trust<T> {
     /// on any other; one of the view never is.
     #[inline(always)]
     #[track_caller]
-    fn call_ref<I, V, C, U, const CATCHES: bool>(
+    pub(super) fn call_ref<I, V, C, U, const CATCHES: bool>(
         &self,
         invoke: I,
         arguments: V,

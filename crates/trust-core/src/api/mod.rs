@@ -24,6 +24,7 @@ mod launch_shared;
 mod launched;
 pub(crate) mod may_wait;
 pub(crate) mod plain_call;
+pub(crate) mod prefetch;
 pub(crate) mod remote_fiber;
 pub(crate) mod reply;
 mod spawn;

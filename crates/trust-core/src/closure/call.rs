@@ -8,6 +8,7 @@ use primitive::sync::Ordering;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::closure::ahead;
 use crate::closure::batch::{Batch, Place, Received};
 use crate::closure::capture::rebuild;
 use crate::closure::invoke::{Invoke, InvokeRef};
@@ -27,6 +28,21 @@ where
 {
     #[cfg_attr(optimised, inline(always))]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        if const { I::LOOKS_AHEAD } {
+            // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+            let property = unsafe { &mut *property.cast::<T>() };
+            return ahead::each_of_run(
+                batch,
+                request,
+                property,
+                take::<V, I>,
+                I::look_ahead,
+                |batch, property, invoke, arguments| {
+                    let result = invoke.invoke(property, arguments);
+                    batch.reply(request, result);
+                },
+            );
+        }
         if let (0, Some(words), Some(_)) =
             (size_of::<I>(), codec::plain_words::<V>(), codec::plain_words::<I::Output>())
             && request.words == words
@@ -65,6 +81,21 @@ where
 {
     #[cfg_attr(optimised, inline(always))]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        if const { I::LOOKS_AHEAD } {
+            // SAFETY: as in `Apply::run`.
+            let property = unsafe { &mut *property.cast::<T>() };
+            return ahead::each_of_run(
+                batch,
+                request,
+                property,
+                take::<V, I>,
+                I::look_ahead,
+                |batch, property, invoke, arguments| {
+                    let found = invoke.invoke_ref(property, arguments);
+                    batch.reply_view(request, &found.map(AsView::as_view));
+                },
+            );
+        }
         each_of_run(batch, request, |batch, invoke: I, arguments: V| {
             // SAFETY: as in `Apply::run`; what the closure returns refers to the property, and is gone
             // before the next request is served.

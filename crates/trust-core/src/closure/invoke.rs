@@ -84,10 +84,24 @@ pub(crate) const fn check_captures<F>() {
     );
 }
 
+/// How often a hook of [`Trust::with_prefetch`](crate::Trust::with_prefetch) has been called for a
+/// request. What the first call has asked for is there, or nearly, when the second comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The hook asks for what it finds by the arguments, such as the entry of a key.
+    First,
+    /// The hook asks for what that refers to, such as the entry's value.
+    Second,
+}
+
 /// A closure with or without an argument, so that both are one kind of call.
 pub(crate) trait Invoke<T, V> {
     type Output;
+    /// Whether it has a hook for the requests that come next.
+    const LOOKS_AHEAD: bool = false;
     fn invoke(self, property: &mut T, arguments: V) -> Self::Output;
+    /// The hook; see [`ahead`](crate::closure::ahead).
+    fn look_ahead(&self, _property: &T, _arguments: &V, _step: Step) {}
     fn name() -> &'static str;
 }
 
@@ -124,7 +138,11 @@ impl<T, V, U, F: FnOnce(&mut T, V) -> U> Invoke<T, V> for With<F> {
 /// As [`Invoke`], for closures that refer to a part of the property.
 pub(crate) trait InvokeRef<T, V> {
     type Output: AsView + ?Sized + 'static;
+    /// As [`Invoke::LOOKS_AHEAD`].
+    const LOOKS_AHEAD: bool = false;
     fn invoke_ref(self, property: &mut T, arguments: V) -> Option<&Self::Output>;
+    /// As [`Invoke::look_ahead`].
+    fn look_ahead(&self, _property: &T, _arguments: &V, _step: Step) {}
     fn name() -> &'static str;
 }
 

@@ -1,5 +1,7 @@
 //! Delegated closures: which may be delegated, how they are named, and how a trustee runs one.
 
+#[allow(unsafe_code)] // Makes closures without bytes from their type.
+pub(crate) mod ahead;
 pub(crate) mod batch;
 #[allow(unsafe_code)] // Runs a closure on a property behind a pointer.
 pub(crate) mod call;

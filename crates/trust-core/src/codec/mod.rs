@@ -104,6 +104,17 @@ pub(crate) fn decode_front<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, Codec
     decode_from::<V>(bytes, false)
 }
 
+/// As [`decode_front`], of a value that may be decoded again from the same bytes; `None` if it cannot be
+/// decoded, or holds trusts, of which each record is to be taken once.
+#[inline(always)]
+pub(crate) fn decode_repeatable<V: DeserializeOwned>(bytes: &[u8]) -> Option<V> {
+    let (header, _) = split(bytes, false).ok()?;
+    if header >> TRUSTS_SHIFT != 0 {
+        return None;
+    }
+    decode_from::<V>(bytes, false).ok()
+}
+
 #[inline(always)]
 fn decode_from<'de, V: Deserialize<'de>>(bytes: &'de [u8], exactly: bool) -> Result<V, CodecError> {
     let (header, mut source) = split(bytes, exactly)?;
