@@ -37,7 +37,8 @@ impl RackTable {
 impl Backend for RackTable {
     fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
         value.clear();
-        self.shards.shard(key).apply_ref_with(
+        let hook = |table: &Table, (key, _): &(Key, ByteRange), step| table.prefetch(key, step);
+        self.shards.shard(key).with_prefetch(hook).apply_ref_with(
             |table, (key, part): (Key, ByteRange)| table.read(&key, part),
             (Key::new(key), part),
             |found| found.inspect(|found| value.extend_from_slice(found)).is_some(),
@@ -45,7 +46,8 @@ impl Backend for RackTable {
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
-        self.shards.shard(key).apply_with(
+        let hook = |table: &Table, (key, ..): &(Key, u32, Value), step| table.prefetch(key, step);
+        self.shards.shard(key).with_prefetch(hook).apply_with(
             |table, (key, offset, Value(value)): (Key, u32, Value)| {
                 table.update(&key, offset, &value)
             },

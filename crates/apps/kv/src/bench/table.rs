@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use gossamer::Step;
 use serde::{Deserialize, Serialize};
 
 use crate::store::{Limits, Response, Store, Verb};
@@ -62,6 +63,11 @@ impl Table {
     /// The bytes of a record in `part`, or `None` if the record does not exist.
     pub fn read(&self, key: &[u8], part: ByteRange) -> Option<&[u8]> {
         self.store.peek(key, NO_TIME).map(|item| part.of(item.data()))
+    }
+
+    /// Asks the processor for the memory that an operation on `key` will touch.
+    pub fn prefetch(&self, key: &[u8], step: Step) {
+        self.store.prefetch(key, step);
     }
 
     /// Overwrites a record from `offset` on; `false` if it does not exist or is too short.

@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
+use gossamer::Step;
 use hashbrown::HashTable;
 
 use crate::store::eviction::LruSettings;
@@ -32,7 +33,7 @@ fn spread(hash: u32) -> u64 {
 
 /// One shard: items by key.
 ///
-/// The table holds slab indices; the items, with their keys, are in the slab. The hash is foldhash
+/// The table holds indices of the items, which have their keys. The hash is foldhash
 /// with a new seed for every store: it is the fastest maintained hasher for keys of 10 to 40 bytes
 /// (about 2 ns), needs no AES instructions, and the seed makes the order of keys unpredictable for
 /// clients. The hash that picks the shard of a key must differ from it, or each shard would use
@@ -121,6 +122,27 @@ impl Store {
     pub fn peek(&self, key: &[u8], now: Seconds) -> Option<&Item> {
         let item = self.items.get(self.find(self.hash(key), key)?);
         (!self.is_dead(item, now)).then_some(item)
+    }
+
+    /// Asks the processor for the memory that an operation on `key` will touch: after the first step
+    /// for the item, after the second for its key and data.
+    pub fn prefetch(&self, key: &[u8], step: Step) {
+        let hash = self.hash(key);
+        match step {
+            // The first with the same tag, nearly always the right one: to compare its hash would wait
+            // for it.
+            Step::First => {
+                if let Some(&index) = self.index.find(spread(hash), |_| true) {
+                    self.items.prefetch(index);
+                }
+            }
+            Step::Second => {
+                let same = |&index: &u32| self.items.get(index).hash == hash;
+                if let Some(&index) = self.index.find(spread(hash), same) {
+                    self.items.get(index).prefetch();
+                }
+            }
+        }
     }
 
     /// Overwrites part of an item's data in place, from `offset` on; `false` if the item does not

@@ -150,6 +150,11 @@ impl Item {
         &self.bytes[usize::from(self.key_bytes)..]
     }
 
+    /// Asks the processor for the key and the data.
+    pub(super) fn prefetch(&self) {
+        gossamer::prefetch(&*self.bytes);
+    }
+
     /// The data, for a response that can outlive the item.
     pub(super) fn shared(&self) -> Data {
         Data::after(Arc::clone(&self.bytes), usize::from(self.key_bytes))

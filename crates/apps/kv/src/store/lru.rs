@@ -1,18 +1,18 @@
 //! [`Lru`]: values in segments, each in order of last use, with constant-time operations.
 //!
-//! The values are in a slab. In each segment, a doubly linked list of slab indices orders them from
-//! the most recently used (head) to the least recently used (tail), without pointers or an
-//! allocation per link.
+//! The values are in a vector, whose free places are linked by `older`. In each segment, a doubly
+//! linked list of indices orders them from the most recently used (head) to the least recently used
+//! (tail), without pointers or an allocation per link.
 //!
 //! ```text
 //!   head --> [7] <--> [2] <--> [9] <-- tail
 //!            used last          leaves the segment next
 //! ```
 
-use slab::Slab;
-
 /// No neighbour.
 const NONE: u32 = u32::MAX;
+
+const NO_VALUE: &str = "no value at this index";
 
 /// A part of the order of use; see [`eviction`](crate::store::eviction).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,8 @@ pub struct Node<V> {
     newer: u32,
     older: u32,
     segment: Segment,
-    value: V,
+    /// `None` where the place is free.
+    value: Option<V>,
 }
 
 /// The ends of a segment's list.
@@ -64,7 +65,10 @@ struct Ends {
 /// ```
 #[derive(Debug)]
 pub struct Lru<V> {
-    nodes: Slab<Node<V>>,
+    nodes: Vec<Node<V>>,
+    /// The place that became free last.
+    free: u32,
+    len: usize,
     lists: [Ends; SEGMENTS],
     /// One more than the largest index of a value since there was none.
     end: u32,
@@ -80,17 +84,17 @@ impl<V> Lru<V> {
     /// Without values.
     pub fn new() -> Self {
         let empty = Ends { head: NONE, tail: NONE, count: 0 };
-        Self { nodes: Slab::new(), lists: [empty; SEGMENTS], end: 0 }
+        Self { nodes: Vec::new(), free: NONE, len: 0, lists: [empty; SEGMENTS], end: 0 }
     }
 
     /// The number of values.
     pub fn len(&self) -> usize {
-        self.nodes.len()
+        self.len
     }
 
     /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.len == 0
     }
 
     /// The number of values in a segment.
@@ -109,9 +113,19 @@ impl<V> Lru<V> {
     /// # Panics
     /// With more than 2^32 - 2 values, which are over 200 GB of items.
     pub fn insert(&mut self, value: V, segment: Segment) -> u32 {
-        let index = self.nodes.insert(Node { newer: NONE, older: NONE, segment, value });
-        let index = u32::try_from(index).ok().filter(|&index| index != NONE);
-        let index = index.expect("a shard holds fewer than 2^32 - 1 items");
+        let node = Node { newer: NONE, older: NONE, segment, value: Some(value) };
+        let index = match self.free {
+            NONE => {
+                let index = u32::try_from(self.nodes.len()).ok().filter(|&index| index != NONE);
+                self.nodes.push(node);
+                index.expect("a shard holds fewer than 2^32 - 1 items")
+            }
+            index => {
+                self.free = std::mem::replace(&mut self.nodes[index as usize], node).older;
+                index
+            }
+        };
+        self.len += 1;
         self.end = self.end.max(index + 1);
         self.link(index, segment);
         index
@@ -123,8 +137,11 @@ impl<V> Lru<V> {
     /// If there is no value at `index`.
     pub fn remove(&mut self, index: u32) -> V {
         self.unlink(index);
-        let value = self.nodes.remove(index as usize).value;
-        if self.nodes.is_empty() {
+        let node = &mut self.nodes[index as usize];
+        let value = node.value.take().expect(NO_VALUE);
+        node.older = std::mem::replace(&mut self.free, index);
+        self.len -= 1;
+        if self.len == 0 {
             self.end = 0;
         }
         value
@@ -146,7 +163,9 @@ impl<V> Lru<V> {
     /// # Panics
     /// If there is no such value.
     pub fn segment(&self, index: u32) -> Segment {
-        self.nodes[index as usize].segment
+        let node = &self.nodes[index as usize];
+        assert!(node.value.is_some(), "{NO_VALUE}");
+        node.segment
     }
 
     /// The index of the least recently used value of a segment.
@@ -157,7 +176,7 @@ impl<V> Lru<V> {
 
     /// The value at `index`, if there is one.
     pub fn at(&self, index: u32) -> Option<&V> {
-        self.nodes.get(index as usize).map(|node| &node.value)
+        self.nodes.get(index as usize)?.value.as_ref()
     }
 
     /// The value at `index`.
@@ -165,7 +184,7 @@ impl<V> Lru<V> {
     /// # Panics
     /// If there is no such value.
     pub fn get(&self, index: u32) -> &V {
-        &self.nodes[index as usize].value
+        self.nodes[index as usize].value.as_ref().expect(NO_VALUE)
     }
 
     /// The value at `index`.
@@ -173,11 +192,20 @@ impl<V> Lru<V> {
     /// # Panics
     /// If there is no such value.
     pub fn get_mut(&mut self, index: u32) -> &mut V {
-        &mut self.node(index).value
+        self.node(index).value.as_mut().expect(NO_VALUE)
+    }
+
+    /// Asks the processor for the place of an index, without reading it.
+    pub fn prefetch(&self, index: u32) {
+        if let Some(node) = self.nodes.get(index as usize) {
+            gossamer::prefetch(node);
+        }
     }
 
     fn node(&mut self, index: u32) -> &mut Node<V> {
-        &mut self.nodes[index as usize]
+        let node = &mut self.nodes[index as usize];
+        assert!(node.value.is_some(), "{NO_VALUE}");
+        node
     }
 
     fn link(&mut self, index: u32, segment: Segment) {
