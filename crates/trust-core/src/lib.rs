@@ -62,7 +62,7 @@ pub use crate::{
     api::updates::Updates,
     closure::ahead::Step,
     closure::identity::build_identity,
-    closure::invoke::Delegable,
+    closure::invoke::{Delegable, Step},
     closure::plain_bytes::PlainBytes,
     closure::plain_call::PlainCall,
     closure::plain_run::{InPlace, PlainCalls},

@@ -151,7 +151,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["callback", "delegate", "may_wait", "plain_call", "remote_fiber"],
             &["apply"],
             &["apply_ref", "flush", "trustee", "updates"],
-            &["latch_report", "trust"],
+            &["latch_report", "prefetch", "trust"],
             &["latch"],
             &["launched"],
             &[
@@ -182,7 +182,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["capture", "identity", "noref", "plain_bytes"],
             &["batch", "invoke", "plain_run"],
-            &["registry"],
+            &["ahead", "registry"],
             &["call", "context", "plain_call"],
         ],
     ),

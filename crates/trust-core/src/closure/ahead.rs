@@ -20,23 +20,13 @@ use primitive::sync::Ordering;
 use serde::de::DeserializeOwned;
 
 use crate::closure::batch::{Batch, Place, Received};
-use crate::closure::call::take;
 use crate::closure::capture::rebuild;
-use crate::closure::invoke::{Invoke, InvokeRef};
+use crate::closure::invoke::{Invoke, InvokeRef, Step};
 use crate::codec;
+use crate::error::Refusal;
 
 /// Requests that are looked at together.
 const GROUP: usize = 8;
-
-/// How often a hook of [`Trust::with_prefetch`](crate::Trust::with_prefetch) has been called for a
-/// request. What the first call has asked for is there, or nearly, when the second comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The hook asks for what it finds by the arguments, such as the entry of a key.
-    First,
-    /// The hook asks for what that refers to, such as the entry's value.
-    Second,
-}
 
 /// A closure with a hook.
 pub(crate) struct Ahead<H, I> {
@@ -84,12 +74,14 @@ impl<T, V, H: Fn(&T, &V, Step), I: InvokeRef<T, V>> InvokeRef<T, V> for Ahead<H,
 }
 
 /// Runs `serve` with closure and arguments of a request, and of those behind it that are the same but
-/// for their arguments, after `look` has seen the arguments of several. `serve` writes the reply.
+/// for their arguments, after `look` has seen the arguments of several. `take` takes
+/// those of one that is served by itself; `serve` writes the reply.
 #[inline(always)]
 pub(crate) fn each_of_run<T, V, I>(
     batch: &mut Batch<'_>,
     request: Received,
     property: &mut T,
+    take: impl Fn(&mut Batch<'_>, Received) -> Result<(I, V), Refusal>,
     look: impl Fn(&I, &T, &V, Step),
     mut serve: impl FnMut(&mut Batch<'_>, &mut T, I, V),
 ) where
@@ -102,7 +94,7 @@ pub(crate) fn each_of_run<T, V, I>(
             look_at_next(batch, request, property, &look, &mut group);
         }
         if group[0].is_none() {
-            match take::<V, I>(batch, request) {
+            match take(batch, request) {
                 Ok((invoke, arguments)) => serve(batch, property, invoke, arguments),
                 Err(refusal) => batch.refuse_by(&refusal),
             }

@@ -35,6 +35,7 @@ where
                 batch,
                 request,
                 property,
+                take::<V, I>,
                 I::look_ahead,
                 |batch, property, invoke, arguments| {
                     let result = invoke.invoke(property, arguments);
@@ -87,6 +88,7 @@ where
                 batch,
                 request,
                 property,
+                take::<V, I>,
                 I::look_ahead,
                 |batch, property, invoke, arguments| {
                     let found = invoke.invoke_ref(property, arguments);

@@ -85,6 +85,16 @@ pub(crate) const fn check_captures<F>() {
     );
 }
 
+/// How often a hook of [`Trust::with_prefetch`](crate::Trust::with_prefetch) has been called for a
+/// request. What the first call has asked for is there, or nearly, when the second comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The hook asks for what it finds by the arguments, such as the entry of a key.
+    First,
+    /// The hook asks for what that refers to, such as the entry's value.
+    Second,
+}
+
 /// A closure with or without an argument, so that both are one kind of call.
 pub(crate) trait Invoke<T, V> {
     type Output;
