@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Values that are stored before the client waits for the answers.
 const STORED: usize = 100;
 /// Connections that a server has room for.
-const CONNECTIONS_MAX: usize = 20_000;
+const CONNECTIONS_MAX: usize = 12_000;
 /// What ends a response, behind the value.
 const END: &[u8] = b"\r\nEND\r\n";
 

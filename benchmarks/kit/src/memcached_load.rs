@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::product::get::{Key, RECORDS, is_value, key, value};
 use crate::work::next;
@@ -22,6 +23,8 @@ const WARM_UP: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Events that one wait takes, at most.
 const EVENTS: usize = 256;
+/// Open files of the benchmark besides idle connections.
+const OTHER_FILES: u64 = 1024;
 /// What a SET is answered with.
 const STORED: &[u8] = b"STORED\r\n";
 
@@ -43,16 +46,21 @@ pub struct Measured {
     pub per_second: f64,
     /// Time in which 99 of 100 windows of `depth` commands were answered.
     pub p99: Duration,
+    /// Resident memory of the server, in bytes, while all connections were open.
+    pub resident: u64,
 }
 
-/// Loads the server at `address` for `time`.
+/// Loads the server at `address`, the process of this number, for `time`.
 ///
 /// # Errors
-/// Of sockets; if an answer is not right.
-pub fn load(address: SocketAddr, plan: Plan, time: Duration) -> io::Result<Measured> {
+/// Of sockets; if an answer is not right, or the server does not accept all connections.
+pub fn load(
+    (process, address): (u32, SocketAddr),
+    plan: Plan,
+    time: Duration,
+) -> io::Result<Measured> {
     fill(address)?;
-    let _idle =
-        (0..plan.idle).map(|_| TcpStream::connect(address)).collect::<io::Result<Vec<_>>>()?;
+    let _idle = open_idle(address, plan.idle)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let mut clients = Vec::new();
     for number in 0..plan.connections {
@@ -90,7 +98,57 @@ pub fn load(address: SocketAddr, plan: Plan, time: Duration) -> io::Result<Measu
     latencies.sort_unstable();
     let p99 = latencies.get(latencies.len() * 99 / 100).copied();
     let p99 = p99.ok_or_else(|| io::Error::other("no answer in the time of a sample"))?;
-    Ok(Measured { per_second: done as f64 / took.as_secs_f64(), p99 })
+    let resident = resident_bytes(process)?;
+    Ok(Measured { per_second: done as f64 / took.as_secs_f64(), p99, resident })
+}
+
+/// Opens `count` connections that send nothing, and waits until the server has accepted them.
+fn open_idle(address: SocketAddr, count: usize) -> io::Result<Vec<TcpStream>> {
+    allow_open_files(count as u64 + OTHER_FILES)?;
+    let idle = (0..count).map(|_| TcpStream::connect(address)).collect::<io::Result<Vec<_>>>()?;
+    let start = Instant::now();
+    let mut accepted = 0;
+    while count > 0 && accepted <= count as u64 {
+        if start.elapsed() > TIMEOUT {
+            let text = format!("the server has accepted {accepted} connections of {count}");
+            return Err(io::Error::other(text));
+        }
+        accepted = counter(address, "curr_connections")?;
+    }
+    Ok(idle)
+}
+
+/// Raises the limit of open files of this process to `count`, unless it is higher.
+fn allow_open_files(count: u64) -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < count) {
+        let maximum = limit.maximum.map(|maximum| maximum.max(count));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })?;
+    }
+    Ok(())
+}
+
+/// A counter of `stats`.
+fn counter(address: SocketAddr, name: &str) -> io::Result<u64> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.write_all(b"stats\r\nquit\r\n")?;
+    let mut report = String::new();
+    socket.read_to_string(&mut report)?;
+    number_behind(&report, &format!("STAT {name} "))
+}
+
+/// Resident memory of a process.
+fn resident_bytes(process: u32) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    Ok(number_behind(&status, "VmRSS:")? * 1024)
+}
+
+/// The number on the line of `text` that starts with `start`.
+fn number_behind(text: &str, start: &str) -> io::Result<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(start));
+    let number = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| io::Error::other(format!("no number behind {start:?}")))
 }
 
 /// Stores all values.
@@ -224,6 +282,15 @@ fn is_answer(key: Key, answer: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_found_in_reports() {
+        let report = "VmPeak:\t9 kB\nVmRSS:\t   1234 kB\nSTAT curr_connections 17\r\n";
+        assert_eq!(number_behind(report, "VmRSS:").expect("a number"), 1234);
+        assert_eq!(number_behind(report, "STAT curr_connections ").expect("a number"), 17);
+        assert!(number_behind(report, "STAT none ").is_err());
+        assert!(resident_bytes(std::process::id()).expect("its memory") > 1 << 20);
+    }
 
     #[test]
     fn only_the_value_of_its_key_is_an_answer() {

@@ -4,8 +4,9 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Server;
 
@@ -44,7 +45,7 @@ fn items_of_both_hosts_are_reached_through_one_port() {
 #[test]
 fn large_items_cross_the_rack() {
     let server = Server::start();
-    let value = "x".repeat(1 << 20);
+    let value = "x".repeat(1_000_000);
     for key in ["a", "b", "c", "d", "e", "f"] {
         let input = format!("set {key} 0 0 {}\r\n{value}\r\nget {key}\r\n", value.len());
         let expected = format!("STORED\r\nVALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len());
@@ -59,7 +60,7 @@ fn large_items_cross_the_rack() {
 #[test]
 fn clients_that_read_nothing_do_not_fill_the_memory() {
     let server = Server::start();
-    let value = "x".repeat(1 << 20);
+    let value = "x".repeat(1_000_000);
     let set = |key| format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
     let keys: Vec<String> = (0..16).map(|number| format!("k{number}")).collect();
     let sets: String = keys.iter().map(set).collect();
@@ -93,6 +94,126 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
     assert!(peak < 400 << 20, "{} MiB, {now}", peak >> 20);
 }
 
+/// Clients that announce large values, or ask for very many keys, and do not go on.
+#[test]
+fn clients_that_do_not_finish_commands_do_not_fill_the_memory() {
+    let server = Server::with(&["--hosts", "1", "--threads", "1"]);
+    let clients: Vec<_> = (0..500)
+        .map(|number| {
+            let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+            client.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
+            let head = match number % 2 {
+                0 => b"set k 0 0 1000000\r\n".to_vec(),
+                _ => b"get ".to_vec(),
+            };
+            // As much as the server takes.
+            let _ = client.write_all(&[head, b"k ".repeat(490_000)].concat());
+            client
+        })
+        .collect();
+    // Until the server has read as much as it will.
+    let (mut before, mut peak) = (0, server.peak_memory_bytes());
+    while before != peak {
+        thread::sleep(Duration::from_secs(1));
+        (before, peak) = (peak, server.peak_memory_bytes());
+    }
+    drop(clients);
+    // 64 MiB of unfinished commands, some KiB for each connection, and the program.
+    assert!(peak < 200 << 20, "{} MiB", peak >> 20);
+}
+
+/// Lines of a report whose names start with `name`.
+fn lines<'a>(report: &'a str, name: &str) -> Vec<&'a str> {
+    report.lines().filter(|line| line.starts_with(&format!("STAT {name}"))).collect()
+}
+
+#[test]
+fn settings_and_reports_are_those_of_all_hosts() {
+    let server = Server::start();
+    assert_eq!(exchange(&server, b"lru_crawler disable\r\nverbosity 2\r\n"), "OK\r\nOK\r\n");
+    let idle: Vec<_> =
+        (0..16).map(|_| TcpStream::connect(("127.0.0.1", server.port)).unwrap()).collect();
+    let current = || {
+        let report = exchange(&server, b"stats\r\n");
+        let line = lines(&report, "curr_connections ")[0].to_owned();
+        line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    let start = Instant::now();
+    while current() <= idle.len() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} connections", current());
+    }
+    // The kernel spreads connections over the hosts.
+    let mut pids = Vec::new();
+    for _ in 0..16 {
+        let report = exchange(&server, b"stats settings\r\nlru_crawler crawl all\r\n");
+        for line in ["lru_crawler no", "verbosity 2", "maxconns 2048"] {
+            assert!(report.contains(&format!("STAT {line}\r\n")), "{report}");
+        }
+        assert!(report.ends_with("CLIENT_ERROR lru crawler disabled\r\n"));
+        let report = exchange(&server, b"stats\r\n");
+        assert!(report.contains("STAT max_connections 2048\r\n"), "{report}");
+        pids.push(lines(&report, "pid ")[0].to_owned());
+        let report = exchange(&server, b"stats conns\r\n");
+        let is = |state: &str| report.matches(&format!(":state {state}\r\n")).count();
+        assert_eq!(is("conn_listening"), 2, "{report}");
+        assert!(is("conn_read") >= idle.len() && is("conn_parse_cmd") == 1, "{report}");
+        let numbers: Vec<_> = report
+            .lines()
+            .filter(|line| line.contains(":addr "))
+            .map(|line| line.split(':').next())
+            .collect();
+        assert!(numbers.len() == numbers.iter().collect::<std::collections::HashSet<_>>().len());
+    }
+    pids.dedup();
+    assert_eq!(pids.len(), 1, "{pids:?}");
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised() {
+    let server = Server::after("ulimit -Sn 128", &["--hosts", "1", "--threads", "1"]);
+    let clients: Vec<_> = (0..200)
+        .map(|_| {
+            let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.write_all(b"mn\r\n").unwrap();
+            client
+        })
+        .collect();
+    for (number, mut client) in clients.iter().enumerate() {
+        let mut answer = [0; 4];
+        client.read_exact(&mut answer).unwrap_or_else(|error| panic!("client {number}: {error}"));
+        assert_eq!(&answer, b"MN\r\n");
+    }
+}
+
+#[test]
+fn more_connections_than_files_are_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kv"));
+    // More than the kernel gives even to root (fs.nr_open).
+    let output = command.args(["serve", "--port", "0", "--connections", "4000000000"]).output();
+    let output = output.unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(text.contains("4000000000 connections need 4000000128 open files"), "{text}");
+}
+
+#[test]
+fn each_host_can_have_an_address_of_its_own() {
+    let server =
+        Server::with(&["--hosts", "2", "--threads", "1", "--listen", "127.0.0.1,127.0.0.2"]);
+    for address in ["127.0.0.1", "127.0.0.2"] {
+        let mut client = TcpStream::connect((address, server.port)).unwrap();
+        client.write_all(b"set k 0 0 1\r\n1\r\nstats conns\r\nquit\r\n").unwrap();
+        let mut response = String::new();
+        client.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("STORED\r\n"), "{response}");
+        for address in ["127.0.0.1", "127.0.0.2"] {
+            let listener = format!(":addr tcp:{address}:{}\r\n", server.port);
+            assert!(response.contains(&listener), "{response}");
+        }
+    }
+}
+
 #[test]
 fn concurrent_clients_lose_no_increment() {
     let server = Server::start();
@@ -109,7 +230,7 @@ fn concurrent_clients_lose_no_increment() {
 #[test]
 fn sigterm_ends_the_server_when_it_has_answered() {
     let mut server = Server::start();
-    let value = "x".repeat(1 << 20);
+    let value = "x".repeat(1_000_000);
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(exchange(&server, set.as_bytes()), "STORED\r\n");
     // More than the buffers of a socket hold, so that the rest is due when the signal comes.
@@ -126,7 +247,7 @@ fn sigterm_ends_the_server_when_it_has_answered() {
         })
         .collect();
     server.terminate();
-    let whole = keys * ("VALUE big 0 1048576\r\n\r\n".len() + value.len()) + "END\r\n".len();
+    let whole = keys * ("VALUE big 0 1000000\r\n\r\n".len() + value.len()) + "END\r\n".len();
     for mut client in clients {
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).expect("the connection ends");

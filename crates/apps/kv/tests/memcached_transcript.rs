@@ -2,7 +2,8 @@
 //! chunk and byte by byte; the responses must be the same.
 
 use gossamer_kv::memcached::local::LocalShards;
-use gossamer_kv::memcached::{Budget, Connection, ServerState};
+use gossamer_kv::memcached::{Budget, Connection, Output, ServerState};
+use gossamer_kv::store::Settings;
 
 /// Sent before each exchange, as it was during the recording, so that exchanges are independent.
 const CLEAN: &[u8] = b"delete k noreply\r\ndelete n noreply\r\ndelete a noreply\r\n";
@@ -15,6 +16,8 @@ impl ServerState for NoServer {
     fn stats(&self, _now: u64) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+
+    fn start_crawl(&self, _settings: Settings) {}
 }
 
 /// Undoes the escapes of the fixture: `\r`, `\n`, `\t`, `\\` and `\xNN`.
@@ -52,12 +55,8 @@ fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
     for chunk in input.chunks(size) {
         connection.received(chunk);
         while let Some(batch) = connection.next_batch() {
-            connection.completed(batch.run(
-                shards,
-                &NoServer,
-                1_700_000_000,
-                &Budget::new(usize::MAX),
-            ));
+            let output = Output::new(&Budget::new(usize::MAX));
+            connection.completed(batch.run(shards, &NoServer, 1_700_000_000, output));
             response.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
         }

@@ -1,11 +1,20 @@
 //! Commands on the server or the whole store: flushes, statistics, settings.
 //!
-//! The server has no slab classes, keeps no log and dumps no keys. It answers commands for these as
-//! memcached does when started without them (options `-X` and `-W`), and `shutdown` as memcached does
-//! by default.
+//! What memcached 1.6.18 has and this server has not:
+//! - Slab classes: reports have one class, `slabs automove` is accepted without effect, and
+//!   `slabs reassign` is refused, as by memcached without `slab_reassign`.
+//! - Logs and dumps of keys: `watch`, `lru_crawler metadump` and `stats cachedump` are refused, as by
+//!   memcached with the options `-W` and `-X`.
+//! - External storage: `extstore` is accepted without effect, as by memcached without `ext_path`.
+//! - TLS, passwords, UDP and `shutdown`, which memcached has only on request.
+//! - The binary protocol, on which memcached is asked by the first byte of a connection: such a
+//!   connection is closed.
 
+use crate::memcached::float::float;
+use crate::store::Setting;
 use crate::store::number::{signed, unsigned};
 
+const OK: &str = "OK\r\n";
 const ERROR: &str = "ERROR\r\n";
 const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
 const BAD_CLASS: &str = "BADCLASS invalid class id\r\n";
@@ -65,6 +74,9 @@ pub enum Report {
     Connections {
         /// The least number of one.
         from: u64,
+        /// More than the largest number when the report began, unless it begins now: connections that
+        /// come later are not in it.
+        end: Option<u64>,
     },
     /// Counters by prefix.
     Prefixes {
@@ -93,19 +105,6 @@ pub enum LruChange {
     TemporaryTtl(Option<u32>),
 }
 
-/// A setting of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
-    /// How much to log; nothing is logged, but `stats settings` reports it.
-    Verbosity(u32),
-    /// Whether `lru_crawler crawl` is allowed.
-    Crawler(bool),
-    /// Items of a shard that a crawl looks at, at most; 0 for all.
-    CrawlerItems(u32),
-    /// Microseconds that a crawl sleeps between two parts of its work.
-    CrawlerSleep(u32),
-}
-
 /// Parses a command; `None` if there is no such command, and the response if it is refused.
 pub(super) fn parse(
     name: &[u8],
@@ -114,7 +113,6 @@ pub(super) fn parse(
 ) -> Option<Result<Admin, &'static str>> {
     let quietly = |text| if noreply { "" } else { text };
     let parsed = match (name, arguments) {
-        (b"stats", _) => stats(arguments),
         (b"verbosity", [level] | [level, _]) => match unsigned(level) {
             Some(level) => Ok(Admin::Set(Setting::Verbosity((level as u32).min(2)))),
             None => Err(quietly(BAD_FORMAT)),
@@ -122,7 +120,9 @@ pub(super) fn parse(
         (b"cache_memlimit", [limit] | [limit, _]) => memory_limit(limit).map_err(quietly),
         (b"lru", [_, ..]) => lru(arguments).map_err(quietly),
         (b"lru_crawler", _) => crawler(arguments),
-        (b"slabs", [b"reassign", _, _]) => Err("CLIENT_ERROR slab reassignment disabled\r\n"),
+        (b"slabs", _) => Err(quietly(slabs(arguments))),
+        (b"extstore", _) => Err(quietly(extstore(arguments))),
+        (b"refresh_certs", _) => Err("Error TLS not enabled\r\n"),
         (b"watch", _) => Err(quietly("CLIENT_ERROR watch commands not allowed\r\n")),
         (b"shutdown", _) => Err("ERROR: shutdown not enabled\r\n"),
         _ => return None,
@@ -130,7 +130,43 @@ pub(super) fn parse(
     Some(parsed)
 }
 
-fn stats(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
+fn slabs(arguments: &[&[u8]]) -> &'static str {
+    match arguments {
+        [b"reassign", from, to] => match (signed(from), signed(to)) {
+            (Some(_), Some(_)) => "CLIENT_ERROR slab reassignment disabled\r\n",
+            _ => BAD_FORMAT,
+        },
+        [b"automove", mode] | [b"automove", mode, _] => {
+            match unsigned(mode).map(|mode| mode as u32) {
+                Some(0..=2) => OK,
+                Some(_) => ERROR,
+                None => BAD_FORMAT,
+            }
+        }
+        _ => ERROR,
+    }
+}
+
+fn extstore(arguments: &[&[u8]]) -> &'static str {
+    let is_number = |text| unsigned(text).is_some();
+    let is_valid = match arguments {
+        [b"free_memchunks", class, count, ..] => {
+            unsigned(class).is_some_and(|class| class < CLASSES_MAX) && is_number(count)
+        }
+        [
+            b"item_size" | b"item_age" | b"low_ttl" | b"recache_rate" | b"compact_under"
+            | b"drop_under" | b"max_sleep" | b"drop_unread",
+            value,
+            ..,
+        ] => is_number(value),
+        [b"max_frag", value, ..] => float(value).is_some(),
+        _ => false,
+    };
+    if is_valid { OK } else { ERROR }
+}
+
+/// Parses the arguments of `stats`.
+pub(super) fn stats(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
     let Some((&family, rest)) = arguments.split_first() else {
         return Ok(Admin::Report(Report::General));
     };
@@ -142,11 +178,12 @@ fn stats(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
         (b"sizes", _) => Ok(Admin::Report(Report::Sizes { from: 0 })),
         (b"sizes_enable", _) => Ok(Admin::CountSizes(true)),
         (b"sizes_disable", _) => Ok(Admin::CountSizes(false)),
-        (b"conns", _) => Ok(Admin::Report(Report::Connections { from: 0 })),
+        (b"conns", _) => Ok(Admin::Report(Report::Connections { from: 0, end: None })),
         (b"detail", [b"on", ..]) => Ok(Admin::CountPrefixes(true)),
         (b"detail", [b"off", ..]) => Ok(Admin::CountPrefixes(false)),
         (b"detail", [b"dump", ..]) => Ok(Admin::Report(Report::Prefixes { from: Vec::new() })),
         (b"detail", _) => Err("CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+        (b"extstore", _) => Err("END\r\n"),
         (b"cachedump", _) => Err("CLIENT_ERROR stats cachedump not allowed\r\n"),
         _ => Err(ERROR),
     }
@@ -172,7 +209,8 @@ fn lru(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
             else {
                 return Err(ERROR);
             };
-            if hot_percent.saturating_add(warm_percent) > 80 {
+            // As in memcached, in 32 bits.
+            if hot_percent.wrapping_add(warm_percent) > 80 {
                 return Err("ERROR hot and warm pcts must not exceed 80\r\n");
             }
             if hot_factor <= 0.0 || warm_factor <= 0.0 {
@@ -191,22 +229,23 @@ fn lru(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
     Ok(Admin::Lru(change))
 }
 
-/// A finite number with a decimal point or without.
-fn float(text: &[u8]) -> Option<f64> {
-    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    number.is_finite().then_some(number)
-}
-
 fn crawler(arguments: &[&[u8]]) -> Result<Admin, &'static str> {
     match arguments {
         [b"enable"] => Ok(Admin::Set(Setting::Crawler(true))),
         [b"disable"] => Ok(Admin::Set(Setting::Crawler(false))),
         [b"crawl", b"all"] => Ok(Admin::Crawl),
+        [b"crawl", b"hash"] => Err("ERROR an unknown error happened\r\n"),
         [b"crawl", classes] => {
             // All items are of one class, whichever is named.
             let is_class = |class: &[u8]| matches!(unsigned(class), Some(1..CLASSES_MAX));
-            let mut classes = classes.split(|&byte| byte == b',');
-            if classes.all(is_class) { Ok(Admin::Crawl) } else { Err(BAD_CLASS) }
+            let mut named = classes.split(|&byte| byte == b',').filter(|class| !class.is_empty());
+            if named.clone().next().is_none() {
+                Err("NOTSTARTED no items to crawl\r\n")
+            } else if named.all(is_class) {
+                Ok(Admin::Crawl)
+            } else {
+                Err(BAD_CLASS)
+            }
         }
         [b"metadump", _] => Err("ERROR metadump not allowed\r\n"),
         [b"tocrawl", count] => match unsigned(count) {
@@ -245,7 +284,10 @@ mod tests {
         );
         assert_eq!(parsed("lru temp_ttl -1"), Some(Ok(Admin::Lru(LruChange::TemporaryTtl(None)))));
         assert_eq!(parsed("lru_crawler crawl 1,x"), Some(Err(BAD_CLASS)));
-        assert_eq!(parsed("slabs automove 1"), None);
+        assert_eq!(parsed("lru_crawler crawl 1,,3"), Some(Ok(Admin::Crawl)));
+        assert_eq!(parsed("slabs automove 1"), Some(Err(OK)));
+        assert_eq!(parsed("slabs automove x"), Some(Err(BAD_FORMAT)));
+        assert_eq!(parsed("slabs automove 1 noreply"), Some(Err("")));
         let verbosity = Admin::Set(Setting::Verbosity(2));
         assert_eq!(parsed("verbosity 9"), Some(Ok(verbosity)));
     }

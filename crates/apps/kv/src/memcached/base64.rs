@@ -23,24 +23,28 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Decodes text; `None` if it is empty or no valid base64.
+/// Decodes text, as memcached does: other characters are passed over, and the first group of four that
+/// has padding, wherever that is in it, is the last one. `None` if there is nothing to decode, or the
+/// length or the padding is wrong.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.len().is_multiple_of(4) {
+    let value = |&byte: &u8| match byte {
+        b'=' => Some(None),
+        _ => ALPHABET.iter().position(|&known| known == byte).map(|value| Some(value as u32)),
+    };
+    let digits: Vec<Option<u32>> = text.iter().filter_map(value).collect();
+    if digits.is_empty() || !digits.len().is_multiple_of(4) {
         return None;
     }
-    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
-    let digits = &text[..text.len() - padding];
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    for chunk in digits.chunks(4) {
-        let mut bits = 0;
-        for &digit in chunk {
-            let value = ALPHABET.iter().position(|&known| known == digit)?;
-            bits = bits << 6 | value as u32;
-        }
-        bits <<= 6 * (4 - chunk.len());
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
+    for group in digits.chunks(4) {
+        let bits = group.iter().fold(0, |bits, digit| bits << 6 | digit.unwrap_or(0));
         bytes.extend_from_slice(&bits.to_be_bytes()[1..]);
+        let padding = group.iter().filter(|digit| digit.is_none()).count();
+        if padding > 0 {
+            bytes.truncate(bytes.len().saturating_sub(padding));
+            return (padding <= 2).then_some(bytes);
+        }
     }
-    (padding <= 2).then(|| bytes.truncate(bytes.len() - padding))?;
     Some(bytes)
 }
 
@@ -64,8 +68,15 @@ mod tests {
 
     #[test]
     fn other_text_is_refused() {
-        for text in ["", "a", "ab", "abc", "ab=c", "a===", "====", "ab d", "abc=="] {
+        for text in ["", "a", "ab", "abc", "a===", "====", "ab d", "abc==", "!!!!"] {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn padding_and_other_characters_are_those_of_memcached() {
+        assert_eq!(decode(b"AA=C"), Some(vec![0, 0]));
+        assert_eq!(decode(b"Zm9=AAAA"), Some(b"fo".to_vec()));
+        assert_eq!(decode(b"Zm!9v$"), Some(b"foo".to_vec()));
     }
 }

@@ -3,7 +3,7 @@
 //! A [`Batch`] holds the commands that one connection has pipelined. It runs where blocking on the
 //! store is allowed (in a fiber), in rounds: each sends the requests of many commands at once and
 //! waits for all responses together. A batch stops when its output is large enough; the remaining
-//! commands run after the client has read the output. It also stops when the [`Budget`] of all
+//! commands run after the client has read the output. It also stops when the budget of all
 //! connections cannot cover the next response. So memory use is bounded for any number of clients
 //! and of keys in a `get`.
 //!
@@ -14,12 +14,13 @@
 
 use std::collections::VecDeque;
 
-use crate::memcached::admin::Setting;
+use serde::{Deserialize, Serialize};
+
 use crate::memcached::command::Command;
 use crate::memcached::control;
 use crate::memcached::format::Format;
-use crate::memcached::output::{Budget, Output, Shortage};
-use crate::store::{Control, Request, Response, Seconds};
+use crate::memcached::output::{Output, Shortage};
+use crate::store::{Control, Request, Response, Seconds, Settings};
 
 /// Bytes of output after which a batch stops until they are sent.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
@@ -59,8 +60,20 @@ pub trait Shards {
     fn sleep_micros(&self, micros: u32);
 }
 
-/// The number of a connection, and what `stats conns` reports of it, as names and values.
-pub type ConnectionReport = (u64, Vec<(&'static str, String)>);
+/// What `stats conns` reports of a connection or a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionReport {
+    /// Its number, which no other one of the rack has.
+    pub number: u64,
+    /// The address of the client, or the one that is listened on.
+    pub address: String,
+    /// Where the server listens; `None` for a listener.
+    pub listener: Option<String>,
+    /// What it does, as memcached names it.
+    pub state: String,
+    /// Seconds since its last command.
+    pub idle: u64,
+}
 
 /// What a batch reads and changes of the server, besides the store.
 pub trait ServerState {
@@ -73,22 +86,14 @@ pub trait ServerState {
     }
 
     /// The first `count` connections whose numbers are not less than `from`, in the order of the
-    /// numbers: each with names and values of `stats conns`.
-    fn connections(&self, from: u64, count: usize, now: Seconds) -> Vec<ConnectionReport> {
+    /// numbers, and a number that is larger than those of all connections.
+    fn connections(&self, from: u64, count: usize, now: Seconds) -> (Vec<ConnectionReport>, u64) {
         let _ = (from, count, now);
-        Vec::new()
+        (Vec::new(), 0)
     }
 
-    /// Changes a setting.
-    fn set(&self, setting: Setting) {
-        let _ = setting;
-    }
-
-    /// Whether crawls are allowed, how many items of a shard they look at (0 for all), and for how
-    /// many microseconds they sleep in between.
-    fn crawler(&self) -> (bool, u32, u32) {
-        (true, 0, 0)
-    }
+    /// Starts [`crawl`](crate::memcached::crawl) with these settings, and does not wait for its end.
+    fn start_crawl(&self, settings: Settings);
 }
 
 /// What a command still needs before its response can be written.
@@ -113,8 +118,6 @@ pub struct Batch {
     /// Commands that a round has begun and could not finish; before `commands`.
     begun: VecDeque<(Format, Work)>,
     commands: VecDeque<Command>,
-    /// Number of keys of the first command, a retrieval, that have been requested.
-    keys_done: usize,
 }
 
 /// The result of running a batch.
@@ -149,16 +152,15 @@ impl Batch {
         self.begun.is_empty() && self.commands.is_empty()
     }
 
-    /// Runs the commands in order until all are complete, the output is large enough, or `budget`
-    /// cannot cover the next response.
+    /// Runs the commands in order until all are complete, the output is large enough, or its budget
+    /// cannot cover the next response. `output` is empty.
     pub fn run(
         mut self,
         shards: &dyn Shards,
         server: &dyn ServerState,
         now: Seconds,
-        budget: &Budget,
+        mut output: Output,
     ) -> Progress {
-        let mut output = Output::new(budget);
         let mut shortage = None;
         while output.len() < OUTPUT_BYTES && shortage.is_none() && !self.is_empty() {
             shortage = match self.commands.front() {
@@ -191,14 +193,12 @@ impl Batch {
         }
         let text = |text| Some((Format::Text(text), Work::Response(Response::Done)));
         if let Some(Command::Retrieve { keys, touch, cas }) = self.commands.front_mut()
-            && let Some(key) = keys.get_mut(self.keys_done).map(std::mem::take)
+            && let Some(key) = keys.next_key().map(<[u8]>::to_vec)
         {
-            self.keys_done += 1;
-            let is_last = self.keys_done == keys.len();
+            let is_last = keys.is_empty();
             let format = Format::Value { key, touch: *touch, cas: *cas, is_last };
             if is_last {
                 self.commands.pop_front();
-                self.keys_done = 0;
             }
             let request = format.request(SMALL_BYTES as u32)?;
             return Some((format, Work::Request(request)));

@@ -4,9 +4,10 @@
 //! reported and whether `noreply` suppresses it.
 
 use crate::memcached::admin::{self, Admin};
+use crate::memcached::keys::Keys;
 use crate::memcached::meta::{self, Show};
 use crate::store::number::{signed, unsigned};
-use crate::store::{DATA_BYTES_MAX, Direction, KEY_BYTES_MAX, MetaStore, Request, Verb};
+use crate::store::{Direction, KEY_BYTES_MAX, MetaStore, Refusal, Request, Verb, is_too_large};
 
 const ERROR: &str = "ERROR\r\n";
 const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
@@ -27,7 +28,7 @@ pub enum Command {
     /// Read any number of keys, in order.
     Retrieve {
         /// The keys; those not found are omitted from the response.
-        keys: Vec<Vec<u8>>,
+        keys: Keys,
         /// The new expiry, for `gat` and `gats`.
         touch: Option<i32>,
         /// Whether to return the unique number (`gets` and `gats`).
@@ -115,9 +116,9 @@ impl Store {
 ///
 /// ```
 /// use gossamer_kv::memcached::command::{self, Command, Line};
+/// use gossamer_kv::memcached::Keys;
 /// let Line::Command(command) = command::parse(b"get a b") else { panic!() };
-/// let keys = vec![b"a".to_vec(), b"b".to_vec()];
-/// assert_eq!(command, Command::Retrieve { keys, touch: None, cas: false });
+/// assert_eq!(command, Command::Retrieve { keys: Keys::new(b"a b"), touch: None, cas: false });
 /// assert_eq!(command::parse(b"what?"), Line::Command(Command::Respond("ERROR\r\n")));
 /// ```
 pub fn parse(line: &[u8]) -> Line {
@@ -134,9 +135,9 @@ pub fn parse(line: &[u8]) -> Line {
     let noreply = arguments.last() == Some(&&b"noreply"[..]);
     match (name, arguments.len()) {
         (&[b'm', letter], _) => meta::parse(letter, arguments),
-        (b"get" | b"gets" | b"bget", 1..) => retrieve(words().skip(1), None, name == b"gets"),
+        (b"get" | b"gets" | b"bget", 1..) => retrieve(behind(line, 1), None, name == b"gets"),
         (b"gat" | b"gats", 1..) => match signed(arguments[0]) {
-            Some(exptime) => retrieve(words().skip(2), Some(exptime as i32), name == b"gats"),
+            Some(exptime) => retrieve(behind(line, 2), Some(exptime as i32), name == b"gats"),
             None => respond(BAD_EXPTIME),
         },
         (b"set", 4 | 5) => store(Verb::Set, arguments, noreply),
@@ -156,12 +157,28 @@ pub fn parse(line: &[u8]) -> Line {
         (b"GET" | b"POST", 1..) if arguments.iter().any(|word| word.starts_with(b"HTTP/")) => {
             Line::Command(Command::Close)
         }
+        (b"stats", _) => match admin::stats(arguments) {
+            // `noreply` is an argument as any other.
+            Ok(admin) => Line::Command(Command::Admin { admin, noreply: false }),
+            Err(text) => respond(text),
+        },
         _ => match admin::parse(name, arguments, noreply) {
             Some(Ok(admin)) => Line::Command(Command::Admin { admin, noreply }),
             Some(Err(text)) => respond(text),
             None => respond(ERROR),
         },
     }
+}
+
+/// The commands that count a refused write, and respond.
+pub(super) fn refused(
+    key: Vec<u8>,
+    reason: Refusal,
+    meta: bool,
+    text: &'static str,
+) -> Vec<Command> {
+    let request = Request::Refused { key, reason, meta };
+    vec![Command::Single { request, noreply: true }, Command::Respond(text)]
 }
 
 pub(super) fn respond(text: &'static str) -> Line {
@@ -173,16 +190,23 @@ fn respond_unless(noreply: bool, text: &'static str) -> Line {
     respond(if noreply { "" } else { text })
 }
 
-fn retrieve<'a>(keys: impl Iterator<Item = &'a [u8]>, touch: Option<i32>, cas: bool) -> Line {
-    let mut owned = Vec::new();
-    for key in keys {
-        if key.len() > KEY_BYTES_MAX {
-            // One invalid key fails the whole command.
-            return respond(BAD_FORMAT);
-        }
-        owned.push(key.to_vec());
+/// What is behind the first `count` words of a line.
+fn behind(mut line: &[u8], count: usize) -> &[u8] {
+    for _ in 0..count {
+        let start = line.iter().position(|&byte| byte != b' ').unwrap_or(line.len());
+        line = &line[start..];
+        let end = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
+        line = &line[end..];
     }
-    Line::Command(Command::Retrieve { keys: owned, touch, cas })
+    line
+}
+
+fn retrieve(keys: &[u8], touch: Option<i32>, cas: bool) -> Line {
+    if keys.split(|&byte| byte == b' ').any(|key| key.len() > KEY_BYTES_MAX) {
+        // One invalid key fails the whole command.
+        return respond(BAD_FORMAT);
+    }
+    Line::Command(Command::Retrieve { keys: Keys::new(keys), touch, cas })
 }
 
 fn store(verb: Verb, arguments: &[&[u8]], noreply: bool) -> Line {
@@ -209,15 +233,10 @@ fn store(verb: Verb, arguments: &[&[u8]], noreply: bool) -> Line {
         return refuse();
     }
     let length = length as usize;
-    if length > DATA_BYTES_MAX {
-        let mut then = Vec::new();
-        if verb == Verb::Set {
-            // The old value must not be served after an attempt to replace it.
-            let request = Request::Discard { key: key.to_vec() };
-            then.push(Command::Single { request, noreply: true });
-        }
-        then.push(Command::Respond(if noreply { "" } else { TOO_LARGE }));
-        return Line::Skip { length, then };
+    if is_too_large(key.len(), length, flags) {
+        let reason = Refusal::TooLarge { removes: verb == Verb::Set };
+        let text = if noreply { "" } else { TOO_LARGE };
+        return Line::Skip { length, then: refused(key.to_vec(), reason, false, text) };
     }
     let store = Store { verb, key: key.to_vec(), flags, exptime, noreply, meta: None };
     Line::Data { store, length }

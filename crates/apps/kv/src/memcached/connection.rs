@@ -5,15 +5,16 @@
 //! read, which bounds the memory of a connection and isolates the others.
 
 use crate::memcached::batch::{Batch, OUTPUT_BYTES, Progress};
+use crate::memcached::budget::Reservation;
 use crate::memcached::command::Command;
 use crate::memcached::output::{Output, Shortage};
-use crate::memcached::parser::Parser;
+use crate::memcached::parser::{FREE_BYTES, Parser};
 
 /// Maximum number of commands in a batch.
 const BATCH_COMMANDS: usize = 64;
 
 /// Maximum number of bytes read while a batch runs.
-const READ_AHEAD_BYTES: usize = 64 * 1024;
+const READ_AHEAD_BYTES: usize = FREE_BYTES;
 
 /// One client, without its socket.
 ///
@@ -31,6 +32,8 @@ const READ_AHEAD_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub struct Connection {
     parser: Parser,
+    /// Memory for a long command, until it has run.
+    input: Option<Reservation>,
     output: Output,
     /// Whether a batch is running.
     running: bool,
@@ -53,7 +56,28 @@ impl Connection {
     /// Whether to read more input. If not, leave it in the socket, which applies back-pressure.
     pub fn wants_input(&self) -> bool {
         let idle = !self.running && self.remaining.is_empty() && self.output().len() < OUTPUT_BYTES;
-        !self.closing && !self.ended && (idle || self.parser.buffered() < READ_AHEAD_BYTES)
+        let wants = !self.closing && !self.ended;
+        wants
+            && self.input_shortage().is_none()
+            && (idle || self.parser.buffered() < READ_AHEAD_BYTES)
+    }
+
+    /// Memory to reserve before more of an unfinished long command is read, unless it is there. Reserve
+    /// it when the output is sent, not before: others may wait for the memory of the output.
+    pub fn input_shortage(&self) -> Option<usize> {
+        let needs = self.parser.needs();
+        let has = self.input.as_ref().map_or(0, Reservation::bytes);
+        (needs > has && !self.closing && !self.ended).then_some(needs)
+    }
+
+    /// Keeps memory for an unfinished long command until it has run.
+    pub fn reserved_input(&mut self, reservation: Reservation) {
+        self.input = Some(reservation);
+    }
+
+    /// Whether a long command holds memory, which others may wait for.
+    pub fn holds_input(&self) -> bool {
+        self.input.is_some()
     }
 
     /// Handles bytes read from the socket.
@@ -96,6 +120,10 @@ impl Connection {
     pub fn completed(&mut self, progress: Progress) {
         self.running = false;
         self.remaining = progress.remaining;
+        if self.remaining.is_empty() {
+            // The next long command has to wait for its turn again.
+            self.input = None;
+        }
         self.shortage = progress.shortage;
         self.output.append(progress.output);
     }
@@ -136,8 +164,9 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::memcached::batch::ServerState;
+    use crate::memcached::budget::Budget;
     use crate::memcached::local::LocalShards;
-    use crate::memcached::output::Budget;
+    use crate::store::Settings;
 
     struct NoServer;
 
@@ -145,6 +174,8 @@ mod tests {
         fn stats(&self, _now: u64) -> Vec<(&'static str, String)> {
             Vec::new()
         }
+
+        fn start_crawl(&self, _settings: Settings) {}
     }
 
     /// The responses to `input`, sent in chunks of `size`, for a client that reads at once.
@@ -155,7 +186,8 @@ mod tests {
             connection.received(piece);
             while let Some(batch) = connection.next_batch() {
                 let budget = Budget::new(usize::MAX);
-                connection.completed(batch.run(shards, &NoServer, 1_700_000_000, &budget));
+                let output = Output::new(&budget);
+                connection.completed(batch.run(shards, &NoServer, 1_700_000_000, output));
                 responses.extend_from_slice(&connection.output().to_vec());
                 connection.sent(connection.output().len());
             }
@@ -189,7 +221,8 @@ mod tests {
         while let Some(batch) = connection.next_batch() {
             assert!(!connection.wants_input() || connection.output().is_empty());
             let budget = Budget::new(usize::MAX);
-            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, &budget));
+            let output = Output::new(&budget);
+            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, output));
             let length = connection.output().len();
             assert!(length < OUTPUT_BYTES + 110_000);
             assert!(connection.next_batch().is_none(), "nothing runs before the output is sent");
@@ -210,7 +243,8 @@ mod tests {
         connection.received(b"stats detail dump\r\nversion\r\n");
         let mut report = Vec::new();
         while let Some(batch) = connection.next_batch() {
-            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, &budget));
+            let output = Output::new(&budget);
+            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, output));
             assert_eq!(connection.shortage(), None);
             assert_eq!(budget.available(), 300_000 - connection.output().len());
             report.extend_from_slice(&connection.output().to_vec());
@@ -234,7 +268,7 @@ mod tests {
         connection.received(input.as_bytes());
         let (mut responses, mut shortages) = (Vec::new(), 0);
         while let Some(batch) = connection.next_batch() {
-            let progress = batch.run(&shards, &NoServer, 1_700_000_000, &budget);
+            let progress = batch.run(&shards, &NoServer, 1_700_000_000, Output::new(&budget));
             connection.completed(progress);
             let held = 250_000 - budget.available();
             assert_eq!(held, connection.output().len(), "exactly the unsent bytes");
@@ -259,8 +293,9 @@ mod tests {
         connection.received(b"version\r\nget ");
         connection.input_ended();
         let batch = connection.next_batch().unwrap();
+        let budget = Budget::new(usize::MAX);
         assert!(!connection.wants_input() && !connection.is_finished());
-        connection.completed(batch.run(&shards, &NoServer, 0, &Budget::new(usize::MAX)));
+        connection.completed(batch.run(&shards, &NoServer, 0, Output::new(&budget)));
         assert!(connection.next_batch().is_none());
         assert!(!connection.is_finished(), "the response is not sent yet");
         connection.sent(connection.output().len());

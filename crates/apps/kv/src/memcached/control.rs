@@ -4,10 +4,10 @@ use crate::memcached::admin::{Admin, LruChange};
 use crate::memcached::batch::{ServerState, Shards};
 use crate::memcached::output::Output;
 use crate::memcached::stats;
-use crate::store::{Control, LruSettings, Response, Seconds};
+use crate::store::{Control, LruSettings, Response, Seconds, Setting, Settings};
 
-/// Items that one request to a shard crawls.
-const CRAWLED_AT_ONCE: u32 = 1000;
+/// Items that one request to a shard crawls or evicts.
+const ITEMS_AT_ONCE: u32 = 1000;
 
 /// Executes a command on the server, and writes its response, of a long report a part. Returns the
 /// command that goes on with the rest, if there is more.
@@ -35,18 +35,32 @@ pub(super) fn run(
         }
         Admin::CountPrefixes(counts) => drop(shards.control(Control::CountPrefixes(counts), now)),
         Admin::MemoryLimit { bytes } => {
-            let count = shards.control(Control::Lru, now).len().max(1) as u64;
-            shards.control(Control::MemoryLimit { bytes: bytes / count }, now);
+            let count = shards.control(Control::Lru, now).len();
+            shards.control(Control::MemoryLimit { bytes: bytes / count.max(1) as u64 }, now);
+            // Many items take long, so a few at a time.
+            let shrink = Control::Shrink { count: ITEMS_AT_ONCE };
+            for shard in 0..count {
+                while shards.control_one(shard, shrink.clone(), now) == Some(Response::Busy) {}
+            }
         }
         Admin::Lru(change) => {
             let settings = stats::lru_settings(shards, now);
             shards.control(Control::SetLru(changed(settings, change)), now);
         }
-        Admin::Set(setting) => server.set(setting),
-        Admin::Crawl => match server.crawler() {
-            (false, ..) => text = "CLIENT_ERROR lru crawler disabled\r\n",
-            (true, items, sleep) => crawl(shards, items, sleep, now),
-        },
+        Admin::Set(Setting::Crawler(true)) if stats::settings(shards, now).crawls => {
+            text = "ERROR failed to start lru crawler thread\r\n";
+        }
+        Admin::Set(setting) => drop(shards.control(Control::Set(setting), now)),
+        Admin::Crawl => {
+            let settings = stats::settings(shards, now);
+            if !settings.crawls {
+                text = "CLIENT_ERROR lru crawler disabled\r\n";
+            } else if shards.control_one(0, Control::BeginCrawl, now) == Some(Response::Busy) {
+                text = "BUSY currently processing crawler request\r\n";
+            } else {
+                server.start_crawl(settings);
+            }
+        }
     }
     if !noreply {
         output.push(text.as_bytes());
@@ -64,24 +78,32 @@ fn changed(settings: LruSettings, change: LruChange) -> LruSettings {
     }
 }
 
-/// Removes dead items of all shards, a few at a time.
-fn crawl(shards: &dyn Shards, items: u32, sleep_micros: u32, now: Seconds) {
-    let mut shard = 0;
-    let (mut from, mut left) = (0, if items == 0 { u32::MAX } else { items });
-    loop {
-        let count = left.min(CRAWLED_AT_ONCE);
-        match shards.control_one(shard, Control::Crawl { from, count }, now) {
-            None => return,
+/// Removes dead items of all shards, a few at a time, while `goes_on` is true and no command disables
+/// crawls. [`Control::BeginCrawl`] was executed before; this ends with [`Control::EndCrawl`].
+pub fn crawl(
+    shards: &dyn Shards,
+    settings: Settings,
+    now: impl Fn() -> Seconds,
+    goes_on: impl Fn() -> bool,
+) {
+    let Settings { crawler_items: items, crawler_sleep, .. } = settings;
+    let all = if items == 0 { u32::MAX } else { items };
+    let (mut shard, mut from, mut left) = (0, 0, all);
+    while goes_on() {
+        let count = left.min(ITEMS_AT_ONCE);
+        match shards.control_one(shard, Control::Crawl { from, count }, now()) {
+            None => break,
             Some(Response::Crawled { next: Some(next) }) if left > count => {
                 (from, left) = (next, left - count);
             }
             Some(_) => {
-                (from, left) = (0, if items == 0 { u32::MAX } else { items });
+                (from, left) = (0, all);
                 shard += 1;
             }
         }
-        if sleep_micros > 0 {
-            shards.sleep_micros(sleep_micros);
+        if crawler_sleep > 0 {
+            shards.sleep_micros(crawler_sleep);
         }
     }
+    shards.control_one(0, Control::EndCrawl, now());
 }

@@ -4,9 +4,11 @@
 //! run it on its committed corpus, `fuzz/corpus/memcached`.
 
 use crate::memcached::batch::ServerState;
+use crate::memcached::budget::Budget;
 use crate::memcached::connection::Connection;
 use crate::memcached::local::LocalShards;
-use crate::memcached::output::Budget;
+use crate::memcached::output::Output;
+use crate::store::Settings;
 
 /// The budget for responses: that of one batch, which is less than an input can request.
 const BUDGET_BYTES: usize = 400 << 10;
@@ -20,6 +22,8 @@ impl ServerState for NoServer {
     fn stats(&self, _now: u64) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+
+    fn start_crawl(&self, _settings: Settings) {}
 }
 
 /// Responses depend on the bytes that a client sends, not on chunk boundaries, and the whole budget
@@ -54,7 +58,8 @@ fn responses(bytes: &[u8], chunk: usize) -> Vec<u8> {
         while responses.len() <= COMPARED_BYTES
             && let Some(batch) = connection.next_batch()
         {
-            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, &budget));
+            let output = Output::new(&budget);
+            connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, output));
             responses.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
             // There is no other output, so the budget is available again.

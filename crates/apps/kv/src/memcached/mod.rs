@@ -2,16 +2,17 @@
 //!
 //! A state machine from received bytes to bytes to send; the caller runs the commands in between
 //! against the store. Nothing here blocks, reads a clock or panics on input, and every buffer is
-//! bounded. Responses match memcached 1.6 byte for byte, also for malformed input.
+//! bounded. Responses are those of memcached 1.6.18, also to malformed input, as far as
+//! `tests/memcached_same.rs` and `tests/fixtures` compare them; [`admin`] lists what is missing.
 //!
 //! ```text
 //!   socket --bytes--> Parser --Command--> Batch --run--> Shards (the store)
 //!   socket <--bytes-- Connection <------- output
 //! ```
 //!
-//! In reading order: [`command`] (command lines), [`meta`] and [`admin`] (those of meta commands and
-//! of commands on the server), [`parser`] (framing), [`output`] (unsent responses and their memory
-//! budget), [`batch`] (executing commands), `format` (writing responses), `control` (executing commands
+//! In reading order: [`command`] (command lines), [`keys`] (of retrievals), [`meta`] and [`admin`]
+//! (lines of meta commands and of commands on the server), [`parser`] (framing), [`budget`] (memory that
+//! connections share), [`output`] (unsent responses), [`batch`] (executing commands), `format` (writing responses), `control` (executing commands
 //! on the server), [`stats`] (reports), [`local`] (a store without a rack), [`connection`] (one client:
 //! order, limits), `fuzzing` (properties for arbitrary input); [`base64`].
 
@@ -26,12 +27,15 @@ macro_rules! version {
 pub mod admin;
 pub mod base64;
 pub mod batch;
+pub mod budget;
 pub mod command;
 pub mod connection;
 mod control;
+pub mod float;
 mod format;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+pub mod keys;
 pub mod local;
 pub mod meta;
 pub mod output;
@@ -42,7 +46,10 @@ pub mod stats;
 pub const VERSION: &str = version!();
 
 pub use batch::{Batch, ConnectionReport, Progress, ServerState, Shards};
+pub use budget::{Budget, Place, Reservation};
 pub use command::{Command, Line};
 pub use connection::Connection;
-pub use output::{Budget, Output, Shortage};
+pub use control::crawl;
+pub use keys::Keys;
+pub use output::{Output, Shortage};
 pub use parser::Parser;

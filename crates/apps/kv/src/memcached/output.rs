@@ -1,6 +1,6 @@
-//! Unsent responses, and the memory budget that all connections share.
+//! Unsent responses, and the memory that they take.
 //!
-//! An [`Output`] holds a part of the [`Budget`] while its bytes are unsent: a batch first reserves
+//! An [`Output`] holds a part of the host's [`Budget`] while its bytes are unsent: a batch first reserves
 //! the maximum size of a response, then runs the command, then releases what the response did not
 //! need. If the budget is exhausted the batch stops with a [`Shortage`]; the server resumes it
 //! after other responses were sent.
@@ -12,9 +12,8 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::memcached::budget::{Budget, Reservation};
 use crate::store::Data;
 
 /// Data of at least this many bytes is sent from the store's allocation. Smaller data is copied,
@@ -23,41 +22,6 @@ const SHARED_BYTES: usize = 4096;
 
 /// Maximum number of segments in one write to a socket.
 const SLICES_MAX: usize = 32;
-
-/// The memory budget, in bytes, for the unsent responses of all connections.
-///
-/// ```
-/// use gossamer_kv::memcached::{Budget, Output};
-/// let budget = Budget::new(100);
-/// let mut output = Output::new(&budget);
-/// assert!(output.reserve(80).is_ok());
-/// assert_eq!(Output::new(&budget).reserve(80).unwrap_err().bytes, 80);
-/// output.push(b"END\r\n");
-/// output.settle();
-/// assert_eq!(budget.available(), 95);
-/// drop(output);
-/// assert_eq!(budget.available(), 100);
-/// ```
-#[derive(Clone, Debug)]
-pub struct Budget(Arc<Pool>);
-
-#[derive(Debug)]
-struct Pool {
-    limit: usize,
-    used: AtomicUsize,
-}
-
-impl Budget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: usize) -> Self {
-        Self(Arc::new(Pool { limit, used: AtomicUsize::new(0) }))
-    }
-
-    /// The unreserved bytes.
-    pub fn available(&self) -> usize {
-        self.0.limit.saturating_sub(self.0.used.load(Ordering::Relaxed))
-    }
-}
 
 /// The budget cannot cover a response now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,31 +67,36 @@ impl Output {
         output
     }
 
+    /// An empty output with memory that is reserved for it.
+    pub fn with(reservation: Reservation) -> Self {
+        let (budget, held) = reservation.into_parts();
+        let mut output = Self::default();
+        (output.budget, output.held) = (Some(budget), held);
+        output
+    }
+
     /// Reserves memory for `bytes` more bytes.
     ///
     /// # Errors
     /// If the budget cannot cover them now.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), Shortage> {
-        let Some(Budget(pool)) = &self.budget else { return Ok(()) };
+        let Some(budget) = &self.budget else { return Ok(()) };
         let more = (self.length + bytes).saturating_sub(self.held);
-        let fits = |used: usize| used.checked_add(more).filter(|&sum| sum <= pool.limit);
-        match pool.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => {
-                self.held += more;
-                Ok(())
-            }
-            Err(_) => Err(Shortage { bytes }),
+        if more > 0 && !budget.reserve_more(self.held, more) {
+            return Err(Shortage { bytes });
         }
+        self.held += more;
+        Ok(())
     }
 
     /// Adjusts the reservation to the unsent bytes.
     pub fn settle(&mut self) {
-        let Some(Budget(pool)) = &self.budget else { return };
+        let Some(budget) = &self.budget else { return };
         if self.length < self.held {
-            pool.used.fetch_sub(self.held - self.length, Ordering::Relaxed);
-        } else {
+            budget.release(self.held - self.length);
+        } else if self.length > self.held {
             // A response larger than its reservation is charged too.
-            pool.used.fetch_add(self.length - self.held, Ordering::Relaxed);
+            budget.charge(self.length - self.held);
         }
         self.held = self.length;
     }
@@ -201,8 +170,10 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if let Some(Budget(pool)) = &self.budget {
-            pool.used.fetch_sub(self.held, Ordering::Relaxed);
+        if let Some(budget) = &self.budget
+            && self.held > 0
+        {
+            budget.release(self.held);
         }
     }
 }

@@ -7,14 +7,17 @@
 //!   Line ------------> Data(head) -------------> Line
 //!    |  \                                         ^
 //!    |   `-> Skip(n) ----------- n bytes later ---'
-//!    `-> Closed       (quit, or line too long)
+//!    `-> Closed       (quit, line too long, or binary protocol)
 //! ```
 
 use std::collections::VecDeque;
 
-use crate::memcached::command::{self, BAD_CHUNK, Command, Line, Store};
+use crate::memcached::command::{self, BAD_CHUNK, Command, Line, Store, refused};
+use crate::store::Refusal;
 
-/// Bytes of a line that is no retrieval, its end not counted, at max_bytes: memcached's limit.
+/// Bytes of a line that is no retrieval, its end not counted, at most. memcached's limit, which it
+/// applies to what it has read when no line end is there yet: a longer line that comes in one piece
+/// runs there and closes the connection here.
 pub const LINE_BYTES_MAX: usize = 2048;
 
 /// Maximum length of a retrieval line, which can have many keys.
@@ -23,8 +26,11 @@ pub const RETRIEVAL_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of spaces before a retrieval command for which the longer limit applies.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// Capacity that an empty buffer keeps.
-const IDLE_BYTES: usize = 16 * 1024;
+/// Bytes that a connection may buffer without a reservation, and the capacity that a buffer keeps.
+pub const FREE_BYTES: usize = 16 * 1024;
+
+/// The first byte of a request of memcached's binary protocol, which is not spoken here.
+const BINARY: u8 = 0x80;
 
 #[derive(Debug)]
 enum State {
@@ -55,8 +61,10 @@ pub struct Parser {
     /// Bytes at the start of the buffer that were consumed.
     used: usize,
     state: State,
-    /// Commands that follow a skipped data block.
+    /// Commands that follow a skipped data block, or report one that ended wrongly.
     ready: VecDeque<Command>,
+    /// Whether no byte has arrived yet.
+    is_new: bool,
 }
 
 impl Default for Parser {
@@ -69,11 +77,21 @@ impl Parser {
     /// The parser of a new connection.
     pub fn new() -> Self {
         let state = State::Line { scanned: 0 };
-        Self { buffer: Vec::new(), used: 0, state, ready: VecDeque::new() }
+        Self { buffer: Vec::new(), used: 0, state, ready: VecDeque::new(), is_new: true }
     }
 
-    /// Adds received bytes. Bytes of a skipped data block, or after the end, are not buffered.
+    /// Adds received bytes. Bytes after the end are not buffered, nor those of a data block that is
+    /// skipped, once every command before it was taken.
+    ///
+    /// Reserve memory for as much as [`Parser::needs`] says before.
     pub fn feed(&mut self, mut bytes: &[u8]) {
+        if self.is_new && !bytes.is_empty() {
+            self.is_new = false;
+            if bytes[0] == BINARY {
+                self.close();
+                self.ready.push_back(Command::Close);
+            }
+        }
         match &mut self.state {
             State::Closed => return,
             State::Skip { left, .. } if self.used == self.buffer.len() => {
@@ -87,7 +105,30 @@ impl Parser {
             self.buffer.drain(..self.used);
             self.used = 0;
         }
+        // At once, and not more than that.
+        let whole = self.expected();
+        if whole > FREE_BYTES {
+            self.buffer.reserve_exact((whole + bytes.len()).saturating_sub(self.buffer.len()));
+        }
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes of the unfinished command, as far as it is known: a retrieval that has not ended yet may
+    /// be of any length.
+    fn expected(&self) -> usize {
+        match &self.state {
+            State::Data { length, .. } => length + 2,
+            State::Line { .. } if self.buffered() > FREE_BYTES => RETRIEVAL_BYTES_MAX,
+            _ => 0,
+        }
+    }
+
+    /// Memory to reserve for the unfinished command before more bytes are fed; 0 if it is short.
+    pub fn needs(&self) -> usize {
+        match self.expected() {
+            0..=FREE_BYTES => 0,
+            bytes => bytes + FREE_BYTES,
+        }
     }
 
     /// Buffered bytes. If every command is taken before the next [`Parser::feed`], these are at
@@ -117,20 +158,20 @@ impl Parser {
                     self.state = State::Line { scanned: 0 };
                 }
                 State::Data { store, length } => {
-                    let Some(block) = unread.get(..*length + 2) else {
-                        self.buffer.reserve(*length + 2 - unread.len());
-                        return None;
-                    };
+                    let block = unread.get(..*length + 2)?;
                     let (data, end) = block.split_at(*length);
-                    let command = match (end, store.noreply) {
-                        (b"\r\n", _) => store.clone().with_data(data.to_vec()),
-                        (_, true) => Command::Respond(""),
-                        (_, false) => Command::Respond(BAD_CHUNK),
-                    };
+                    let store = store.clone();
+                    if end == b"\r\n" {
+                        self.ready.push_back(store.with_data(data.to_vec()));
+                    } else {
+                        let text = if store.noreply { "" } else { BAD_CHUNK };
+                        let is_meta = store.meta.is_some();
+                        let commands = refused(store.key, Refusal::BadData, is_meta, text);
+                        self.ready.extend(commands);
+                    }
                     self.used += block.len();
                     self.state = State::Line { scanned: 0 };
                     self.release();
-                    return Some(command);
                 }
                 State::Line { scanned } => {
                     let end = unread[*scanned..].iter().position(|&byte| byte == b'\n');
@@ -166,14 +207,15 @@ impl Parser {
         Some(Command::Close)
     }
 
-    /// Frees memory if nothing is buffered.
+    /// Frees memory that a long command has used.
     fn release(&mut self) {
         if self.used == self.buffer.len() {
             self.used = 0;
             self.buffer.clear();
-            if self.buffer.capacity() > IDLE_BYTES {
-                self.buffer = Vec::new();
-            }
+        }
+        if self.buffer.capacity() > 2 * FREE_BYTES && self.buffered() <= FREE_BYTES {
+            self.buffer = self.buffer[self.used..].to_vec();
+            self.used = 0;
         }
     }
 }
@@ -195,7 +237,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::store::{DATA_BYTES_MAX, Request};
+    use crate::store::{ITEM_BYTES_MAX, Request};
 
     /// All commands of `input`, fed in chunks that end at `cuts`, and the maximum of buffered
     /// bytes.
@@ -230,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_item_that_is_too_large_is_skipped_without_being_buffered() {
-        let length = 50 * DATA_BYTES_MAX;
+        let length = 50 * ITEM_BYTES_MAX;
         let mut parser = Parser::new();
         parser.feed(format!("set k 0 0 {length}\r\n").as_bytes());
         assert_eq!(parser.next_command(), None);
@@ -241,11 +283,9 @@ mod tests {
             assert_eq!(parser.buffered(), 0);
         }
         parser.feed(b"\r\nversion\r\n");
-        let discard = Request::Discard { key: b"k".to_vec() };
-        assert_eq!(
-            parser.next_command(),
-            Some(Command::Single { request: discard, noreply: true })
-        );
+        let reason = Refusal::TooLarge { removes: true };
+        let request = Request::Refused { key: b"k".to_vec(), reason, meta: false };
+        assert_eq!(parser.next_command(), Some(Command::Single { request, noreply: true }));
         assert_eq!(parser.next_command(), Some(Command::Respond(command::TOO_LARGE)));
         assert!(matches!(parser.next_command(), Some(Command::Respond(_))));
     }
@@ -260,6 +300,38 @@ mod tests {
         assert!(matches!(&whole(line.as_bytes())[..], [Command::Retrieve { .. }, _]));
         let keys = "k ".repeat(RETRIEVAL_BYTES_MAX / 2);
         assert_eq!(whole(format!("get {keys}").as_bytes()), [Command::Close]);
+    }
+
+    #[test]
+    fn what_a_long_command_needs_is_known_before_it_is_buffered() {
+        let mut parser = Parser::new();
+        parser.feed(b"set k 0 0 1000000\r\nabc");
+        assert_eq!((parser.next_command(), parser.needs()), (None, 1_000_002 + FREE_BYTES));
+        assert!(parser.buffer.capacity() < 1000, "nothing is reserved before it was asked for");
+        parser.feed(&vec![b'x'; 999_997]);
+        assert!(parser.buffer.capacity() <= 1_000_002 + FREE_BYTES + 999_997);
+        parser.feed(b"\r\nset l 0 0 3\r\n");
+        assert!(matches!(parser.next_command(), Some(Command::Single { .. })));
+        assert_eq!((parser.next_command(), parser.needs()), (None, 0));
+        assert!(parser.buffer.capacity() <= 2 * FREE_BYTES);
+        // A line that may have any length.
+        parser.feed(b"abc\r\nget ");
+        parser.feed(&b"k ".repeat(FREE_BYTES / 2));
+        assert!(matches!(parser.next_command(), Some(Command::Single { .. })));
+        assert_eq!(
+            (parser.next_command(), parser.needs()),
+            (None, RETRIEVAL_BYTES_MAX + FREE_BYTES)
+        );
+        parser.feed(b"\r\n");
+        assert!(matches!(parser.next_command(), Some(Command::Retrieve { .. })));
+        assert_eq!((parser.needs(), parser.buffer.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_client_of_the_binary_protocol_is_disconnected() {
+        assert_eq!(whole(b"\x80\n\0\0version\r\n"), [Command::Close]);
+        // Elsewhere it is a byte as any other.
+        assert_eq!(whole(b"\n\x80\r\n"), vec![Command::Respond("ERROR\r\n"); 2]);
     }
 
     #[test]

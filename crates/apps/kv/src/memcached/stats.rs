@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 
 use crate::memcached::admin::Report;
-use crate::memcached::batch::{ServerState, Shards};
+use crate::memcached::batch::{ConnectionReport, ServerState, Shards};
 use crate::memcached::output::Output;
 use crate::store::prefixes::PrefixStats;
-use crate::store::{Control, DATA_BYTES_MAX, ItemsReport, LruSettings, Response, Seconds, Stats};
+use crate::store::{
+    Control, ITEM_BYTES_MAX, ItemsReport, LruSettings, Response, Seconds, Settings, Stats,
+};
 
 /// Bytes of a page of memcached's slabs.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -16,6 +18,37 @@ const PAGE_BYTES: u64 = 1 << 20;
 /// Sizes, connections or prefixes of a part of a report. So many prefixes of 250 bytes take less than
 /// `REPORT_BYTES` of `batch.rs`, even if all of their bytes are escaped.
 const ENTRIES_AT_ONCE: usize = 16;
+
+/// Memory of a bucket of the tables that find items by key: an index, and a byte of its hash.
+const HASH_BUCKET_BYTES: u64 = 5;
+
+/// Counters of memcached for what this server never does or has not.
+const NEVER_COUNTED: [&str; 24] = [
+    "response_obj_oom",
+    "read_buf_oom",
+    "reserved_fds",
+    "auth_cmds",
+    "auth_errors",
+    "hash_is_expanding",
+    "slab_reassign_rescues",
+    "slab_reassign_chunk_rescues",
+    "slab_reassign_evictions_nomem",
+    "slab_reassign_inline_reclaim",
+    "slab_reassign_busy_items",
+    "slab_reassign_busy_deletes",
+    "slab_reassign_running",
+    "slabs_moved",
+    "lru_maintainer_juggles",
+    "malloc_fails",
+    "log_worker_dropped",
+    "log_worker_written",
+    "log_watcher_skipped",
+    "log_watcher_sent",
+    "log_watchers",
+    "slab_global_page_pool",
+    "lrutail_reflocked",
+    "lru_bumps_dropped",
+];
 
 /// Lines of a report.
 struct Lines<'a>(&'a mut Output);
@@ -40,11 +73,16 @@ pub(super) fn write(
     let rest = match report {
         Report::General => {
             server.stats(now).iter().for_each(|(name, value)| lines.put(name, value));
-            total(shards, now).each().for_each(|(name, value)| lines.put(name, value));
+            let stats = total(shards, now);
+            stats.each().for_each(|(name, value)| lines.put(name, value));
+            // Of all shards together, rounded down.
+            let buckets = stats.hash_bytes / HASH_BUCKET_BYTES;
+            lines.put("hash_power_level", buckets.checked_ilog2().unwrap_or(0));
+            NEVER_COUNTED.iter().for_each(|name| lines.put(name, 0));
             None
         }
         Report::Settings => {
-            settings(shards, server, now, &mut lines);
+            all_settings(shards, server, now, &mut lines);
             None
         }
         Report::Items => {
@@ -56,7 +94,7 @@ pub(super) fn write(
             None
         }
         Report::Sizes { from } => sizes(shards, from, now, &mut lines),
-        Report::Connections { from } => connections(server, from, now, &mut lines),
+        Report::Connections { from, end } => connections(server, (from, end), now, &mut lines),
         Report::Prefixes { from } => prefixes(shards, from, now, output),
     };
     if rest.is_none() {
@@ -65,10 +103,9 @@ pub(super) fn write(
     rest
 }
 
-/// Writes whether items are counted by size now.
+/// Writes whether items are counted by size now; memcached ends this report with no `END`.
 pub(super) fn write_sizes_status(counts: bool, output: &mut Output) {
     Lines(output).put("sizes_status", if counts { "enabled" } else { "disabled" });
-    output.push(b"END\r\n");
 }
 
 /// The counters of all shards.
@@ -90,26 +127,51 @@ pub(super) fn lru_settings(shards: &dyn Shards, now: Seconds) -> LruSettings {
     settings.unwrap_or_default()
 }
 
+/// The settings that commands change.
+pub(super) fn settings(shards: &dyn Shards, now: Seconds) -> Settings {
+    match shards.control_one(0, Control::Settings, now) {
+        Some(Response::Settings(settings)) => settings,
+        _ => Settings::default(),
+    }
+}
+
 fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
 
-fn settings(shards: &dyn Shards, server: &dyn ServerState, now: Seconds, lines: &mut Lines<'_>) {
+fn all_settings(
+    shards: &dyn Shards,
+    server: &dyn ServerState,
+    now: Seconds,
+    lines: &mut Lines<'_>,
+) {
     let lru = lru_settings(shards, now);
+    let settings = settings(shards, now);
     let counts = |control, is: fn(&Response) -> bool| shards.control(control, now).iter().any(is);
     let prefixes = Control::Prefixes { from: Vec::new(), count: 0 };
     lines.put("maxbytes", total(shards, now).limit_maxbytes);
     server.settings().iter().for_each(|(name, value)| lines.put(name, value));
+    lines.put("verbosity", settings.verbosity);
+    lines.put("lru_crawler", yes(settings.crawls));
+    lines.put("lru_crawler_sleep", settings.crawler_sleep);
+    lines.put("lru_crawler_tocrawl", settings.crawler_items);
+    lines.put("lru_maintainer_thread", "no");
+    lines.put("hash_algorithm", "foldhash");
+    lines.put("hashpower_init", 0);
+    lines.put("tail_repair_time", 0);
+    lines.put("inline_ascii_response", "no");
+    lines.put("oldest", 0);
     lines.put("evictions", "on");
     lines.put("shutdown_command", "no");
     lines.put("stat_key_prefix", ":");
-    let detail = counts(prefixes, |found| matches!(found, Response::Prefixes(Some(_))));
+    let detail =
+        counts(prefixes, |found| matches!(found, Response::Prefixes { counting: true, .. }));
     lines.put("detail_enabled", yes(detail));
     lines.put("cas_enabled", "yes");
     lines.put("binding_protocol", "ascii");
     lines.put("auth_enabled_sasl", "no");
     lines.put("auth_enabled_ascii", "no");
-    lines.put("item_size_max", DATA_BYTES_MAX);
+    lines.put("item_size_max", ITEM_BYTES_MAX);
     lines.put("slab_reassign", "no");
     lines.put("slab_automove", 0);
     lines.put("flush_enabled", "yes");
@@ -117,8 +179,9 @@ fn settings(shards: &dyn Shards, server: &dyn ServerState, now: Seconds, lines: 
     lines.put("lru_segmented", yes(lru.segmented));
     lines.put("hot_lru_pct", lru.hot_percent);
     lines.put("warm_lru_pct", lru.warm_percent);
-    lines.put("hot_max_factor", format!("{:.2}", lru.hot_factor));
-    lines.put("warm_max_factor", format!("{:.2}", lru.warm_factor));
+    // As C writes numbers that are none, in lower case.
+    lines.put("hot_max_factor", format!("{:.2}", lru.hot_factor).to_lowercase());
+    lines.put("warm_max_factor", format!("{:.2}", lru.warm_factor).to_lowercase());
     lines.put("temp_lru", yes(lru.temporary_ttl.is_some()));
     lines.put("temporary_ttl", lru.temporary_ttl.unwrap_or(61));
     let sizes = counts(Control::Sizes { from: 0, count: 0 }, |found| {
@@ -168,7 +231,11 @@ fn items(shards: &dyn Shards, now: Seconds, lines: &mut Lines<'_>) {
     put("moves_to_cold", stats.moves_to_cold);
     put("moves_to_warm", stats.moves_to_warm);
     put("moves_within_lru", stats.moves_within_lru);
-    put("direct_reclaims", stats.evictions + stats.reclaimed);
+    put("direct_reclaims", stats.direct_reclaims);
+    put("hits_to_hot", report.hits[0]);
+    put("hits_to_warm", report.hits[1]);
+    put("hits_to_cold", report.hits[2]);
+    put("hits_to_temp", report.hits[3]);
 }
 
 fn slabs(stats: &Stats, lines: &mut Lines<'_>) {
@@ -213,7 +280,10 @@ fn merged<K: Ord, V: Default>(
 fn sizes(shards: &dyn Shards, from: u32, now: Seconds, lines: &mut Lines<'_>) -> Option<Report> {
     let responses = shards.control(Control::Sizes { from, count: ENTRIES_AT_ONCE as u32 }, now);
     if !responses.iter().any(|response| matches!(response, Response::Sizes(Some(_)))) {
-        lines.put("sizes_status", "disabled");
+        // Unless a command has disabled it between two parts.
+        if from == 0 {
+            lines.put("sizes_status", "disabled");
+        }
         return None;
     }
     let of = |response| if let Response::Sizes(sizes) = response { sizes } else { None };
@@ -225,16 +295,27 @@ fn sizes(shards: &dyn Shards, from: u32, now: Seconds, lines: &mut Lines<'_>) ->
 
 fn connections(
     server: &dyn ServerState,
-    from: u64,
+    (from, end): (u64, Option<u64>),
     now: Seconds,
     lines: &mut Lines<'_>,
 ) -> Option<Report> {
-    let all = server.connections(from, ENTRIES_AT_ONCE, now);
-    for (number, report) in &all {
-        report.iter().for_each(|(name, value)| lines.put(&format!("{number}:{name}"), value));
+    let (all, next) = server.connections(from, ENTRIES_AT_ONCE, now);
+    let end = end.unwrap_or(next);
+    for ConnectionReport { number, address, listener, state, idle } in &all {
+        if *number >= end {
+            return None;
+        }
+        let mut put = |name: &str, value: &str| lines.put(&format!("{number}:{name}"), value);
+        put("addr", address);
+        if let Some(listener) = listener {
+            put("listen_addr", listener);
+        }
+        put("state", state);
+        put("secs_since_last_cmd", &idle.to_string());
     }
     let last = is_part(all.len()).then(|| all.last()).flatten();
-    last.and_then(|(number, _)| number.checked_add(1)).map(|from| Report::Connections { from })
+    last.and_then(|last| last.number.checked_add(1))
+        .map(|from| Report::Connections { from, end: Some(end) })
 }
 
 fn prefixes(
@@ -244,7 +325,10 @@ fn prefixes(
     output: &mut Output,
 ) -> Option<Report> {
     let responses = shards.control(Control::Prefixes { from, count: ENTRIES_AT_ONCE as u32 }, now);
-    let of = |response| if let Response::Prefixes(prefixes) = response { prefixes } else { None };
+    let of = |response| match response {
+        Response::Prefixes { counters, .. } => Some(counters),
+        _ => None,
+    };
     let mut all: BTreeMap<Vec<u8>, PrefixStats> =
         merged(responses.into_iter().filter_map(of), |stats, more| stats.add(&more));
     for (prefix, PrefixStats { gets, hits, sets, deletes }) in &all {
@@ -277,7 +361,7 @@ fn escaped(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memcached::batch::{ConnectionReport, REPORT_BYTES};
+    use crate::memcached::batch::REPORT_BYTES;
     use crate::memcached::local::LocalShards;
     use crate::store::{KEY_BYTES_MAX, Request, Verb};
 
@@ -291,10 +375,25 @@ mod tests {
             Vec::new()
         }
 
-        fn connections(&self, from: u64, count: usize, _now: Seconds) -> Vec<ConnectionReport> {
+        fn connections(
+            &self,
+            from: u64,
+            count: usize,
+            _now: Seconds,
+        ) -> (Vec<ConnectionReport>, u64) {
             let numbers = self.0.iter().filter(|number| **number >= from).take(count);
-            numbers.map(|number| (*number, vec![("state", "conn_read".to_owned())])).collect()
+            let report = |&number: &u64| ConnectionReport {
+                number,
+                address: "a".to_owned(),
+                listener: None,
+                state: "conn_read".to_owned(),
+                idle: 0,
+            };
+            // As if one connection came with each part.
+            (numbers.map(report).collect(), from + 40)
         }
+
+        fn start_crawl(&self, _settings: Settings) {}
     }
 
     /// A report, and the number of its parts, each of which fits into what is reserved for it.
@@ -358,9 +457,13 @@ mod tests {
         assert_eq!(sizes.iter().map(|(_, items)| *items).sum::<u32>(), 80);
         assert_eq!((sizes.len() / 16 + 1, report.ends_with("\r\nEND\r\n")), (parts, true));
 
-        let (report, parts) = whole(Report::Connections { from: 0 }, &shards, &server);
-        let line = |number| format!("STAT {number}:state conn_read\r\n");
-        assert_eq!(report, numbers.into_iter().map(line).collect::<String>() + "END\r\n");
-        assert_eq!(parts, 3, "that nothing follows is found by one more");
+        let (report, parts) = whole(Report::Connections { from: 0, end: None }, &shards, &server);
+        let line = |number| {
+            let texts = ["addr a", "state conn_read", "secs_since_last_cmd 0"];
+            texts.map(|text| format!("STAT {number}:{text}\r\n")).concat()
+        };
+        let there = numbers.into_iter().filter(|number| *number < 40);
+        assert_eq!(report, there.map(line).collect::<String>() + "END\r\n");
+        assert_eq!(parts, 1, "connections that came later are not reported");
     }
 }

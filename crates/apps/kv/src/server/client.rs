@@ -2,31 +2,30 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gossamer::{Polled, Readiness};
 
-use crate::memcached::{Connection, Shards};
-use crate::server::Options;
-use crate::server::counters::{Client, HostState, unix_time};
+use crate::memcached::{Budget, Connection, Output, Reservation};
+use crate::server::counters::{Client, HostState, Kick, STALL_INTERVAL, State, unix_time};
 use crate::server::socket::Socket;
 
 /// Maximum number of bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Bytes that a client must read within [`Options::stall`] while the output budget is exhausted, or
-/// its connection is stalled.
+/// Bytes that a client must read, or send of a long command, within [`Options::stall`] while others
+/// wait for memory, or its connection is stalled.
 ///
 /// [`Options::stall`]: crate::server::Options::stall
-const MIN_READ_BYTES: usize = 64 * 1024;
+const MIN_BYTES: usize = 64 * 1024;
 
 /// Batches in a row without a wait for the client, after which other fibers run. A batch that needs
 /// nothing of the store does not wait by itself.
 const BATCHES_MAX: u32 = 16;
 
-/// Time between two looks at the budget, while it is exhausted.
-const BUDGET_INTERVAL: Duration = Duration::from_millis(1);
+/// Time between two looks at whether the client of a connection that waits for memory is still there.
+const HANG_UP_INTERVAL: Duration = Duration::from_millis(500);
 
 thread_local! {
     /// Where sockets are read to: no fiber waits between a read and its use.
@@ -34,12 +33,13 @@ thread_local! {
 }
 
 /// Serves a connection until it ends.
-pub(super) fn serve(socket: Socket, client: &Client, shards: &dyn Shards, host: &HostState) {
+pub(super) fn serve(socket: Socket, client: &Client, host: &HostState) {
     if let Ok(socket) = Polled::new(socket) {
         let connection = Connection::new();
+        let serving =
+            Serving { socket, connection, client, host, window: None, granted: None, batches: 0 };
         // An error ends this connection only.
-        let _ =
-            Serving { socket, connection, client, shards, host, window: None, batches: 0 }.run();
+        let _ = serving.run();
     }
 }
 
@@ -47,10 +47,12 @@ struct Serving<'a> {
     socket: Polled<Socket>,
     connection: Connection,
     client: &'a Client,
-    shards: &'a dyn Shards,
     host: &'a HostState,
-    /// Since when bytes that the client reads are counted, and how many, to detect stalls.
+    /// Since when bytes that the client reads, or else sends, are counted, and how many, to detect
+    /// stalls.
     window: Option<(Instant, usize)>,
+    /// Memory for the next response.
+    granted: Option<Reservation>,
     /// Batches since the last wait for the client.
     batches: u32,
 }
@@ -59,11 +61,19 @@ impl Serving<'_> {
     fn run(mut self) -> io::Result<()> {
         loop {
             self.send()?;
-            self.wait_for_budget();
+            if !self.wait_for_output_memory() {
+                return Ok(());
+            }
             if let Some(batch) = self.connection.next_batch() {
                 let now = unix_time();
+                self.client.set_state(State::Runs);
                 self.client.last_command.store(now, Ordering::Relaxed);
-                let progress = batch.run(self.shards, self.host, now, &self.host.budget);
+                self.client.last_use.store(now, Ordering::Relaxed);
+                let output = match self.granted.take() {
+                    Some(granted) => Output::with(granted),
+                    None => Output::new(&self.host.output),
+                };
+                let progress = batch.run(&*self.host.shards, self.host, now, output);
                 if self.connection.output().is_empty() {
                     self.window = None;
                 }
@@ -71,18 +81,15 @@ impl Serving<'_> {
                 self.batches += 1;
                 if self.batches == BATCHES_MAX {
                     self.batches = 0;
+                    self.host.yields.fetch_add(1, Ordering::Relaxed);
                     fiber::yield_to_worker();
                 }
                 continue;
             }
-            if self.connection.is_finished() {
+            if self.connection.is_finished() || !self.wait_for_input_memory() {
                 return Ok(());
             }
-            let goes_on = self.receive()?
-                || match self.connection.output().is_empty() {
-                    true => self.wait_for_input(),
-                    false => self.wait_for_client(),
-                };
+            let goes_on = self.receive()? || self.wait();
             if !goes_on {
                 return Ok(());
             }
@@ -97,8 +104,13 @@ impl Serving<'_> {
                 Some(Ok(0)) => return Err(ErrorKind::WriteZero.into()),
                 Some(Ok(length)) => {
                     self.connection.sent(length);
-                    if let Some((_, sent)) = &mut self.window {
-                        *sent += length;
+                    self.client.count_written(length);
+                    if self.client.state() == State::Writes {
+                        // It was not the first part: the client has read the one before.
+                        self.client.last_use.store(unix_time(), Ordering::Relaxed);
+                    }
+                    if let Some((_, moved)) = &mut self.window {
+                        *moved += length;
                     }
                 }
                 Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
@@ -132,80 +144,115 @@ impl Serving<'_> {
                 connection.input_ended();
                 Ok(true)
             }
-            Some(Ok(_)) => Ok(true),
+            Some(Ok(length)) => {
+                self.client.count_read(length);
+                if connection.output().is_empty()
+                    && let Some((_, moved)) = &mut self.window
+                {
+                    *moved += length;
+                }
+                Ok(true)
+            }
             Some(Err(error)) if error.kind() == ErrorKind::Interrupted => Ok(true),
             Some(Err(error)) => Err(error),
         }
     }
 
-    /// Waits for a command; false if the connection is to be closed, because none comes.
-    fn wait_for_input(&self) -> bool {
-        let idle = self.host.options.idle;
-        let deadline = idle.map(|idle| Instant::now() + idle);
-        let came = self.socket.wait(Readiness::Readable, deadline);
-        if !came && idle.is_some() {
-            self.host.idle_kicks.fetch_add(1, Ordering::Relaxed);
+    /// Waits for the client; false if the connection is to be closed, because it holds memory that
+    /// others wait for, and its client neither reads nor, with nothing to read, goes on to send a long
+    /// command. A connection that is idle for too long finds its socket at the end.
+    fn wait(&mut self) -> bool {
+        let (has_output, wants) =
+            (!self.connection.output().is_empty(), self.connection.wants_input());
+        self.client.set_state(if has_output { State::Writes } else { State::Reads });
+        self.batches = 0;
+        if !has_output && !self.connection.holds_input() {
+            self.window = None;
+            return self.socket.wait(Readiness::Readable, None);
         }
-        came
+        let what = match (has_output, wants) {
+            (true, true) => Readiness::Either,
+            (true, false) => Readiness::Writable,
+            (false, _) => Readiness::Readable,
+        };
+        self.wait_unless_stalled(what)
     }
 
-    /// Waits until the client reads, or sends more if that is wanted; false if the connection is to
-    /// be closed, because it does neither. Sending does not count as reading.
-    fn wait_for_client(&mut self) -> bool {
-        let Options { stall, idle, .. } = self.host.options;
-        let what = match self.connection.wants_input() {
-            true => Readiness::Either,
-            false => Readiness::Writable,
-        };
-        let idle_at = idle.map(|idle| Instant::now() + idle);
+    /// Waits until the socket is ready; false if the connection is stalled and others wait for memory.
+    fn wait_unless_stalled(&mut self, what: Readiness) -> bool {
+        let stall = self.host.options.stall;
         loop {
-            let (start, sent) = *self.window.get_or_insert_with(|| (Instant::now(), 0));
-            if self.socket.wait(what, Some(start + stall)) {
+            let now = Instant::now();
+            let (start, moved) = *self.window.get_or_insert((now, 0));
+            let mut until = start + stall;
+            if until <= now {
+                let is_stalled = moved < MIN_BYTES;
+                match is_stalled.then(|| self.host.kicks_stalled(now)) {
+                    Some(Kick::Now) => return false,
+                    // It is still stalled then, unless its client makes good what it has missed.
+                    Some(Kick::Later) => until = now + STALL_INTERVAL,
+                    Some(Kick::No) | None => {
+                        self.window = Some((now, 0));
+                        until = now + stall;
+                    }
+                }
+            }
+            if self.socket.wait(what, Some(until)) {
                 return true;
             }
-            let now = Instant::now();
-            if idle_at.is_some_and(|at| at <= now) {
-                self.host.idle_kicks.fetch_add(1, Ordering::Relaxed);
-                return false;
-            }
-            if now.duration_since(start) >= stall {
-                if sent < MIN_READ_BYTES && self.host.kicks_stalled(now) {
-                    return false;
-                }
-                self.window = Some((now, 0));
-            }
         }
     }
 
-    /// Waits while the next response needs more memory than the budget has. Other connections send
-    /// meanwhile, or are closed because they do not.
-    fn wait_for_budget(&mut self) {
-        let Some(shortage) = self.connection.shortage() else { return };
+    /// Waits while the next response needs more memory than there is; false if the client is gone.
+    /// Other connections send meanwhile, or are closed because they do not.
+    fn wait_for_output_memory(&mut self) -> bool {
+        let Some(shortage) = self.connection.shortage() else { return true };
         if !self.connection.output().is_empty() {
             // What this connection holds comes back once it is sent.
-            return;
+            return true;
         }
-        let _waiting = Waiting::new(&self.host.waiting);
-        while self.host.budget.available() < shortage.bytes {
-            gossamer::sleep(BUDGET_INTERVAL);
-        }
+        self.granted = self.wait_for_memory(&self.host.output, shortage.bytes, || true);
         self.connection.resume();
+        self.granted.is_some()
     }
-}
 
-/// Counts a connection that waits for the budget, also if its fiber is unwound.
-struct Waiting<'a>(&'a AtomicU64);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
+    /// Waits while the unfinished command needs more memory than there is; false if the client is gone,
+    /// or the server drains: the command never ends then.
+    fn wait_for_input_memory(&mut self) -> bool {
+        let Some(bytes) = self.connection.input_shortage() else { return true };
+        if !self.connection.output().is_empty() {
+            return true;
+        }
+        let drains = &self.host.drains;
+        let goes_on = || !drains.load(Ordering::Relaxed);
+        let reserved = self.wait_for_memory(&self.host.input, bytes, goes_on);
+        let is_there = reserved.is_some();
+        self.window = None;
+        reserved.into_iter().for_each(|reserved| self.connection.reserved_input(reserved));
+        is_there
     }
-}
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// Waits for memory in turn with other connections; `None` if the client is gone or `goes_on` is
+    /// false.
+    fn wait_for_memory(
+        &self,
+        budget: &Budget,
+        bytes: usize,
+        goes_on: impl Fn() -> bool,
+    ) -> Option<Reservation> {
+        if let Some(reserved) = budget.reserve(bytes) {
+            return Some(reserved);
+        }
+        let unparker = fiber::unparker()?;
+        self.client.set_state(State::Runs);
+        let place = budget.queue(bytes, move || unparker.unpark());
+        while !place.is_granted() {
+            if self.socket.get().has_hung_up() || !goes_on() {
+                return None;
+            }
+            fiber::park_until(Instant::now() + HANG_UP_INTERVAL);
+        }
+        place.into_reservation()
     }
 }
 

@@ -1,78 +1,173 @@
-//! [`HostState`]: what the connections of one host share: counters, settings, who is connected.
+//! [`HostState`]: what the connections of one host share: budgets, counters, who is connected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use crate::memcached::admin::Setting;
-use crate::memcached::{Budget, ConnectionReport, ServerState, VERSION};
+use crate::memcached::{Budget, Shards};
 use crate::server::Options;
 use crate::server::socket::Socket;
 use crate::store::Seconds;
 
-/// Time between two connections that are closed because they do not read.
-const STALL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two connections that are closed because they do not read or send.
+pub(super) const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One connection, as `stats conns` reports it.
+/// What a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// Waits for a command.
+    Reads,
+    /// Waits until the client reads.
+    Writes,
+    /// Runs commands, or waits for memory for it.
+    Runs,
+}
+
+/// One connection, as `stats conns` reports it. Its fiber writes, others read.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) socket: Socket,
-    peer: String,
-    listener: Arc<str>,
+    pub(super) peer: String,
+    pub(super) listener: Arc<str>,
     /// When its last command came.
     pub(super) last_command: AtomicU64,
+    /// When its last command came, or it last took a part of a response.
+    pub(super) last_use: AtomicU64,
+    state: AtomicU8,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    /// Whether it was closed because it was idle.
+    is_kicked: AtomicBool,
+}
+
+impl Client {
+    fn new(socket: Socket, peer: String, listener: Arc<str>) -> Self {
+        let now = unix_time();
+        Self {
+            socket,
+            peer,
+            listener,
+            last_command: now.into(),
+            last_use: now.into(),
+            state: AtomicU8::new(State::Reads as u8),
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+            is_kicked: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self.state.load(Ordering::Relaxed) {
+            state if state == State::Reads as u8 => State::Reads,
+            state if state == State::Writes as u8 => State::Writes,
+            _ => State::Runs,
+        }
+    }
+
+    pub(super) fn count_read(&self, bytes: usize) {
+        count(&self.bytes_read, bytes);
+    }
+
+    pub(super) fn count_written(&self, bytes: usize) {
+        count(&self.bytes_written, bytes);
+    }
+
+    /// Bytes read and written.
+    pub(super) fn traffic(&self) -> [u64; 2] {
+        [&self.bytes_read, &self.bytes_written].map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// Adds to a counter that no other thread writes.
+fn count(counter: &AtomicU64, bytes: usize) {
+    counter.store(counter.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
+}
+
+/// Whether to close a connection that is stalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kick {
+    /// Yes.
+    Now,
+    /// Not yet, since another one was closed just before.
+    Later,
+    /// No: no connection waits for memory.
+    No,
+}
+
+/// The connections of a host.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    pub(super) open: BTreeMap<u64, Arc<Client>>,
+    /// Bytes read and written by those that were closed.
+    pub(super) closed_traffic: [u64; 2],
 }
 
 /// What the connections of one host share.
-#[derive(Debug)]
 pub(super) struct HostState {
     pub(super) options: Options,
+    pub(super) shards: Arc<dyn Shards + Send + Sync>,
+    /// Where it listens, as `stats conns` reports it.
+    pub(super) listeners: Vec<String>,
     /// The budget for unsent responses.
-    pub(super) budget: Budget,
-    started: Seconds,
-    total_connections: AtomicU64,
+    pub(super) output: Budget,
+    /// The budget for unfinished long commands.
+    pub(super) input: Budget,
+    pub(super) started: Seconds,
+    pub(super) total_connections: AtomicU64,
+    /// Connections refused because there were as many as there may be.
+    pub(super) rejected: AtomicU64,
+    /// How often descriptors had run out, and for how many microseconds.
+    pub(super) listen_disabled: AtomicU64,
+    pub(super) listen_disabled_micros: AtomicU64,
     /// Connections closed because they were idle.
     pub(super) idle_kicks: AtomicU64,
-    /// Connections closed because they did not read while the output budget was exhausted.
-    stalled_kicks: AtomicU64,
-    /// Connections that wait for the budget.
-    pub(super) waiting: AtomicU64,
+    /// Connections closed because they stalled while others waited for memory.
+    pub(super) stalled_kicks: AtomicU64,
+    /// How often a connection has let others run after many batches.
+    pub(super) yields: AtomicU64,
     last_stalled: Mutex<Option<Instant>>,
-    clients: Mutex<BTreeMap<u64, Arc<Client>>>,
+    pub(super) clients: Mutex<Clients>,
     /// Whether no further connections are accepted.
-    pub(super) drains: AtomicBool,
-    verbosity: AtomicU64,
-    crawls: AtomicBool,
-    crawler_items: AtomicU64,
-    crawler_sleep: AtomicU64,
+    pub(super) drains: Arc<AtomicBool>,
 }
 
 impl HostState {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(
+        options: Options,
+        shards: Arc<dyn Shards + Send + Sync>,
+        listeners: Vec<String>,
+    ) -> Self {
         Self {
-            budget: Budget::new(options.output_bytes),
+            output: Budget::new(options.output_bytes),
+            input: Budget::new(options.input_bytes),
             options,
+            shards,
+            listeners,
             started: unix_time(),
             total_connections: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            listen_disabled: AtomicU64::new(0),
+            listen_disabled_micros: AtomicU64::new(0),
             idle_kicks: AtomicU64::new(0),
             stalled_kicks: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
+            yields: AtomicU64::new(0),
             last_stalled: Mutex::default(),
             clients: Mutex::default(),
-            drains: AtomicBool::new(false),
-            verbosity: AtomicU64::new(0),
-            crawls: AtomicBool::new(true),
-            crawler_items: AtomicU64::new(0),
-            crawler_sleep: AtomicU64::new(100),
+            drains: Arc::default(),
         }
     }
 
     /// The number of open connections.
     pub(super) fn connections(&self) -> usize {
-        self.clients.lock().len()
+        self.clients.lock().open.len()
     }
 
     /// Adds a connection; its number and its entry. If the server drains by now, its input ends.
@@ -83,9 +178,8 @@ impl HostState {
         listener: Arc<str>,
     ) -> (u64, Arc<Client>) {
         let number = self.total_connections.fetch_add(1, Ordering::Relaxed);
-        let last_command = AtomicU64::new(unix_time());
-        let client = Arc::new(Client { socket, peer, listener, last_command });
-        self.clients.lock().insert(number, client.clone());
+        let client = Arc::new(Client::new(socket, peer, listener));
+        self.clients.lock().open.insert(number, client.clone());
         // After the insertion: `drain` either finds the entry, or has stored this before.
         if self.drains.load(Ordering::Acquire) {
             client.socket.end_input();
@@ -95,101 +189,55 @@ impl HostState {
 
     /// Removes a connection.
     pub(super) fn closed(&self, number: u64) {
-        self.clients.lock().remove(&number);
+        let mut clients = self.clients.lock();
+        if let Some(client) = clients.open.remove(&number) {
+            let [read, written] = client.traffic();
+            clients.closed_traffic[0] += read;
+            clients.closed_traffic[1] += written;
+        }
     }
 
     /// Accepts no further connections, and ends the input of all. Each runs and answers the commands
     /// that have arrived, and is then closed.
     pub(super) fn drain(&self) {
         self.drains.store(true, Ordering::Release);
-        self.clients.lock().values().for_each(|client| client.socket.end_input());
+        self.clients.lock().open.values().for_each(|client| client.socket.end_input());
     }
 
-    /// Whether a connection whose client has not read for long is to be closed: while others wait for
-    /// the budget, one at a time.
-    pub(super) fn kicks_stalled(&self, now: Instant) -> bool {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
-            return false;
+    /// Ends connections whose clients have not sent a command or read for `idle`: what arrives of a
+    /// command that is never finished does not count.
+    pub(super) fn end_idle(&self, idle: Duration, now: Seconds) {
+        for client in self.clients.lock().open.values() {
+            let unused = now.saturating_sub(client.last_use.load(Ordering::Relaxed));
+            if unused > idle.as_secs()
+                && client.state() != State::Runs
+                && !client.is_kicked.swap(true, Ordering::Relaxed)
+            {
+                self.idle_kicks.fetch_add(1, Ordering::Relaxed);
+                client.socket.end();
+            }
+        }
+    }
+
+    /// Whether to close a connection whose client has neither read nor sent for long, although it
+    /// holds memory: while others wait for that, one at a time.
+    pub(super) fn kicks_stalled(&self, now: Instant) -> Kick {
+        if self.output.waiting() + self.input.waiting() == 0 {
+            return Kick::No;
         }
         let mut last = self.last_stalled.lock();
-        let kicks = last.is_none_or(|last| now.duration_since(last) >= STALL_INTERVAL);
-        if kicks {
-            *last = Some(now);
-            self.stalled_kicks.fetch_add(1, Ordering::Relaxed);
+        if last.is_some_and(|last| now.duration_since(last) < STALL_INTERVAL) {
+            return Kick::Later;
         }
-        kicks
+        *last = Some(now);
+        self.stalled_kicks.fetch_add(1, Ordering::Relaxed);
+        Kick::Now
     }
 }
 
-impl ServerState for HostState {
-    fn stats(&self, now: Seconds) -> Vec<(&'static str, String)> {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed).to_string();
-        vec![
-            ("pid", std::process::id().to_string()),
-            ("uptime", now.saturating_sub(self.started).to_string()),
-            ("time", now.to_string()),
-            ("version", VERSION.to_owned()),
-            ("pointer_size", usize::BITS.to_string()),
-            ("max_connections", self.options.connections_max.to_string()),
-            ("curr_connections", self.connections().to_string()),
-            ("total_connections", count(&self.total_connections)),
-            ("idle_kicks", count(&self.idle_kicks)),
-            ("stalled_kicks", count(&self.stalled_kicks)),
-            ("accepting_conns", u8::from(!self.drains.load(Ordering::Relaxed)).to_string()),
-            ("threads", self.options.threads.to_string()),
-        ]
-    }
-
-    fn settings(&self) -> Vec<(&'static str, String)> {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed).to_string();
-        let Options { connections_max, address, unix, threads, idle, .. } = &self.options;
-        let yes = if self.crawls.load(Ordering::Relaxed) { "yes" } else { "no" };
-        vec![
-            ("maxconns", connections_max.to_string()),
-            ("tcpport", address.map_or(0, |address| address.port()).to_string()),
-            ("udpport", "0".to_owned()),
-            ("inter", address.map_or_else(String::new, |address| address.ip().to_string())),
-            ("domain_socket", unix.clone().unwrap_or_else(|| "NULL".to_owned())),
-            ("verbosity", count(&self.verbosity)),
-            ("num_threads", threads.to_string()),
-            ("idle_timeout", idle.map_or(0, |idle| idle.as_secs()).to_string()),
-            ("lru_crawler", yes.to_owned()),
-            ("lru_crawler_sleep", count(&self.crawler_sleep)),
-            ("lru_crawler_tocrawl", count(&self.crawler_items)),
-        ]
-    }
-
-    fn connections(&self, from: u64, count: usize, now: Seconds) -> Vec<ConnectionReport> {
-        let report = |(&number, client): (&u64, &Arc<Client>)| {
-            let idle = now.saturating_sub(client.last_command.load(Ordering::Relaxed));
-            let report = vec![
-                ("addr", client.peer.clone()),
-                ("listen_addr", client.listener.to_string()),
-                ("state", "conn_read".to_owned()),
-                ("secs_since_last_cmd", idle.to_string()),
-            ];
-            (number, report)
-        };
-        self.clients.lock().range(from..).take(count).map(report).collect()
-    }
-
-    fn set(&self, setting: Setting) {
-        match setting {
-            Setting::Verbosity(level) => self.verbosity.store(level.into(), Ordering::Relaxed),
-            Setting::Crawler(allowed) => self.crawls.store(allowed, Ordering::Relaxed),
-            Setting::CrawlerItems(items) => {
-                self.crawler_items.store(items.into(), Ordering::Relaxed);
-            }
-            Setting::CrawlerSleep(micros) => {
-                self.crawler_sleep.store(micros.into(), Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn crawler(&self) -> (bool, u32, u32) {
-        let small = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as u32;
-        let allowed = self.crawls.load(Ordering::Relaxed);
-        (allowed, small(&self.crawler_items), small(&self.crawler_sleep))
+impl std::fmt::Debug for HostState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostState").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -203,15 +251,30 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::memcached::local::LocalShards;
+
+    fn host() -> HostState {
+        HostState::new(Options::default(), Arc::new(LocalShards::new(1, None)), Vec::new())
+    }
 
     #[test]
     fn the_input_of_a_connection_that_was_accepted_during_a_drain_ends() {
-        let host = HostState::new(Options::default());
+        let host = host();
         let (ours, _theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         host.drain();
         let (_, client) =
             host.connected(Socket::Unix(Arc::new(ours)), "peer".to_owned(), "listener".into());
         assert_eq!(client.socket.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn stalled_connections_are_closed_one_after_the_other_while_others_wait() {
+        let (host, now) = (host(), Instant::now());
+        assert_eq!(host.kicks_stalled(now), Kick::No);
+        let _place = host.output.queue(usize::MAX, || ());
+        assert_eq!(host.kicks_stalled(now), Kick::Now);
+        assert_eq!(host.kicks_stalled(now), Kick::Later);
+        assert_eq!(host.kicks_stalled(now + STALL_INTERVAL), Kick::Now);
     }
 }

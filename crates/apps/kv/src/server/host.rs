@@ -1,6 +1,6 @@
 //! The server on one host: its listeners, and the end of its connections.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,18 @@ use parking_lot::Mutex;
 use crate::memcached::Shards;
 use crate::server::Options;
 use crate::server::client::{self, Entry};
-use crate::server::counters::HostState;
+use crate::server::counters::{HostState, unix_time};
 use crate::server::rack::RackShards;
 use crate::server::socket::Listener;
 
-/// Time until the next `accept` after one failed, for example because descriptors ran out, and while
-/// there are as many connections as there may be.
+/// Time until the next `accept` after one failed, for example because descriptors ran out.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What memcached sends to connections beyond the limit.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Time between two looks for idle connections.
+const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time between two looks at whether a server that drains has ended its connections.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
@@ -53,16 +58,28 @@ impl Host {
             options.address = listener.address();
             listeners.push(listener);
         }
-        if let Some(path) = &options.unix {
+        let is_first = gossamer::hosts().next() == Some(gossamer::local_host());
+        if let Some(path) = options.unix.as_ref().filter(|_| is_first) {
             listeners.push(Listener::unix(Path::new(path))?);
         }
         let listeners: Vec<_> = listeners.into_iter().map(Polled::new).collect::<Result<_, _>>()?;
         let address = options.address;
-        let state = Arc::new(HostState::new(options));
+        let names = listeners.iter().map(|listener| listener.get().name()).collect();
+        let idle = options.idle;
+        let state = Arc::new(HostState::new(options, shards, names));
         for listener in listeners {
-            let (state, shards) = (state.clone(), shards.clone());
+            let state = state.clone();
             // On this thread, which polls the listener.
-            drop(fiber::spawn_local(move || accept(&listener, &state, &shards)));
+            drop(fiber::spawn_local(move || accept(&listener, &state)));
+        }
+        if let Some(idle) = idle {
+            let state = state.clone();
+            drop(fiber::spawn_local(move || {
+                while !state.drains.load(Ordering::Acquire) {
+                    gossamer::sleep(IDLE_INTERVAL);
+                    state.end_idle(idle, unix_time());
+                }
+            }));
         }
         Ok((Self { state }, address))
     }
@@ -101,6 +118,11 @@ pub fn serve((shards, options): (RackShards, Options)) -> Result<Option<SocketAd
     Ok(address)
 }
 
+/// The server that [`serve`] has started on this host.
+pub(super) fn running() -> Option<Arc<HostState>> {
+    SERVER.lock().clone()
+}
+
 /// Drains the server that [`serve`] has started on this host, for `timeout` at most; how many
 /// connections have not ended.
 ///
@@ -108,34 +130,38 @@ pub fn serve((shards, options): (RackShards, Options)) -> Result<Option<SocketAd
 /// Outside a fiber of a rack.
 #[must_use]
 pub fn drain(timeout: Duration) -> usize {
-    let state = SERVER.lock().clone();
-    state.map_or(0, |state| Host { state }.drain(timeout))
+    running().map_or(0, |state| Host { state }.drain(timeout))
 }
 
 /// Accepts connections until the server drains.
-fn accept(
-    listener: &Polled<Listener>,
-    state: &Arc<HostState>,
-    shards: &Arc<dyn Shards + Send + Sync>,
-) {
+fn accept(listener: &Polled<Listener>, state: &Arc<HostState>) {
     let name: Arc<str> = listener.get().name().into();
     while !state.drains.load(Ordering::Acquire) {
-        if state.connections() >= state.options.connections_max {
-            gossamer::sleep(ACCEPT_INTERVAL);
-            continue;
-        }
         match listener.try_read_with(Listener::accept) {
+            Some(Ok((socket, _))) if state.connections() >= state.options.connections_max => {
+                state.rejected.fetch_add(1, Ordering::Relaxed);
+                // A new socket takes as much, or its client is gone.
+                let _ = socket.write(&[IoSlice::new(TOO_MANY)]);
+            }
             Some(Ok((socket, peer))) => {
                 let (number, client) = state.connected(socket.clone(), peer, name.clone());
                 let entry = Entry { host: state.clone(), number };
-                let shards = shards.clone();
-                drop(gossamer::spawn(move || {
-                    client::serve(socket, &client, &*shards, &entry.host);
-                }));
+                drop(gossamer::spawn(move || client::serve(socket, &client, &entry.host)));
             }
-            Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
-            // The client has disconnected, or descriptors have run out.
-            Some(Err(_)) => gossamer::sleep(ACCEPT_INTERVAL),
+            // The second one: a client has disconnected.
+            Some(Err(error))
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                ) => {}
+            // Descriptors or memory have run out.
+            Some(Err(_)) => {
+                let start = Instant::now();
+                gossamer::sleep(ACCEPT_INTERVAL);
+                let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+                state.listen_disabled.fetch_add(1, Ordering::Relaxed);
+                state.listen_disabled_micros.fetch_add(micros, Ordering::Relaxed);
+            }
             None => {
                 let look_again = Instant::now() + 20 * ACCEPT_INTERVAL;
                 listener.wait(Readiness::Readable, Some(look_again));

@@ -10,13 +10,16 @@
 //!                                  ^--- reads, writes --- socket
 //! ```
 //!
-//! In reading order: [`socket`] (TCP and Unix sockets), `counters` (what the connections of a host
-//! share), `client` (one connection), [`host`] (a host's listeners), [`rack`] (the store on a rack).
+//! In reading order: [`socket`] (TCP and Unix sockets), [`limits`] (open files), `counters` (what the
+//! connections of a host share), `reports` (what the server reports of itself), `client` (one
+//! connection), [`host`] (a host's listeners), [`rack`] (the store on a rack).
 
 mod client;
 mod counters;
 pub mod host;
+pub mod limits;
 pub mod rack;
+mod reports;
 pub mod socket;
 
 use std::net::SocketAddr;
@@ -37,19 +40,22 @@ pub struct Options {
     /// Whether other processes may listen on the same port, each of which gets a part of the
     /// connections.
     pub shares_port: bool,
-    /// The path of a Unix socket to listen on.
+    /// The path of a Unix socket on which the first host of the rack listens.
     pub unix: Option<String>,
-    /// Maximum number of connections of the host; further ones wait in the listener's queue.
+    /// Maximum number of connections of the host; further ones are told so and closed.
     pub connections_max: usize,
     /// Number of threads of the rack, reported by `stats`.
     pub threads: usize,
     /// Memory budget in bytes for unsent responses of all connections; at least 2 MiB, so that the
     /// largest item can be read.
     pub output_bytes: usize,
-    /// While the output budget is exhausted, connections whose client reads less than 64 KiB in
-    /// this time are closed, one at a time.
+    /// Memory budget in bytes for unfinished commands of all connections, beyond 16 KiB of each; at
+    /// least 2 MiB, so that the largest item can be stored.
+    pub input_bytes: usize,
+    /// While connections wait for memory, others that hold some and whose client reads or sends less
+    /// than 64 KiB in this time are closed, one at a time.
     pub stall: Duration,
-    /// Idle connections are closed after this time.
+    /// Connections without a command are closed after this time, in whole seconds.
     pub idle: Option<Duration>,
 }
 
@@ -62,6 +68,7 @@ impl Default for Options {
             connections_max: 1024,
             threads: 1,
             output_bytes: 64 << 20,
+            input_bytes: 64 << 20,
             stall: Duration::from_secs(2),
             idle: None,
         }

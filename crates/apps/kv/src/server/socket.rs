@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, sockopt,
 };
 
 /// Connections that wait to be accepted, at most.
-const BACKLOG: i32 = 1024;
+pub(super) const BACKLOG: i32 = 1024;
 
 /// Attempts to lock the folder of a Unix socket, and the time between two. Servers hold the lock only
 /// while they bind.
@@ -160,6 +161,8 @@ impl Listener {
                 stream.set_nonblocking(true)?;
                 // Without it responses are only slower.
                 let _ = stream.set_nodelay(true);
+                // Without it a client that has vanished is noticed when it is idle for too long.
+                let _ = sockopt::set_socket_keepalive(&stream, true);
                 Ok((Socket::Tcp(Arc::new(stream)), format!("tcp:{peer}")))
             }
             Self::Unix(listener, at) => {
@@ -217,6 +220,19 @@ impl Socket {
     pub fn end_input(&self) {
         // Fails if the peer is gone, and the input has ended.
         let _ = rustix::net::shutdown(self, Shutdown::Read);
+    }
+
+    /// Ends input and output: a fiber that waits for the socket goes on, and finds it at its end.
+    pub fn end(&self) {
+        let _ = rustix::net::shutdown(self, Shutdown::Both);
+    }
+
+    /// Whether the client is gone: nothing can be sent to it any more.
+    pub fn has_hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(self, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok()
+            && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 }
 

@@ -124,7 +124,7 @@ fn deeply_pipelined_commands_get_responses_in_order() {
 #[test]
 fn a_client_that_does_not_read_delays_no_other() {
     let server = TestServer::start();
-    let value = "x".repeat(1 << 20);
+    let value = "x".repeat(1_000_000);
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
     // Requests half a gigabyte and does not read yet.
@@ -143,7 +143,7 @@ fn a_client_that_does_not_read_delays_no_other() {
             length => total += length,
         }
     }
-    assert_eq!(total, keys * ("VALUE big 0 1048576\r\n\r\n".len() + value.len()) + 5);
+    assert_eq!(total, keys * ("VALUE big 0 1000000\r\n\r\n".len() + value.len()) + 5);
 }
 
 /// A client that requests more of the item `big` than socket buffers hold, and does not read.
@@ -158,7 +158,7 @@ fn a_client_that_reads_is_served_when_others_exhaust_the_budget() {
     let options =
         Options { output_bytes: 4 << 20, stall: Duration::from_millis(100), ..Options::default() };
     let server = TestServer::with(options);
-    let value = "x".repeat(1 << 20);
+    let value = "x".repeat(1_000_000);
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
     let silent: Vec<_> = (0..24).map(|_| reads_nothing(&server, 16)).collect();
@@ -204,10 +204,14 @@ fn idle_connections_are_closed() {
     let server = TestServer::with(options);
     let mut idle = server.connect();
     assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the server closes it");
-    // An incomplete command does not keep a connection open.
+    // An incomplete command does not keep a connection open, even if more of it comes now and then.
     let mut half = server.connect();
-    half.write_all(b"set k 0 0 10\r\nabc").unwrap();
-    assert_eq!(half.read(&mut [0]).unwrap(), 0);
+    half.write_all(b"set k 0 0 1000\r\n").unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    while half.write_all(b"x").is_ok() {
+        assert!(Instant::now() < deadline, "the connection stays open");
+        thread::sleep(Duration::from_millis(20));
+    }
     let stats = server.exchange(b"stats\r\n");
     assert!(stats.contains("STAT idle_kicks 2\r\n"), "{stats}");
 }
@@ -231,17 +235,115 @@ fn many_connections_at_once() {
 }
 
 #[test]
-fn connections_beyond_the_limit_wait_for_their_turn() {
+fn connections_beyond_the_limit_are_told_so_and_closed() {
     let options = Options { connections_max: 1, ..Options::default() };
     let server = TestServer::with(options);
     let mut first = server.connect();
-    first.write_all(b"version\r\n").unwrap();
-    let mut byte = [0];
-    first.read_exact(&mut byte).unwrap();
-    let mut second = server.connect();
-    second.write_all(b"quit\r\n").unwrap();
-    drop(first);
-    assert_eq!(second.read(&mut byte).unwrap(), 0, "served after the first one left");
+    first.write_all(b"mn\r\n").unwrap();
+    first.read_exact(&mut [0; 4]).unwrap();
+    let mut text = String::new();
+    server.connect().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "ERROR Too many open connections\r\n");
+    first.write_all(b"stats\r\nquit\r\n").unwrap();
+    let mut stats = String::new();
+    first.read_to_string(&mut stats).unwrap();
+    assert!(stats.contains("STAT rejected_connections 1\r\n"), "{stats}");
+    assert!(stats.contains("STAT total_connections 1\r\n"), "{stats}");
+}
+
+/// The value of a counter.
+fn counter(server: &TestServer, name: &str) -> u64 {
+    let stats = server.exchange(b"stats\r\n");
+    let value = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {stats}"))
+}
+
+#[test]
+fn unfinished_commands_share_a_budget() {
+    let options =
+        Options { input_bytes: 4 << 20, stall: Duration::from_millis(100), ..Options::default() };
+    let server = TestServer::with(options);
+    // More than fit, and none goes on.
+    let silent: Vec<_> = (0..12)
+        .map(|number| {
+            let mut client = server.connect();
+            let head = format!("set k{number} 0 0 1000000\r\n");
+            client.write_all(&[head.as_bytes(), &[b'x'; 100_000]].concat()).unwrap();
+            client
+        })
+        .collect();
+    // As long as a line may be.
+    let get = format!("get {}k\r\n", " ".repeat(1_000_000));
+    assert_eq!(server.exchange(get.as_bytes()), "END\r\n");
+    let set = format!("set big 0 0 1000000\r\n{}\r\n", "x".repeat(1_000_000));
+    assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
+    let kicks = counter(&server, "stalled_kicks");
+    assert!((1..=12).contains(&kicks), "{kicks} connections were closed");
+    drop(silent);
+}
+
+#[test]
+fn a_connection_whose_client_is_gone_does_not_wait_for_memory() {
+    let options =
+        Options { output_bytes: 4 << 20, stall: Duration::from_secs(3600), ..Options::default() };
+    let server = TestServer::with(options);
+    let value = "x".repeat(1_000_000);
+    let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
+    // They hold the memory, some of them, and the others wait before those that come next.
+    let silent: Vec<_> = (0..8).map(|_| reads_nothing(&server, 16)).collect();
+    let until = |count: usize| {
+        let deadline = Instant::now() + TIMEOUT;
+        while counter(&server, "curr_connections") != count as u64 + 1 {
+            assert!(Instant::now() < deadline, "not {count} connections");
+        }
+    };
+    until(silent.len());
+    let gone: Vec<_> = (0..4).map(|_| reads_nothing(&server, 1)).collect();
+    until(silent.len() + gone.len());
+    for client in gone {
+        // Reset on drop.
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+    }
+    until(silent.len());
+}
+
+#[test]
+fn a_crawl_does_not_keep_its_client_waiting() {
+    let mut server = TestServer::start();
+    let sets: String =
+        (0..20_000).map(|number| format!("set k{number} 0 0 1 noreply\r\nx\r\n")).collect();
+    assert_eq!(server.exchange(sets.as_bytes()), "");
+    let crawl = b"lru_crawler sleep 1000000\r\nlru_crawler crawl all\r\n";
+    assert_eq!(server.exchange(crawl), "OK\r\nOK\r\n");
+    let busy = "BUSY currently processing crawler request\r\n";
+    assert_eq!(server.exchange(b"lru_crawler crawl 1\r\n"), busy);
+    assert_eq!(counter(&server, "lru_crawler_running"), 1);
+    assert_eq!(server.exchange(b"lru_crawler disable\r\n"), "OK\r\n");
+    let refused = "CLIENT_ERROR lru crawler disabled\r\n";
+    assert_eq!(server.exchange(b"lru_crawler crawl 1\r\n"), refused);
+    let deadline = Instant::now() + TIMEOUT;
+    while counter(&server, "lru_crawler_running") == 1 {
+        assert!(Instant::now() < deadline, "the crawl goes on");
+    }
+    let again = b"lru_crawler enable\r\nlru_crawler crawl all\r\n";
+    assert_eq!(server.exchange(again), "OK\r\nOK\r\n");
+    assert_eq!(server.drain(), 0, "connections that had not ended");
+}
+
+#[test]
+fn traffic_is_counted() {
+    let server = TestServer::start();
+    let (input, output) = ("get none\r\n", "END\r\n");
+    assert_eq!(server.exchange(input.as_bytes()), output);
+    let stats = "stats\r\n".len() as u64;
+    // Until the connections were removed.
+    let deadline = Instant::now() + TIMEOUT;
+    while counter(&server, "bytes_written") < output.len() as u64 {
+        assert!(Instant::now() < deadline);
+    }
+    let read = counter(&server, "bytes_read") - input.len() as u64;
+    assert!(read > 0 && read.is_multiple_of(stats), "{read}");
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use crate::store::index::Store;
 use crate::store::item::{Seconds, deadline};
-use crate::store::lru::Segment;
-use crate::store::prefixes::Prefixes;
+use crate::store::lru::{SEGMENTS, Segment};
 use crate::store::stats::Stats;
-use crate::store::wire::{Control, ItemsReport, Response};
+use crate::store::wire::{Control, ItemsReport, Response, Setting};
+
+/// Items that an insertion looks at, to remove dead ones.
+const CRAWLED_BY_INSERTION: u32 = 8;
 
 impl Store {
     /// Executes a request that goes to every shard.
@@ -22,9 +24,8 @@ impl Store {
             Control::Stats => return Response::Stats(Box::new(self.stats())),
             Control::ResetStats => {
                 self.stats = Stats::default();
-                if let Some(prefixes) = &mut self.prefixes {
-                    **prefixes = Prefixes::default();
-                }
+                self.prefixes.reset();
+                self.segment_hits = [0; SEGMENTS];
             }
             Control::Items => return Response::Items(Box::new(self.items_report(now))),
             Control::Sizes { from, count } => {
@@ -35,18 +36,32 @@ impl Store {
                 self.sizes = count.then(|| self.sizes.take().unwrap_or_default());
             }
             Control::Prefixes { from, count } => {
-                let prefixes = self.prefixes.as_ref();
-                let read = prefixes.map(|prefixes| prefixes.from(&from, count as usize));
-                return Response::Prefixes(read);
+                let counters = self.prefixes.from(&from, count as usize);
+                return Response::Prefixes { counters, counting: self.prefixes.counts };
             }
-            Control::CountPrefixes(count) => {
-                self.prefixes = count.then(|| self.prefixes.take().unwrap_or_default());
-            }
+            Control::CountPrefixes(count) => self.prefixes.counts = count,
             Control::MemoryLimit { bytes } => {
-                self.set_memory_limit(usize::try_from(bytes).unwrap_or(usize::MAX), now);
+                self.set_memory_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
             }
+            Control::Shrink { count } => {
+                self.shrink(count as usize, now);
+                if self.excess > 0 {
+                    return Response::Busy;
+                }
+            }
+            Control::Settings => return Response::Settings(self.settings),
+            Control::Set(setting) => self.set(setting),
+            Control::BeginCrawl if self.is_crawled => return Response::Busy,
+            Control::BeginCrawl => {
+                self.is_crawled = true;
+                self.stats.lru_crawler_starts += 1;
+            }
+            Control::EndCrawl => self.is_crawled = false,
             Control::Lru => return Response::Lru(self.lru),
             Control::SetLru(settings) => self.set_lru(settings),
+            Control::Crawl { .. } if !self.settings.crawls => {
+                return Response::Crawled { next: None };
+            }
             Control::Crawl { from, count } => {
                 return Response::Crawled { next: self.crawl(from, count, now) };
             }
@@ -63,6 +78,25 @@ impl Store {
             bytes: self.memory as u64,
             evicted_idle: self.evicted_idle,
             evicted_with_deadline: self.evicted_with_deadline,
+            hits: self.segment_hits,
+        }
+    }
+
+    fn set(&mut self, setting: Setting) {
+        match setting {
+            Setting::Verbosity(level) => self.settings.verbosity = level,
+            Setting::Crawler(crawls) => self.settings.crawls = crawls,
+            Setting::CrawlerItems(items) => self.settings.crawler_items = items,
+            Setting::CrawlerSleep(micros) => self.settings.crawler_sleep = micros,
+        }
+    }
+
+    /// Looks for dead items among the next few, unless there is no memory limit or crawls are
+    /// disabled. A full round of all items takes an eighth as many insertions, so that dead items
+    /// rarely stay until live ones have to be evicted.
+    pub(super) fn crawl_a_little(&mut self, now: Seconds) {
+        if self.limits.memory.is_some() && self.settings.crawls && !self.items.is_empty() {
+            self.crawler = self.crawl(self.crawler, CRAWLED_BY_INSERTION, now).unwrap_or(0);
         }
     }
 

@@ -71,6 +71,12 @@ impl Store {
         }
     }
 
+    /// Counts a read that has found the item.
+    pub(super) fn count_hit(&mut self, index: u32) {
+        self.stats.get_hits += 1;
+        self.segment_hits[self.items.segment(index) as usize] += 1;
+    }
+
     /// A read has used the item.
     pub(super) fn mark_read(&mut self, index: u32, now: Seconds) {
         let item = self.items.get_mut(index);
@@ -114,18 +120,67 @@ impl Store {
     }
 
     /// Makes room: moves items that are due to other segments, and evicts the least recently used
-    /// until memory is within the limit, but never `keep`.
+    /// until memory is within the limit, but never `keep`. Of what is beyond the limit since that was
+    /// lowered, it evicts a few items.
     pub(super) fn make_room(&mut self, keep: u32, now: Seconds) {
         let Some(limit) = self.limits.memory else { return };
         self.balance(now);
-        while self.memory > limit {
-            let candidates = [Segment::Cold, Segment::Warm, Segment::Hot, Segment::Temporary];
-            let oldest = candidates
-                .into_iter()
-                .find_map(|segment| self.items.oldest(segment).filter(|&oldest| oldest != keep));
-            let Some(oldest) = oldest else { return };
-            self.evict(oldest, now);
+        while self.memory > limit + self.excess && self.evict_oldest(keep, now) {
+            self.stats.direct_reclaims += 1;
         }
+        if self.excess > 0 {
+            self.evict_some(MOVES, keep, now);
+        }
+    }
+
+    /// Evicts up to `count` of the items that are beyond the limit since it was lowered.
+    pub(super) fn shrink(&mut self, count: usize, now: Seconds) {
+        self.evict_some(count, u32::MAX, now);
+    }
+
+    fn evict_some(&mut self, count: usize, keep: u32, now: Seconds) {
+        let Some(limit) = self.limits.memory else { return };
+        let mut left = count;
+        while self.memory > limit && left > 0 && self.evict_oldest(keep, now) {
+            left -= 1;
+        }
+        // With items to spare nothing is left to evict.
+        self.excess = if left > 0 { 0 } else { self.memory.saturating_sub(limit) };
+    }
+
+    /// Evicts the item that is due next, as in memcached: the oldest of Cold, or of Hot, from where it
+    /// leaves by way of Cold unless it was read more than once. Whether there was one besides `keep`.
+    fn evict_oldest(&mut self, keep: u32, now: Seconds) -> bool {
+        loop {
+            let candidates = [Segment::Cold, Segment::Hot, Segment::Warm, Segment::Temporary];
+            let oldest = candidates.into_iter().find_map(|segment| {
+                let oldest = self.items.oldest(segment).filter(|&oldest| oldest != keep)?;
+                Some((segment, oldest))
+            });
+            let Some((segment, oldest)) = oldest else { return false };
+            if segment == Segment::Hot && self.lru.segmented && self.leave(segment, oldest) {
+                continue;
+            }
+            self.evict(oldest, now);
+            return true;
+        }
+    }
+
+    /// Moves an item that is due to where it belongs; whether that is Warm.
+    fn leave(&mut self, segment: Segment, index: u32) -> bool {
+        let item = self.items.get_mut(index);
+        if !item.is_marked(Mark::Active) {
+            self.place(index, Segment::Cold);
+            self.stats.moves_to_cold += 1;
+            return false;
+        }
+        item.unmark(Mark::Active);
+        self.place(index, Segment::Warm);
+        match segment {
+            Segment::Warm => self.stats.moves_within_lru += 1,
+            _ => self.stats.moves_to_warm += 1,
+        }
+        true
     }
 
     fn evict(&mut self, index: u32, now: Seconds) {
@@ -154,29 +209,19 @@ impl Store {
         for (segment, percent, factor) in
             [(Segment::Hot, hot_percent, hot_factor), (Segment::Warm, warm_percent, warm_factor)]
         {
-            let share = (self.memory as u64 * u64::from(percent) / 100) as usize;
+            let share = ((self.memory as u64).saturating_mul(percent.into()) / 100) as usize;
             let oldest_cold = self.items.oldest(Segment::Cold).map(|cold| self.items.get(cold));
             let most_idle =
                 oldest_cold.map_or(u32::MAX, |cold| (f64::from(cold.idle(now)) * factor) as u32);
             for _ in 0..MOVES {
                 let Some(oldest) = self.items.oldest(segment) else { break };
-                let item = self.items.get_mut(oldest);
+                let item = self.items.get(oldest);
                 let is_due = self.segment_bytes[segment as usize] > share
                     || (item.idle(now) > most_idle && most_idle > 0);
                 if !is_due {
                     break;
                 }
-                if item.is_marked(Mark::Active) {
-                    item.unmark(Mark::Active);
-                    self.place(oldest, Segment::Warm);
-                    match segment {
-                        Segment::Warm => self.stats.moves_within_lru += 1,
-                        _ => self.stats.moves_to_warm += 1,
-                    }
-                } else {
-                    self.place(oldest, Segment::Cold);
-                    self.stats.moves_to_cold += 1;
-                }
+                self.leave(segment, oldest);
             }
         }
     }
@@ -187,12 +232,13 @@ impl Store {
         self.lru = settings;
     }
 
-    /// Changes the memory limit, and evicts items beyond it, if there was a limit before: without
-    /// one, the order of use is not known.
-    pub(super) fn set_memory_limit(&mut self, bytes: usize, now: Seconds) {
+    /// Changes the memory limit, if there was one before: without one, the order of use is not known.
+    /// Items beyond it are evicted by [`Store::shrink`], and a few by each insertion, because to evict
+    /// all at once would take long.
+    pub(super) fn set_memory_limit(&mut self, bytes: usize) {
         if self.limits.memory.is_some() {
             self.limits.memory = Some(bytes);
-            self.make_room(u32::MAX, now);
+            self.excess = self.memory.saturating_sub(bytes);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::store::lru::{Lru, SEGMENTS};
 use crate::store::prefixes::Prefixes;
 use crate::store::sizes::Sizes;
 use crate::store::stats::Stats;
+use crate::store::wire::Settings;
 
 /// The limits of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,15 +46,24 @@ pub struct Store {
     hasher: RandomState,
     pub(super) limits: Limits,
     pub(super) lru: LruSettings,
+    pub(super) settings: Settings,
+    /// Whether a crawl of all shards runs; known to the first one.
+    pub(super) is_crawled: bool,
+    /// Where the next insertion goes on to look for dead items.
+    pub(super) crawler: u32,
     pub(super) memory: usize,
+    /// Memory in use that is tolerated beyond the limit, since the limit was lowered.
+    pub(super) excess: usize,
     /// The memory of each segment's items; not counted without a memory limit.
     pub(super) segment_bytes: [usize; SEGMENTS],
     /// Seconds for which the item that was evicted last had not been used.
     pub(super) evicted_idle: u32,
     /// Items evicted that would have expired.
     pub(super) evicted_with_deadline: u64,
-    /// Counters by prefix of the key, while `stats detail` is on.
-    pub(super) prefixes: Option<Box<Prefixes>>,
+    /// Counters by prefix of the key.
+    pub(super) prefixes: Prefixes,
+    /// Reads that found an item, by segment.
+    pub(super) segment_hits: [u64; SEGMENTS],
     /// Items by size, once `stats sizes_enable` has asked for it.
     pub(super) sizes: Option<Box<Sizes>>,
     last_cas: u64,
@@ -79,11 +89,16 @@ impl Store {
             hasher: RandomState::default(),
             limits,
             lru: LruSettings::default(),
+            settings: Settings::default(),
+            is_crawled: false,
+            crawler: 0,
             memory: 0,
+            excess: 0,
             segment_bytes: [0; SEGMENTS],
             evicted_idle: 0,
             evicted_with_deadline: 0,
-            prefixes: None,
+            prefixes: Prefixes::default(),
+            segment_hits: [0; SEGMENTS],
             sizes: None,
             last_cas: 0,
             generation: 0,
@@ -113,6 +128,8 @@ impl Store {
             bytes: self.memory as u64,
             curr_items: self.items.len() as u64,
             limit_maxbytes: self.limits.memory.unwrap_or(0) as u64,
+            lru_crawler_running: self.is_crawled.into(),
+            hash_bytes: self.index.allocation_size() as u64,
             ..self.stats
         }
     }
@@ -219,7 +236,7 @@ impl Store {
     fn clear(&mut self) {
         self.index.clear();
         self.items = Lru::new();
-        self.memory = 0;
+        (self.memory, self.excess) = (0, 0);
         self.segment_bytes = [0; SEGMENTS];
         self.sizes = self.sizes.take().map(|_| Box::default());
     }
@@ -237,6 +254,8 @@ impl Store {
     /// Adds an item whose key is not in the store, and evicts others if needed; see
     /// [`Store::fits_limit`].
     pub(super) fn insert(&mut self, mut item: Item, now: Seconds) -> u32 {
+        // Before the item is there, which may have expired already.
+        self.crawl_a_little(now);
         item.generation = self.generation;
         item.set_used(now);
         let hash = item.hash;

@@ -10,8 +10,25 @@ pub type Seconds = u64;
 /// Maximum length of a key in bytes (memcached's limit).
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Maximum length of an item's data in bytes.
-pub const DATA_BYTES_MAX: usize = 1 << 20;
+/// Maximum size of an item in bytes, as memcached counts it; see [`is_too_large`].
+pub const ITEM_BYTES_MAX: usize = 1 << 20;
+
+/// Whether an item is larger than memcached 1.6.18 stores with its default `item_size_max`: there, an
+/// item consists of a header, its unique number, client flags unless they are 0, and key and data
+/// with their terminators.
+///
+/// ```
+/// use gossamer_kv::store::is_too_large;
+/// assert!(!is_too_large(1, 1_048_516, 0));
+/// assert!(is_too_large(1, 1_048_517, 0));
+/// assert!(is_too_large(1, 1_048_516, 7));
+/// ```
+pub fn is_too_large(key_bytes: usize, data_bytes: usize, flags: u32) -> bool {
+    const HEADER: usize = 48 + 8;
+    const TERMINATORS: usize = 1 + 2;
+    let flags_bytes = if flags == 0 { 0 } else { 4 };
+    HEADER + TERMINATORS + key_bytes + flags_bytes + data_bytes > ITEM_BYTES_MAX
+}
 
 /// Expiry times above this are absolute: 30 days in seconds.
 const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
@@ -132,11 +149,12 @@ impl Item {
         self.expires.into()
     }
 
-    /// Seconds until the item expires; -1 if it does not.
+    /// Seconds until the item expires; -1 if it does not. As in memcached, what has expired wraps
+    /// around at 2^32.
     pub(super) fn ttl(&self, now: Seconds) -> i64 {
         match self.expires {
             0 => -1,
-            at => i64::from(at).saturating_sub_unsigned(now).max(0),
+            at => i64::from(i64::from(at).saturating_sub_unsigned(now) as u32),
         }
     }
 

@@ -66,7 +66,7 @@ impl Store {
             self.stats.touch_hits += 1;
         } else {
             self.stats.cmd_get += 1;
-            self.stats.get_hits += 1;
+            self.count_hit(index);
         }
         let item = self.items.get_mut(index);
         let (is_stale, is_token_sent) =

@@ -42,10 +42,11 @@ pub mod wire;
 pub use data::Data;
 pub use eviction::LruSettings;
 pub use index::{Limits, Store};
-pub use item::{DATA_BYTES_MAX, KEY_BYTES_MAX, Seconds};
+pub use item::{ITEM_BYTES_MAX, KEY_BYTES_MAX, Seconds, is_too_large};
 pub use stats::Stats;
 pub use wire::{
-    Control, Direction, ItemsReport, MetaItem, MetaStore, Request, Response, Step, Verb,
+    Control, Direction, ItemsReport, MetaItem, MetaStore, Refusal, Request, Response, Setting,
+    Settings, Step, Verb,
 };
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 /// Bytes of the longest number of 64 bits in decimal.
 const DIGITS_MAX: usize = 20;
 
-fn is_space(byte: u8) -> bool {
+/// Whether C counts a byte as white space.
+pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 

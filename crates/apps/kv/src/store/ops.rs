@@ -1,9 +1,9 @@
 //! The operations of a store, one for each request.
 
 use crate::store::index::Store;
-use crate::store::item::{DATA_BYTES_MAX, Item, KEY_BYTES_MAX, Mark, Seconds, deadline};
+use crate::store::item::{Item, KEY_BYTES_MAX, Mark, Seconds, deadline, is_too_large};
 use crate::store::number::{Decimal, unsigned};
-use crate::store::wire::{Direction, MetaStore, Request, Response, Verb};
+use crate::store::wire::{Direction, MetaStore, Refusal, Request, Response, Verb};
 
 impl Store {
     /// Executes a request on one key at the time `now`.
@@ -24,11 +24,8 @@ impl Store {
                 }
             }
             Request::Delete { key } => self.delete(&key, now),
-            Request::Discard { key } => {
-                self.stats.store_too_large += 1;
-                if let Some(index) = self.live(self.hash(&key), &key, now) {
-                    self.remove(index);
-                }
+            Request::Refused { key, reason, meta } => {
+                self.refused(&key, reason, meta, now);
                 Response::Done
             }
             Request::Arithmetic { key, direction, delta } => {
@@ -58,6 +55,10 @@ impl Store {
         self.stats.cmd_get += 1;
         self.count_dead(hash, key, now);
         let found = self.live(hash, key, now);
+        match found {
+            Some(index) => self.count_hit(index),
+            None => self.stats.get_misses += 1,
+        }
         self.read_response(key, found, now)
     }
 
@@ -70,7 +71,7 @@ impl Store {
         now: Seconds,
     ) -> Option<Response> {
         let item = self.items.get(self.find(hash, key)?);
-        // Lossless: items have at most DATA_BYTES_MAX bytes of data.
+        // Lossless: items have at most 1 MiB of data.
         let bytes = item.data().len() as u32;
         (bytes > max_bytes && !self.is_dead(item, now)).then_some(Response::Large { bytes })
     }
@@ -85,30 +86,24 @@ impl Store {
         if let Some(large) = self.larger_than(max_bytes, self.hash(key), key, now) {
             return large;
         }
-        self.stats.cmd_get += 1;
+        // As in memcached, it counts as a touch and not as a read.
         let found = self.set_expiry(key, exptime, now);
         self.read_response(key, found, now)
     }
 
     /// The response to a read, given the item that it found.
     fn read_response(&mut self, key: &[u8], found: Option<u32>, now: Seconds) -> Response {
-        if let Some(prefixes) = &mut self.prefixes {
-            prefixes.count(key, |counters| {
-                counters.gets += 1;
-                counters.hits += u64::from(found.is_some());
-            });
-        }
+        self.prefixes.count(key, |counters| {
+            counters.gets += 1;
+            counters.hits += u64::from(found.is_some());
+        });
         match found {
             Some(index) => {
-                self.stats.get_hits += 1;
                 self.mark_read(index, now);
                 let item = self.items.get(index);
                 Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
             }
-            None => {
-                self.stats.get_misses += 1;
-                Response::Miss
-            }
+            None => Response::Miss,
         }
     }
 
@@ -136,9 +131,7 @@ impl Store {
     }
 
     fn delete(&mut self, key: &[u8], now: Seconds) -> Response {
-        if let Some(prefixes) = &mut self.prefixes {
-            prefixes.count(key, |counters| counters.deletes += 1);
-        }
+        self.prefixes.count(key, |counters| counters.deletes += 1);
         match self.live(self.hash(key), key, now) {
             Some(index) => {
                 self.remove(index);
@@ -175,14 +168,14 @@ impl Store {
         meta: Option<MetaStore>,
         now: Seconds,
     ) -> Result<u32, Response> {
-        self.stats.cmd_set += 1;
-        if key.len() > KEY_BYTES_MAX || data.len() > DATA_BYTES_MAX {
-            self.stats.store_too_large += 1;
+        if key.len() > KEY_BYTES_MAX || is_too_large(key.len(), data.len(), flags) {
+            self.refused(key, Refusal::TooLarge { removes: false }, meta.is_some(), now);
             return Err(Response::TooLarge);
         }
+        self.stats.cmd_set += 1;
         // As in memcached, which does not count meta commands by prefix.
-        if let (Some(prefixes), None) = (&mut self.prefixes, meta) {
-            prefixes.count(key, |counters| counters.sets += 1);
+        if meta.is_none() {
+            self.prefixes.count(key, |counters| counters.sets += 1);
         }
         let meta = meta.unwrap_or_default();
         let hash = self.hash(key);
@@ -261,6 +254,22 @@ impl Store {
         }
     }
 
+    /// Counts a write that was refused.
+    fn refused(&mut self, key: &[u8], reason: Refusal, meta: bool, now: Seconds) {
+        if !meta {
+            self.prefixes.count(key, |counters| counters.sets += 1);
+        }
+        match reason {
+            Refusal::BadData => self.stats.cmd_set += 1,
+            Refusal::TooLarge { removes } => {
+                self.stats.store_too_large += 1;
+                if removes && let Some(index) = self.live(self.hash(key), key, now) {
+                    self.remove(index);
+                }
+            }
+        }
+    }
+
     fn extend(
         &mut self,
         index: u32,
@@ -270,7 +279,8 @@ impl Store {
     ) -> Result<u32, Response> {
         let item = self.items.get(index);
         let length = item.data().len() + data.len();
-        if length > DATA_BYTES_MAX || !self.fits_limit(item.key().len() + length) {
+        let key_bytes = item.key().len();
+        if is_too_large(key_bytes, length, item.flags) || !self.fits_limit(key_bytes + length) {
             // As in memcached, which has no separate error for this.
             return Err(Response::NotStored);
         }

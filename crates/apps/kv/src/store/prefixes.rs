@@ -37,13 +37,18 @@ impl PrefixStats {
 /// Counters by prefix.
 #[derive(Debug, Default)]
 pub struct Prefixes {
+    /// Whether keys are counted, with `stats detail on`.
+    pub counts: bool,
     counters: BTreeMap<Vec<u8>, PrefixStats>,
 }
 
 impl Prefixes {
     /// Changes the counters of a key's prefix, which ends before the first colon. A key without a
-    /// colon has none.
+    /// colon has none. Does nothing unless keys are counted.
     pub fn count(&mut self, key: &[u8], change: impl FnOnce(&mut PrefixStats)) {
+        if !self.counts {
+            return;
+        }
         let Some(end) = key.iter().position(|&byte| byte == DELIMITER) else { return };
         let prefix = &key[..end];
         if !self.counters.contains_key(prefix) && self.counters.len() < PREFIXES_MAX {
@@ -52,6 +57,11 @@ impl Prefixes {
         if let Some(counters) = self.counters.get_mut(prefix) {
             change(counters);
         }
+    }
+
+    /// Forgets all counters.
+    pub fn reset(&mut self) {
+        self.counters.clear();
     }
 
     /// The first `count` prefixes that are not less than `from`, in order, with their counters.
@@ -67,7 +77,7 @@ mod tests {
 
     #[test]
     fn there_are_at_most_so_many_prefixes() {
-        let mut prefixes = Prefixes::default();
+        let mut prefixes = Prefixes { counts: true, ..Prefixes::default() };
         for number in 0..PREFIXES_MAX + 10 {
             prefixes.count(format!("{number}:k").as_bytes(), |counters| counters.gets += 1);
         }

@@ -91,6 +91,14 @@ counters! {
     crawler_reclaimed,
     /// Items that the crawler has looked at.
     crawler_items_checked,
+    /// Crawls of all items that a command has begun.
+    lru_crawler_starts,
+    /// 1 while such a crawl runs.
+    lru_crawler_running,
+    /// Memory of the tables that find items by key, in bytes.
+    hash_bytes,
+    /// Dead items and others that insertions have removed to make room.
+    direct_reclaims,
     /// Items moved to the segment Cold.
     moves_to_cold,
     /// Items moved to the segment Warm.

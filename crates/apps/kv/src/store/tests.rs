@@ -167,7 +167,9 @@ fn numbers_wrap_up_stop_at_zero_and_keep_their_width_going_down() {
 #[test]
 fn sizes_are_limited() {
     let mut store = Store::default();
-    let big = vec![b'x'; DATA_BYTES_MAX];
+    // The largest that memcached 1.6.18 stores with a key of one byte.
+    let big = vec![b'x'; 1_048_516];
+    assert_eq!(store.store(Verb::Set, b"k", 1, 0, &big, NOW), Response::TooLarge);
     assert_eq!(store.store(Verb::Set, b"k", 0, 0, &big, NOW), Response::Stored);
     assert_eq!(store.store(Verb::Append, b"k", 0, 0, b"x", NOW), Response::NotStored);
     let more = [&big[..], b"x"].concat();
@@ -197,6 +199,45 @@ fn the_least_recently_used_items_are_evicted() {
     assert_eq!(set(&mut store, "a", &huge), Response::OutOfMemory);
     assert_eq!(get(&mut store, "a"), None);
     assert_eq!(store.len(), 2);
+}
+
+#[test]
+fn items_that_have_expired_make_room_before_live_ones() {
+    let each = item::Item::memory_for(4 + 100);
+    let mut store = Store::new(Limits { memory: Some(100 * each) });
+    let data = "x".repeat(100);
+    let put = |store: &mut Store, number: usize, exptime, now| {
+        let key = format!("{number:04}");
+        store.store(Verb::Set, key.as_bytes(), 0, exptime, data.as_bytes(), now)
+    };
+    (0..50).for_each(|number| drop(put(&mut store, number, 0, NOW)));
+    (50..80).for_each(|number| drop(put(&mut store, number, 5, NOW)));
+    // The expired ones are newer than the live ones, so the order of use does not tell.
+    (80..120).for_each(|number| drop(put(&mut store, number, 0, NOW + 5)));
+    assert_eq!((store.stats().evictions, store.stats().crawler_reclaimed), (0, 30));
+    assert_eq!(store.len(), 90);
+    // Unless that is disabled.
+    store.control(Control::Set(Setting::Crawler(false)), NOW);
+    (120..130).for_each(|number| drop(put(&mut store, number, 1, NOW + 5)));
+    (130..140).for_each(|number| drop(put(&mut store, number, 0, NOW + 10)));
+    assert_eq!((store.stats().evictions, store.stats().crawler_reclaimed), (10, 30));
+}
+
+#[test]
+fn hot_items_are_evicted_before_warm_ones() {
+    let each = item::Item::memory_for(1 + 100);
+    let mut store = Store::new(Limits { memory: Some(3 * each) });
+    let lru = LruSettings { hot_percent: 40, warm_percent: 100, ..LruSettings::default() };
+    store.control(Control::SetLru(lru), NOW);
+    let data = "x".repeat(100);
+    for key in ["a", "b", "c"] {
+        set(&mut store, key, &data);
+        // Active, so each moves to Warm when Hot is full.
+        (0..2).for_each(|_| drop(get(&mut store, key)));
+    }
+    set(&mut store, "d", &data);
+    set(&mut store, "e", &data);
+    assert!(store.peek(b"d", NOW).is_none() && store.peek(b"e", NOW).is_some());
 }
 
 #[test]
@@ -260,9 +301,59 @@ fn a_smaller_memory_limit_evicts() {
     for key in ["a", "b", "c", "d"] {
         set(&mut store, key, &"x".repeat(100));
     }
+    let shrink = |store: &mut Store| store.control(Control::Shrink { count: 1 }, NOW);
     store.control(Control::MemoryLimit { bytes: 2 * each as u64 }, NOW);
+    assert_eq!((store.len(), shrink(&mut store)), (4, Response::Busy));
+    assert_eq!((store.len(), shrink(&mut store)), (3, Response::Done));
     assert_eq!((store.len(), store.stats().evictions), (2, 2));
     assert!(store.memory() <= 2 * each);
+}
+
+#[test]
+fn insertions_evict_a_few_items_beyond_a_lowered_limit() {
+    let each = item::Item::memory_for(4 + 100);
+    let mut store = Store::new(Limits { memory: Some(100 * each) });
+    let put = |store: &mut Store, number: usize| {
+        set(store, &format!("{number:04}"), &"x".repeat(100));
+    };
+    (0..100).for_each(|number| put(&mut store, number));
+    store.control(Control::MemoryLimit { bytes: 50 * each as u64 }, NOW);
+    put(&mut store, 100);
+    assert_eq!(store.len(), 92, "one for the new item, and eight more");
+    (101..110).for_each(|number| put(&mut store, number));
+    assert_eq!(store.len(), 50);
+    assert_eq!(store.control(Control::Shrink { count: 1 }, NOW), Response::Done);
+}
+
+#[test]
+fn one_crawl_runs_at_a_time_and_a_setting_ends_it() {
+    let mut store = Store::default();
+    set(&mut store, "k", "v");
+    assert_eq!(store.control(Control::BeginCrawl, NOW), Response::Done);
+    assert_eq!(store.control(Control::BeginCrawl, NOW), Response::Busy);
+    assert_eq!((store.stats().lru_crawler_starts, store.stats().lru_crawler_running), (1, 1));
+    store.control(Control::EndCrawl, NOW);
+    assert_eq!(store.control(Control::BeginCrawl, NOW), Response::Done);
+    store.control(Control::Set(Setting::Crawler(false)), NOW);
+    store.control(Control::Crawl { from: 0, count: 1 }, NOW);
+    assert_eq!(store.stats().crawler_items_checked, 0);
+}
+
+#[test]
+fn refused_writes_are_counted() {
+    let mut store = Store::default();
+    store.control(Control::CountPrefixes(true), NOW);
+    set(&mut store, "p:k", "v");
+    let mut refused = |reason, meta| {
+        store.execute(Request::Refused { key: b"p:k".to_vec(), reason, meta }, NOW);
+        (store.stats().cmd_set, store.stats().store_too_large, store.len())
+    };
+    assert_eq!(refused(Refusal::BadData, false), (2, 0, 1));
+    assert_eq!(refused(Refusal::TooLarge { removes: false }, false), (2, 1, 1));
+    assert_eq!(refused(Refusal::TooLarge { removes: true }, true), (2, 2, 0));
+    let all = Control::Prefixes { from: Vec::new(), count: 10 };
+    let Response::Prefixes { counters, .. } = store.control(all, NOW) else { panic!() };
+    assert_eq!(counters[0].1.sets, 3, "meta commands do not count");
 }
 
 #[test]
@@ -281,12 +372,16 @@ fn sizes_and_prefixes_are_counted_on_request() {
     store.execute(Request::Delete { key: b"before:k".to_vec() }, NOW);
     assert_eq!(store.control(all, NOW), Response::Sizes(Some(Vec::new())));
     let all = Control::Prefixes { from: Vec::new(), count: 10 };
-    let Response::Prefixes(Some(prefixes)) = store.control(all.clone(), NOW) else { panic!() };
-    let of = |prefix: &[u8]| prefixes.iter().find(|(name, _)| name == prefix).unwrap().1;
+    let Response::Prefixes { counters, counting: true } = store.control(all.clone(), NOW) else {
+        panic!()
+    };
+    let of = |prefix: &[u8]| counters.iter().find(|(name, _)| name == prefix).unwrap().1;
     assert_eq!(of(b"p"), prefixes::PrefixStats { gets: 2, hits: 1, sets: 1, deletes: 1 });
     assert_eq!(of(b"before").deletes, 1);
     store.control(Control::CountPrefixes(false), NOW);
-    assert_eq!(store.control(all, NOW), Response::Prefixes(None));
+    get(&mut store, "p:k");
+    // They stay, and nothing is added.
+    assert_eq!(store.control(all, NOW), Response::Prefixes { counters, counting: false });
 }
 
 #[test]
@@ -331,7 +426,10 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         4 => key.clone().prop_map(|key| Step::Request(Request::Get { key, max_bytes: u32::MAX })),
         1 => key.clone().prop_map(|key| Step::Request(Request::Delete { key })),
-        1 => key.clone().prop_map(|key| Step::Request(Request::Discard { key })),
+        1 => key.clone().prop_map(|key| {
+            let reason = Refusal::TooLarge { removes: true };
+            Step::Request(Request::Refused { key, reason, meta: false })
+        }),
         1 => (key.clone(), exptime.clone())
             .prop_map(|(key, exptime)| Step::Request(Request::Touch { key, exptime })),
         1 => (key.clone(), exptime)

@@ -57,6 +57,18 @@ pub struct MetaStore {
     pub binary_key: bool,
 }
 
+/// Why a write was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The item would exceed the size limit of one item.
+    TooLarge {
+        /// Whether to remove the old item, which must not be served after an attempt to replace it.
+        removes: bool,
+    },
+    /// The data did not end where the command said.
+    BadData,
+}
+
 /// A request on one key. `exptime` is the value that clients send: 0 for never, negative for
 /// already expired, up to 30 days relative to now, above that a Unix time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,12 +168,15 @@ pub enum Request {
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
     },
-    /// Remove an item after a refused attempt to replace it: the old value must not be served any
-    /// more. Not counted as a delete.
-    Discard {
+    /// Count a write that was refused before it reached the store.
+    Refused {
         /// The key.
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
+        /// Why.
+        reason: Refusal,
+        /// Whether a meta command sent it, which does not count by prefix.
+        meta: bool,
     },
     /// Change the decimal number in an item.
     Arithmetic {
@@ -184,7 +199,7 @@ impl Request {
             | Self::GetAndTouch { key, .. }
             | Self::Store { key, .. }
             | Self::Delete { key }
-            | Self::Discard { key }
+            | Self::Refused { key, .. }
             | Self::MetaGet { key, .. }
             | Self::MetaDelete { key, .. }
             | Self::MetaArithmetic { key, .. }
@@ -192,6 +207,39 @@ impl Request {
             | Self::Arithmetic { key, .. } => key,
         }
     }
+}
+
+/// The settings that commands change at run time. Every shard keeps them; the first one's are
+/// reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// How much to log; nothing is logged.
+    pub verbosity: u32,
+    /// Whether dead items are crawled for.
+    pub crawls: bool,
+    /// Items of a shard that a crawl looks at, at most; 0 for all.
+    pub crawler_items: u32,
+    /// Microseconds that a crawl sleeps between two parts of its work.
+    pub crawler_sleep: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { verbosity: 0, crawls: true, crawler_items: 0, crawler_sleep: 100 }
+    }
+}
+
+/// A change of [`Settings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Setting {
+    /// How much to log.
+    Verbosity(u32),
+    /// Whether dead items are crawled for.
+    Crawler(bool),
+    /// Items of a shard that a crawl looks at, at most; 0 for all.
+    CrawlerItems(u32),
+    /// Microseconds that a crawl sleeps between two parts of its work.
+    CrawlerSleep(u32),
 }
 
 /// A request to every shard.
@@ -226,15 +274,29 @@ pub enum Control {
     },
     /// Begin to count by prefix, or stop.
     CountPrefixes(bool),
-    /// Change the memory limit.
+    /// Change the memory limit. [`Control::Shrink`] frees what is beyond it.
     MemoryLimit {
         /// Of each shard, in bytes.
         bytes: u64,
+    },
+    /// Evict some of the items beyond the memory limit.
+    Shrink {
+        /// Items to evict, at most.
+        count: u32,
     },
     /// Read how items are ordered by use.
     Lru,
     /// Change it.
     SetLru(LruSettings),
+    /// Read the settings.
+    Settings,
+    /// Change a setting.
+    Set(Setting),
+    /// Begin a crawl of all shards, of which there is one at a time: the first shard answers
+    /// [`Response::Busy`] while there is one.
+    BeginCrawl,
+    /// End it.
+    EndCrawl,
     /// Remove dead items among some.
     Crawl {
         /// Where to begin: 0, or what the last response said.
@@ -286,6 +348,8 @@ pub struct ItemsReport {
     pub evicted_idle: u32,
     /// Items evicted that would have expired.
     pub evicted_with_deadline: u64,
+    /// Reads that found an item in Hot, Warm, Cold and Temporary.
+    pub hits: [u64; 4],
 }
 
 impl ItemsReport {
@@ -293,6 +357,9 @@ impl ItemsReport {
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;
+        }
+        for (hits, more) in self.hits.iter_mut().zip(other.hits) {
+            *hits += more;
         }
         for (age, other) in self.ages.iter_mut().zip(other.ages) {
             *age = (*age).max(other);
@@ -345,6 +412,10 @@ pub enum Response {
     OutOfMemory,
     /// The control request was executed.
     Done,
+    /// A crawl runs already, or a part of the work is left.
+    Busy,
+    /// The settings.
+    Settings(Settings),
     /// Counters.
     Stats(Box<Stats>),
     /// The item of a meta get or meta debug.
@@ -369,8 +440,13 @@ pub enum Response {
     Items(Box<ItemsReport>),
     /// Items by size; `None` if they are not counted.
     Sizes(Option<Vec<(u32, u64)>>),
-    /// Counters by prefix; `None` if they are not counted.
-    Prefixes(Option<Vec<(Vec<u8>, PrefixStats)>>),
+    /// Counters by prefix, and whether keys are counted now.
+    Prefixes {
+        /// The prefixes.
+        counters: Vec<(Vec<u8>, PrefixStats)>,
+        /// Whether keys are counted.
+        counting: bool,
+    },
     /// How items are ordered by use.
     Lru(LruSettings),
     /// Where the next [`Control::Crawl`] begins; `None` at the end.

@@ -1,12 +1,14 @@
 //! A running `kv serve`, for tests.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// `kv serve` on a free port, on a rack of two processes; killed when dropped.
 pub(crate) struct Server {
     process: Child,
     pub(crate) port: u16,
+    /// Open, because the server fails when it cannot print.
+    _output: BufReader<ChildStdout>,
 }
 
 #[allow(dead_code)] // Not all used by every test program.
@@ -17,7 +19,13 @@ impl Server {
 
     /// The same, with other options.
     pub(crate) fn with(options: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_kv"))
+        Self::after("true", options)
+    }
+
+    /// The same, after a shell command in the same process.
+    pub(crate) fn after(command: &str, options: &[&str]) -> Self {
+        let mut process = Command::new("sh")
+            .args(["-c", &format!("{command} && exec \"$@\""), "sh", env!("CARGO_BIN_EXE_kv")])
             .args(["serve", "--port", "0"])
             .args(options)
             .stdout(Stdio::piped())
@@ -25,10 +33,11 @@ impl Server {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
         let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
         let port = port.unwrap_or_else(|| panic!("the server printed {line:?}"));
-        Self { process, port }
+        Self { process, port, _output: output }
     }
 
     /// Sends SIGTERM.

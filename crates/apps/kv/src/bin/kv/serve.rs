@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gossamer::{HostId, Trustee};
+use gossamer_kv::server::limits::raise_open_files;
 use gossamer_kv::server::rack::RackShards;
 use gossamer_kv::server::{Options, drain, serve};
 use signal_hook::consts::SIGTERM;
@@ -29,21 +30,22 @@ pub(super) struct Serve {
     /// the port, and the kernel spreads connections over them
     #[arg(long, default_value_t = 11211)]
     port: u16,
-    /// Address to listen on. The protocol has no authentication: every client that can connect can
-    /// read and write all items
-    #[arg(long, default_value = "127.0.0.1")]
-    listen: IpAddr,
+    /// Address to listen on, or one for each host, separated by commas. The protocol has no
+    /// authentication: every client that can connect can read and write all items
+    #[arg(long, default_value = "127.0.0.1", value_delimiter = ',', value_name = "ADDRESS,..")]
+    listen: Vec<IpAddr>,
     /// Path of a Unix socket on which the first host listens, too
     #[arg(long)]
     unix: Option<String>,
-    /// Memory limit for items in MiB, over all hosts. Unsent responses use up to 64 MiB more on each
-    /// host
+    /// Memory limit for items in MiB, over all hosts. On each host, unsent responses and unfinished
+    /// commands use up to 64 MiB more each, and every connection up to 50 KiB
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     memory: u32,
-    /// Maximum number of open connections of each host; further ones wait
+    /// Maximum number of open connections of each host. Further ones get `ERROR Too many open
+    /// connections` and are closed. Each takes an open file, whose limit is raised if need be
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
-    /// Close connections after this many seconds without traffic; 0 never closes them
+    /// Close connections after this many seconds without a command; 0 never closes them
     #[arg(long, default_value_t = 600)]
     idle_timeout: u32,
 }
@@ -59,29 +61,45 @@ impl Serve {
             eprintln!("kv: cannot handle SIGTERM: {error}");
             return ExitCode::FAILURE;
         }
+        if let Err(error) = raise_open_files(self.connections as usize) {
+            eprintln!("kv: {error}");
+            return ExitCode::FAILURE;
+        }
         self.rack.clone().run(move || self.main(&stop))
     }
 
     fn main(self, stop: &AtomicBool) -> Result<(), String> {
+        let hosts = gossamer::hosts().count();
+        if self.listen.len() > 1 && self.listen.len() != hosts {
+            let count = self.listen.len();
+            return Err(format!(
+                "--listen must be one address, or one for each of {hosts} hosts, got {count}"
+            ));
+        }
         let shards = RackShards::new(self.memory as usize * (1 << 20));
         let mut options = Options {
-            address: Some(SocketAddr::new(self.listen, self.port)),
-            shares_port: gossamer::hosts().count() > 1,
+            address: None,
+            shares_port: hosts > 1,
             unix: self.unix.clone(),
             connections_max: self.connections as usize,
             threads: gossamer::threads().count(),
             idle: (self.idle_timeout > 0).then(|| Duration::from_secs(self.idle_timeout.into())),
             ..Options::default()
         };
-        for host in gossamer::hosts() {
+        let mut port = self.port;
+        for (host, listen) in gossamer::hosts().zip(self.listen.iter().cycle()) {
+            options.address = Some(SocketAddr::new(*listen, port));
             let arguments = (shards.clone(), options.clone());
             let address = gossamer::spawn_on_with(first_thread(host), serve, arguments)
                 .join()
                 .map_err(|error| error.to_string())??;
             // The others listen on the port that the first one has got.
-            (options.address, options.unix) = (address, None);
+            port = address.map_or(port, |address| address.port());
         }
-        if let Some(address) = options.address {
+        let mut listen = self.listen.clone();
+        listen.dedup();
+        for address in listen {
+            let address = SocketAddr::new(address, port);
             println!("kv: serving the memcached protocol on {address}");
         }
         if let Some(path) = &self.unix {

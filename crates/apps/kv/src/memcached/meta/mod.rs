@@ -8,9 +8,11 @@ mod show;
 pub use show::{Kind, Return, Show};
 
 use crate::memcached::base64;
-use crate::memcached::command::{Command, Line, Store, TOO_LARGE, respond};
+use crate::memcached::command::{Command, Line, Store, TOO_LARGE, refused, respond};
 use crate::store::number::{signed, unsigned};
-use crate::store::{DATA_BYTES_MAX, Direction, KEY_BYTES_MAX, MetaStore, Request, Step, Verb};
+use crate::store::{
+    Direction, KEY_BYTES_MAX, MetaStore, Refusal, Request, Step, Verb, is_too_large,
+};
 
 const ERROR: &str = "ERROR\r\n";
 const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
@@ -260,10 +262,9 @@ fn set(key: &[u8], rest: &[&[u8]]) -> Line {
         return skip(OPAQUE_TOO_LONG);
     }
     let (key, show) = flags.show(Kind::Set, key);
-    if length > DATA_BYTES_MAX {
-        // The old value must not be served after an attempt to replace it.
-        let discard = Command::Single { request: Request::Discard { key }, noreply: true };
-        return Line::Skip { length, then: vec![discard, Command::Respond(TOO_LARGE)] };
+    if is_too_large(key.len(), length, flags.client_flags) {
+        let reason = Refusal::TooLarge { removes: true };
+        return Line::Skip { length, then: refused(key, reason, true, TOO_LARGE) };
     }
     let meta = MetaStore {
         compare: flags.compare.unwrap_or(0),
