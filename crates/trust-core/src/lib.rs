@@ -60,7 +60,6 @@ pub use crate::{
     api::trust::{PropertyId, Trust},
     api::trustee::{LocalTrustee, Trustee, local_trustee},
     api::updates::Updates,
-    closure::ahead::Step,
     closure::identity::build_identity,
     closure::invoke::{Delegable, Step},
     closure::plain_bytes::PlainBytes,

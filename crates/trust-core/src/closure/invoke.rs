@@ -4,7 +4,6 @@
 use std::any::type_name;
 use std::marker::PhantomData;
 
-use crate::closure::ahead::Step;
 use crate::codec::AsView;
 
 /// A closure that may be delegated.
