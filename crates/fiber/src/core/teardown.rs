@@ -101,6 +101,8 @@ impl Core {
                 Step::Unwind => {
                     self.unwind(block);
                     sweep.any_unwound = true;
+                    // It may wait for the children of an outer scope now.
+                    sweep.any_left |= block.state.get() == State::Lingering;
                 }
                 Step::Wait => sweep.any_left = true,
             }

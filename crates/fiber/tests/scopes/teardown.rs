@@ -323,6 +323,44 @@ fn a_closure_may_hold_a_callback_of_a_fiber_beyond_another_thread() {
     }
 }
 
+/// A fiber leaves the closures of two scopes, one after the other, and waits behind each for another
+/// thread.
+#[test]
+fn a_fiber_waits_behind_each_of_its_scopes() {
+    let (own, other) = (Worker::start(), Worker::start());
+    let (up, is_up) = mpsc::channel();
+    let at = other.remote.clone();
+    let ran = own.remote.spawn(move || {
+        let (alive, at_last) = (AtomicUsize::new(1), at.clone());
+        scope(
+            move || at.clone(),
+            |outer| {
+                let check = Check(&alive);
+                outer.spawn(move || {
+                    sleep(Duration::from_millis(60));
+                    drop(check);
+                });
+                scope(
+                    move || at_last.clone(),
+                    |inner| {
+                        inner.spawn(|| sleep(Duration::from_millis(20)));
+                        up.send(()).unwrap();
+                        loop {
+                            park();
+                        }
+                    },
+                )
+            },
+        );
+    });
+    is_up.recv().unwrap();
+    own.stop();
+    own.thread.join().unwrap();
+    assert!(matches!(ran.join(), Err(JoinError::Cancelled)));
+    other.stop();
+    other.thread.join().unwrap();
+}
+
 /// Waits for the end of a callback that it has put into [`CALLBACKS`]: in a scope's closure, or behind it.
 fn hand_out_a_callback(in_closure: bool) {
     let alive = AtomicUsize::new(1);
