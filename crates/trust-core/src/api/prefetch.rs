@@ -21,7 +21,7 @@ impl<T: 'static> Trust<T> {
     /// Calls of this trust that are served faster where `hook` names the memory that they touch.
     ///
     /// A closure that looks something up in a large property waits for memory several times, one after
-    /// the other: with 100,000 values of 100 bytes, half of the time of a request. `hook` gets the
+    /// the other: with 100,000 values of 100 bytes, nearly half of the time of a request. `hook` gets the
     /// property and the arguments of a request that will be served soon, and asks for that memory by
     /// `gossamer::prefetch`. It is called twice for each ([`Step`]). Its only effect should be
     /// that: it may be called for a request more than once, or not at all.

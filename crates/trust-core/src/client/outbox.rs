@@ -192,7 +192,8 @@ impl Outbox {
         if !AGAIN {
             self.last_word.set(parts.word);
         }
-        self.last_name.set(parts.name);
+        // A word of zero is always sent.
+        self.last_name.set(if parts.word == 0 { 0 } else { parts.name });
         self.filling.push(room, at, len, completion);
         Ok(())
     }
