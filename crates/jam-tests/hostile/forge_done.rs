@@ -10,7 +10,7 @@ pub fn forge_done(args: [u64; 2]) -> u64 {
     let stack = (&raw const args).addr() & !7;
     for at in 0..2048 {
         let field = |index: usize| (stack + 8 * (at + index)) as *mut u64;
-        // SAFETY: there is none: it breaks rules on purpose.
+        // SAFETY: not safe, on purpose: it forges the count that the receiver reads.
         unsafe {
             // Lengths of arguments, payload and result, and bytes from one call to the next.
             let found = [2, 4, 6, 11].map(|index| field(index).read_volatile());

@@ -39,19 +39,13 @@ impl<T: Part> Value<T> {
         self.0.as_mut_ptr().cast()
     }
 
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a value of this process, that nobody else writes"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a value of this process, which no peer writes")]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: all bytes of a part are initialised: it has no padding.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), T::BYTES) }
     }
 
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a value of this process, that nobody else writes"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a value of this process, which no peer writes")]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `bytes`; any bytes are a value.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), T::BYTES) }

@@ -41,7 +41,7 @@ const IN_PROCESS_LOSS_BOUND: Duration = Duration::from_secs(10);
 /// parkers and regions made from it stay valid for this process.
 pub struct TcpTransport {
     host: Arc<Host>,
-    /// Whether TLS has authenticated all peers, or there are none.
+    /// Whether TLS has authenticated all peers; true without peers.
     is_authenticated: bool,
     service: Mutex<Option<JoinHandle<()>>>,
 }

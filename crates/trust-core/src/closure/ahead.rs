@@ -115,9 +115,9 @@ pub(crate) fn each_of_run<T, V, I>(
     }
 }
 
-/// Takes the arguments of the next requests like this one, and has `look` see them. If there are none
-/// behind it, or if user code panics, `group` stays empty: each request is then served by itself, where
-/// what is wrong with it is found again.
+/// Takes the arguments of the next requests like this one, and has `look` see them. If no such request
+/// follows, or user code panics, `group` stays empty: each request is then served by itself, where what
+/// is wrong with it is found again.
 #[inline(always)]
 fn look_at_next<T, V, I>(
     batch: &mut Batch<'_>,

@@ -1,7 +1,7 @@
 //! [`Budget`]: memory that the connections of a host share, given out in the order in which they ask.
 //!
 //! A connection reserves memory before it uses it. If the budget cannot cover that now, the connection
-//! queues ([`Budget::queue`]); whoever releases memory grants it to those that queue, in their order.
+//! queues ([`Budget::queue`]); memory that is released goes to the connections that queue, in their order.
 //! While a connection queues, others get no large part, so that they do not overtake it. Small parts
 //! pass the queue, and a sixteenth of the budget is kept for them: a client that asks for little does
 //! not wait for those that ask for much.

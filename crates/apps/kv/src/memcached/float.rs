@@ -24,7 +24,7 @@ pub fn float(text: &[u8]) -> Option<f64> {
         b'+' => (false, &word[1..]),
         _ => (false, word),
     };
-    // A second sign is none.
+    // A number has at most one sign.
     let first = digits.chars().next().filter(|first| !matches!(first, '-' | '+'))?;
     let value = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => hexadecimal(digits)?,

@@ -179,7 +179,7 @@ fn all_settings(
     lines.put("lru_segmented", yes(lru.segmented));
     lines.put("hot_lru_pct", lru.hot_percent);
     lines.put("warm_lru_pct", lru.warm_percent);
-    // As C writes numbers that are none, in lower case.
+    // As C prints values that are not a number, in lower case.
     lines.put("hot_max_factor", format!("{:.2}", lru.hot_factor).to_lowercase());
     lines.put("warm_max_factor", format!("{:.2}", lru.warm_factor).to_lowercase());
     lines.put("temp_lru", yes(lru.temporary_ttl.is_some()));
