@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
-use crate::step::{Step, passed};
+use crate::step::{Step, counted, passed};
 use crate::workspace::Workspace;
 use crate::{aarch64, pages, subjects};
 
@@ -373,17 +373,6 @@ fn hotpath_tests(workspace: &Workspace, tests: &str) -> Result<Step> {
     let step = Step::cargo(&folder, &format!("test --release --no-default-features {tests}"));
     let step = levels(step, "release", TOOLS.map(|tool| (tool, 1)));
     Ok(step.env("CARGO_PROFILE_RELEASE_LTO", "false"))
-}
-
-/// Runs test programs; an error if no test ran.
-pub(crate) fn counted(step: Step, what: &str) -> Result<()> {
-    match passed(&step.read()?) {
-        0 => bail!("no {what} ran"),
-        count => {
-            println!("{count} {what} passed");
-            Ok(())
-        }
-    }
 }
 
 #[cfg(test)]

@@ -228,6 +228,17 @@ pub(crate) fn passed(output: &str) -> usize {
     summaries.filter_map(|rest| rest.split_once(" passed")?.0.parse::<usize>().ok()).sum()
 }
 
+/// Runs test programs; an error if no test ran.
+pub(crate) fn counted(step: Step, what: &str) -> Result<()> {
+    match passed(&step.read()?) {
+        0 => bail!("no {what} ran"),
+        count => {
+            println!("{count} {what} passed");
+            Ok(())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

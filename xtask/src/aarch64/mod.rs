@@ -25,8 +25,7 @@ use anyhow::{Context, Result, ensure};
 use gossamer_guest::apt::{self, Apt, run};
 
 use crate::aarch64::kernel::Machine;
-use crate::checks::counted;
-use crate::step::Step;
+use crate::step::{Step, counted};
 use crate::workspace::Workspace;
 
 pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";

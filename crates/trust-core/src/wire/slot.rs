@@ -34,7 +34,7 @@ use crate::wire::integrity::Landing;
 use crate::wire::words::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 
 /// A buffer to give away: store the signal word, where the other side uses the same memory; send the
-/// [words](Self::words) and then the signal word, over a stream; or else send what
+/// words that it covers and then the signal word, over a stream; or else send what
 /// [`in_one_write`](Self::in_one_write) says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
