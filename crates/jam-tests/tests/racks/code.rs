@@ -165,7 +165,7 @@ pub(crate) fn hostile_code_does_nothing() {
                 for result in results {
                     match result {
                         Err(JamError::Refused { source: Refusal::Policy { .. }, .. }) => {}
-                        // There is none, and none is asked for.
+                        // The program has no Local Function of this jam, so there is no code to ask for.
                         Err(JamError::Refused { source: Refusal::NotLocal, .. })
                             if mode == Mode::Local => {}
                         other => panic!("{policy:?} {mode:?}: {other:?}"),
