@@ -299,14 +299,15 @@ impl Transport for TcpTransport {
     }
 
     fn leave(&self) {
+        // Before the goodbyes: peers answer the last one at once.
+        let (sender, departed) = mpsc::channel();
+        let requester = Requester::Leave(sender);
+        self.host.plane.lock().control.leave(Instant::now(), requester);
         for (peer, thread) in self.host.links() {
             let mut conn = self.host.link(peer, thread);
             conn.machine.goodbye();
             self.host.push_or_lose(conn, peer, thread);
         }
-        let (sender, departed) = mpsc::channel();
-        let requester = Requester::Leave(sender);
-        self.host.plane.lock().control.leave(Instant::now(), requester);
         self.host.poll_control();
         // It comes when all have seen the goodbye, at the latest when the grace is over, unless the
         // service thread has failed.

@@ -11,7 +11,8 @@ use gossamer_transport_tcp::{Credentials, TcpTransport};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, HostId, Lane, Namespace, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
+    Event, HostId, Lane, LossReason, Namespace, RegionError, RegionKey, RemoteRegion, Rights, Tag,
+    Transport,
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -243,21 +244,25 @@ fn a_revocation_without_a_service_thread_waits_for_the_threads_of_its_host() {
     }
 }
 
+/// Peers answer a goodbye at once: in some of these racks before the host that leaves does anything
+/// more.
 #[test]
 fn an_import_that_begins_after_the_goodbye_ends() {
-    let [leaver, _other] = rack(1);
-    let mut lane = leaver.lane(0, HostId(1)).expect("a lane");
-    leaver.leave();
-    leaver.begin_import(0, HostId(1), RegionKey(1), DEADLINE, 5).expect("an import");
-    let (start, mut end) = (Instant::now(), None);
-    while end.is_none() && start.elapsed() < DEADLINE / 10 {
-        lane.poll(&mut |event| {
-            if let Event::Imported { token: 5, result } = event {
-                end = Some(result.map(drop));
-            }
-        });
-        thread::yield_now();
+    for _ in 0..200 {
+        let [leaver, _other] = rack(1);
+        let mut lane = leaver.lane(0, HostId(1)).expect("a lane");
+        leaver.leave();
+        leaver.begin_import(0, HostId(1), RegionKey(1), DEADLINE, 5).expect("an import");
+        let (start, mut end) = (Instant::now(), None);
+        while end.is_none() && start.elapsed() < DEADLINE / 10 {
+            lane.poll(&mut |event| {
+                if let Event::Imported { token: 5, result } = event {
+                    end = Some(result.map(drop));
+                }
+            });
+            thread::yield_now();
+        }
+        let Some(Err(RegionError::PeerLost(HostId(1), reason))) = end else { panic!("{end:?}") };
+        assert!(!matches!(reason, LossReason::Protocol(_)), "{reason}");
     }
-    let refused = matches!(end, Some(Err(RegionError::PeerLost(HostId(1), _))));
-    assert!(refused, "{end:?}");
 }

@@ -23,7 +23,7 @@ impl<M: Medium> Control<M> {
 
     /// This host starts nothing more: says goodbye to all peers. [`Output::Departed`] follows when
     /// they have seen it, at the latest after [`LEAVE_GRACE`]. With [`Goodbye::DataPath`], the
-    /// transport says it on the data path itself, before it calls this.
+    /// transport says it on the data path itself, after it has called this: an answer may come at once.
     pub fn leave(&mut self, now: Instant, requester: M::Requester) {
         if let Some(requesters) = &mut self.leaving {
             requesters.push(requester);

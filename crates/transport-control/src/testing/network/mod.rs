@@ -216,12 +216,13 @@ impl Network {
     /// `host` leaves: the number of the request.
     pub fn leave(&mut self, host: HostId) -> u64 {
         let (now, request) = (self.now, self.next_request());
-        if self.rack.goodbye == Goodbye::DataPath && !self.host(host).control.is_leaving() {
+        let is_first = !self.host(host).control.is_leaving();
+        self.host(host).control.leave(now, request);
+        if self.rack.goodbye == Goodbye::DataPath && is_first {
             for peer in self.others(host) {
                 self.post(host, peer, Packet::Goodbye);
             }
         }
-        self.host(host).control.leave(now, request);
         self.serve(host);
         request
     }
