@@ -51,6 +51,28 @@ fn a_ried_is_built_and_shown() {
     ] {
         assert!(text.contains(part), "{text} lacks {part:?}");
     }
+    names_do_not_control_the_terminal(&file);
+}
+
+/// Whoever makes a package chooses the names of the libraries that its rieds need.
+fn names_do_not_control_the_terminal(file: &Path) {
+    let (before, after) = (b"libc.so.6\0", b"\x1b[31mc.so\0");
+    let bytes = fs::read(file).unwrap();
+    let package = jam_format::Package::parse(&bytes).unwrap();
+    let [ried] = package.elements() else { panic!("one ried") };
+    let mut library = ried.bytes.to_vec();
+    let at = library.windows(before.len()).position(|name| name == before).expect("a library");
+    library[at..][..after.len()].copy_from_slice(after);
+    for (bytes, expected) in
+        [(&library[..], "\n  needs \\x1b[31mc.so\n"), (&library[..100], "\n  not loadable: ")]
+    {
+        let (kind, machine, name) = (ried.kind, ried.machine, ried.name);
+        let element = jam_format::NewElement { kind, machine, name, bytes };
+        fs::write(file, jam_format::encode_package("sums", &[element]).unwrap()).unwrap();
+        let shown = jam(&["inspect", file.to_str().unwrap()]);
+        let text = String::from_utf8(shown.stdout).unwrap();
+        assert!(text.contains(expected) && !text.contains('\x1b'), "{text:?}");
+    }
 }
 
 #[test]

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_calls_the_function_with_each_of_the_arguments() {
+    fn a_run_reads_each_of_the_arguments_once() {
         // Results lie in front of arguments, and the last one is not of the run.
         let mut room: [i64; 8] = [-1, 7, -1, 8, -1, 9, -1, 10];
         let context = ContextData { sender: 9, reserved: 0, log, receiver: null_mut() };
@@ -239,15 +239,19 @@ mod tests {
         };
         let (call, seen) = (&raw mut call, core::cell::RefCell::new([u32::MAX; 3]));
         let note = |_: Context<'_>, _: *mut u8, args: u32, _: &[u16]| {
-            // SAFETY: the entry has written it.
-            let done = unsafe { (*call).done };
+            // SAFETY: the entry has written both, and the arguments are in `room`. As a peer does that writes
+            // to its batch, this changes them while their call is under way.
+            let done = unsafe {
+                (*call).args.cast_mut().cast::<u32>().write_volatile(100);
+                (*call).done
+            };
             seen.borrow_mut()[done] = args;
             i64::from(args) * 2
         };
         // SAFETY: its pointers are valid for three calls, and it does not use the property.
         let code = unsafe { Sum::enter(call, note) };
         assert_eq!((code, seen.into_inner()), (code::DONE, [7, 8, 9]));
-        assert_eq!(room, [14, 7, 16, 8, 18, 9, -1, 10]);
+        assert_eq!(room, [14, 100, 16, 100, 18, 100, -1, 10]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod common;
 
 extern crate jam_abi as jam;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::env;
 use std::fs;
 use std::path::Path;
@@ -38,6 +38,8 @@ struct Receiver {
 
 thread_local! {
     static RECEIVER: RefCell<Receiver> = RefCell::default();
+    /// What [`change_argument`] changes.
+    static NEXT_ARGUMENT: Cell<*mut i64> = const { Cell::new(null_mut()) };
 }
 
 fn taken() -> Receiver {
@@ -79,6 +81,14 @@ extern "C" fn table_write(_: *mut u8, place: u64, bytes: Slice<u8>) -> bool {
     let bytes = unsafe { <&[u8] as jam::Abi>::from_repr(bytes) };
     RECEIVER.with_borrow_mut(|receiver| receiver.written.push((place, bytes.to_vec())));
     bytes.len() <= 64
+}
+
+/// Changes the next argument of a run where its caller has it, as a peer does that writes to its batch.
+extern "C" fn change_argument() {
+    let next = NEXT_ARGUMENT.get();
+    // SAFETY: the test has room for as many calls as its run makes.
+    unsafe { next.write_volatile(100) };
+    NEXT_ARGUMENT.set(next.wrapping_add(2));
 }
 
 extern "C" fn results_push(_: *mut u8, _: i64) -> u64 {
@@ -139,6 +149,7 @@ fn address(name: &str) -> *const () {
     match name {
         "__jam_panic" => panicked as *const (),
         "bcmp" => bcmp as *const (),
+        "change_argument" => change_argument as *const (),
         "memcmp" => memcmp as *const (),
         "memcpy" => memcpy as *const (),
         "memmove" => memmove as *const (),
@@ -338,6 +349,50 @@ fn run_weighted_sum(blob: &[u8]) {
     assert_eq!(jam.run(&[0], &payload), 10 + 40 - 90 + 160);
     assert_eq!(jam.run(&[1], &payload), -30 + 40);
     assert_eq!(taken().logged, ["sum is stored", "sum is stored"]);
+}
+
+/// The entry in C copies the arguments of each call, since a peer can write to those of a run.
+#[test]
+fn a_jam_in_c_has_arguments_of_its_own() {
+    if env::var_os("JAM_TEST_BLOBS").is_some() {
+        eprintln!("SKIPPED: this machine has no compilers");
+        return;
+    }
+    let (folder, builder) = builder(TARGET);
+    let source = folder.path().join("twice.c");
+    let text = "#include \"jam.h\"\n\
+                JAM_IMPORT(void, change_argument, (void));\n\
+                JAM_SIGNATURE(void, int64_t, void);\n\
+                int64_t JAM_ENTRY(jam_call *call) {\n\
+                const volatile int64_t *argument = call->args;\n\
+                int64_t before = *argument;\n\
+                change_argument();\n\
+                return before + *argument;\n\
+                }";
+    fs::write(&source, text).expect("a source");
+    let jam = Loaded::new(&built(builder.build_jam(&source)).blob);
+    // Each result lies in front of its argument.
+    let mut room: [i64; 6] = [0, 7, 0, 8, 0, 9];
+    let (first, context) = (room.as_mut_ptr(), context());
+    let mut call = Call {
+        property: null_mut(),
+        args: first.wrapping_add(1).cast(),
+        args_len: 8,
+        payload: first.cast(),
+        payload_len: 0,
+        reply: first.cast(),
+        reply_capacity: 8,
+        reply_len: 0,
+        context: &context,
+        count: 3,
+        done: 0,
+        step: 16,
+    };
+    NEXT_ARGUMENT.set(first.wrapping_add(1));
+    // SAFETY: there is room for three calls with the types of the source.
+    let code = unsafe { (jam.entry)(&mut call) };
+    assert_eq!((code, call.done), (code::DONE, 3));
+    assert_eq!(room, [14, 100, 16, 100, 18, 100]);
 }
 
 #[test]

@@ -51,11 +51,46 @@ mod tests {
     use fuzz_corpus::Corpus;
 
     use super::*;
+    use crate::claims::Cause;
     use crate::layout::kind;
 
     #[test]
     fn the_corpus_does_no_harm() {
         Corpus::of("jam_claims").run(jam_claims);
+    }
+
+    /// Where the layout of a call changes, its seeds have to be written again: what they claim is to be
+    /// more than a crash without a reason.
+    #[test]
+    fn seeds_claim_what_their_names_say() {
+        let corpus = Corpus::of("jam_claims");
+        let linked = Linked { entry: TEXT, text: TEXT, text_end: TEXT + 64, signature: 0 };
+        MEMORY.with(|memory| {
+            let read = |name: &str| {
+                let at = SIZES.offset_of(CALL);
+                memory.write_from(at, &[0; UNIT]);
+                memory.write_from(at, &corpus.seed(name));
+                Claims::read(memory, &SIZES)
+            };
+            assert_eq!(read("returned").code(), Some(0));
+            let mut lines = Vec::new();
+            log(memory, &SIZES, |line| lines.push(line.to_owned()));
+            assert_eq!(lines, ["hi"]);
+            assert!(read("panicked").panic(memory, &SIZES).is_some_and(|panic| panic.line == 3));
+            assert!(read("wild-panic").panic(memory, &SIZES).is_some());
+            for (name, cause) in [
+                ("fault", Cause::Crash),
+                ("overflow", Cause::StackOverflow),
+                ("denied", Cause::SystemCall(41)),
+            ] {
+                let (found, fault) = read(name).fault(None, &linked, &SIZES);
+                assert_eq!(
+                    (found, fault.offset.is_some()),
+                    (cause, true),
+                    "{name}: run write_seeds"
+                );
+            }
+        });
     }
 
     #[test]

@@ -23,11 +23,16 @@ pub const INTERFACES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interfac
 /// A package of jams that break rules, as bytes.
 pub const HOSTILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hostile.jampkg"));
 
+/// Bytes in front of those of a [`Table`] and behind them, and what they are.
+const GUARD: usize = 64;
+const CANARY: u8 = 0xca;
+
 /// Slots by key, and the bytes that they say where to put.
 #[derive(Debug)]
 pub struct Table {
     slots: HashMap<u64, u64>,
-    bytes: Vec<u8>,
+    /// Its bytes, between two guards that no function writes.
+    room: Vec<u8>,
     /// The last results that were stored, and how many there have been.
     results: [i64; 64],
     stored: u64,
@@ -58,18 +63,20 @@ jam::open! {
 impl Table {
     /// A table of this many bytes.
     pub fn new(bytes: usize) -> Self {
-        Self {
-            slots: HashMap::new(),
-            bytes: vec![0; bytes],
-            results: [0; 64],
-            stored: 0,
-            panics: 0,
-        }
+        let mut room = vec![CANARY; GUARD + bytes + GUARD];
+        room[GUARD..][..bytes].fill(0);
+        Self { slots: HashMap::new(), room, results: [0; 64], stored: 0, panics: 0 }
     }
 
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.room[GUARD..self.room.len() - GUARD]
+    }
+
+    /// Whether the memory around its bytes is as it was.
+    pub fn is_intact(&self) -> bool {
+        let guards = [&self.room[..GUARD], &self.room[self.room.len() - GUARD..]];
+        guards.concat().iter().all(|byte| *byte == CANARY)
     }
 }
 
@@ -92,7 +99,9 @@ jam::export! {
 
     /// Copies bytes to a place; false if it is outside of the table.
     pub fn table_write(table: &mut Table, at: u64, bytes: &[u8]) -> bool {
-        let room = table.bytes.get_mut(at as usize..).and_then(|rest| rest.get_mut(..bytes.len()));
+        let end = table.room.len() - GUARD;
+        let room = table.room[GUARD..end].get_mut(at as usize..);
+        let room = room.and_then(|rest| rest.get_mut(..bytes.len()));
         room.map(|room| room.copy_from_slice(bytes)).is_some()
     }
 

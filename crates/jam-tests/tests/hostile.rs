@@ -2,6 +2,9 @@
 //! which the executor goes on. Each test runs as the user who started it and, if that is root, as an
 //! ordinary user as well.
 
+#[path = "common/signed.rs"]
+mod signed;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,8 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use gossamer::jam::{Executor, ExecutorError, JamError, LoadedJam, Package, Refusal, property};
+use gossamer::jam::{
+    Executor, ExecutorError, JamError, LoadedJam, Package, Policy, Refusal, property, receiver,
+};
 use gossamer_jam_tests::HOSTILE;
+
+use crate::signed::{Ann, signed};
 
 property! {
     /// What an executor gives a jam.
@@ -181,6 +188,18 @@ fn a_stack_overflow_is_named() {
             }
             other => panic!("{other:?}"),
         }
+        // Frames that are larger than a guard of some pages, on a stack of their size: compilers touch each
+        // page of them.
+        let in_rust = executor.run(&jam!(Plain<u64>, "large_frames"), 3, &[]).map(|_| ());
+        let in_c = jam!(LoadedJam::<(), i64, (), i64>, "large_frames_in_c");
+        for result in [in_rust, executor.run(&in_c, 3, &[]).map(|_| ())] {
+            match result {
+                Err(ExecutorError::StackOverflow { stack, fault, .. }) => {
+                    assert!(stack == 256 << 10 && fault.offset.is_some(), "{fault}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
         goes_on(&mut executor);
     });
 }
@@ -236,8 +255,9 @@ fn code_is_not_written_and_data_does_not_run() {
             other => panic!("{other:?}"),
         };
         crash(executor.run(&jam!(Plain<()>, "self_modify"), (), &[]));
+        crash(executor.run(&jam!(Scratched<()>, "run_scratch"), (), &[]));
         for place in 0..2 {
-            crash(executor.run(&jam!(Scratched<u64>, "run_data"), place, &[]));
+            crash(executor.run(&jam!(Plain<u64>, "run_data"), place, &[]));
         }
         goes_on(&mut executor);
     });
@@ -314,6 +334,18 @@ fn what_an_executor_does_not_have_is_refused() {
         goes_on(&mut executor);
         assert_eq!(executor.restarts(), 0);
     });
+}
+
+/// Whatever the policy of the process, and also if the signer of the jam was revoked.
+#[test]
+fn no_policy_applies() {
+    let signed = signed(HOSTILE);
+    let sum: Sum = Package::parse(&signed).unwrap().find("sum").unwrap();
+    receiver().set_verifier(Ann { is_revoked: true });
+    for policy in [Policy::Nothing, Policy::Signed] {
+        receiver().set_policy(policy);
+        assert_eq!(executor().run(&sum, 10, &[1, 2, 3]).unwrap(), 60);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! The bytes are the process's own copy from the beginning on: nothing that a peer can write is looked
 //! at twice.
 
-use jam_format::{Digest, Machine, split_proof};
+use jam_format::{Digest, Features, Machine, split_proof};
 
 use crate::error::Refusal;
 use crate::features;
@@ -92,10 +92,40 @@ pub fn check_machine(blob: &jam_format::Parsed<'_>) -> Result<(), Refusal> {
     if Machine::CURRENT != Some(machine) {
         return Err(Refusal::machine(machine));
     }
-    let missing = blob.features().missing_from(features::of_host());
-    if !missing.is_empty() {
-        let missing = missing.names(machine).collect::<Vec<_>>().join(", ");
-        return Err(Refusal::Features { missing });
+    check_features(blob, features::of_host())
+}
+
+/// Checks that a processor with the features `present` can run the code of a blob.
+fn check_features(blob: &jam_format::Parsed<'_>, present: Features) -> Result<(), Refusal> {
+    let missing = blob.features().missing_from(present);
+    if missing.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let missing = missing.names(blob.machine()).collect::<Vec<_>>().join(", ");
+    Err(Refusal::Features { missing })
+}
+
+#[cfg(test)]
+mod tests {
+    use jam_format::Blob;
+
+    use super::*;
+
+    #[test]
+    fn code_for_a_newer_processor_is_refused() {
+        let machine = Machine::CURRENT.expect("a machine that jams are built for");
+        let names = &machine.features()[..3];
+        let needed = Features::from_names(machine, names.iter().copied()).unwrap();
+        let blob = Blob { name: "newer", text: &[0; 4], features: needed, ..Blob::new(machine) };
+        let blob = blob.encode().unwrap();
+        let blob = jam_format::Parsed::parse(&blob).unwrap();
+        for (present, missing) in [(&names[..0], names), (&names[..1], &names[1..])] {
+            let present = Features::from_names(machine, present.iter().copied()).unwrap();
+            let missing = missing.join(", ");
+            assert_eq!(check_features(&blob, present), Err(Refusal::Features { missing }));
+        }
+        assert_eq!(check_features(&blob, needed), Ok(()));
+        let host = features::of_host();
+        assert_eq!(check_machine(&blob), check_features(&blob, host), "the host's are compared");
+    }
 }

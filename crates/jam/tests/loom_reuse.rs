@@ -1,6 +1,10 @@
 //! Every interleaving of threads that run a jam with one that evicts it and puts other code in its
-//! memory: no runner is in memory that is being written. Run by
-//! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
+//! memory: no runner is in memory that is being written. Run by `cargo xtask loom`.
+//!
+//! An assumption: here the light barrier is a fence (`SeqCst`), where the program has a compiler's fence and
+//! the other side makes a `membarrier`. Loom does not know that system call. What the models show carries
+//! over as far as `membarrier` does what its manual says: when it returns, each running thread of the process
+//! has passed a point at which all of its memory accesses before are ordered with those behind.
 #![cfg(loom)]
 
 use jam::reuse::{Reuse, Runner};
@@ -105,5 +109,78 @@ fn a_thread_that_begins_meanwhile_finds_nothing() {
         shared.evict();
         let _ = shared.reuse();
         other.join().unwrap();
+    });
+}
+
+/// Two jams in a list, as in a bucket of the cache: 1 in front of 2.
+struct List {
+    reuse: Reuse<usize>,
+    head: AtomicU64,
+    /// What is behind each of them; the place 0 is of none.
+    next: [AtomicU64; 3],
+    memory: [UnsafeCell<u64>; 3],
+}
+
+impl List {
+    /// Looks for a jam, by what is in the memory of each.
+    fn find(&self, runner: &Runner, wanted: u64) -> bool {
+        let _inside = runner.enter();
+        let mut at = self.head.load(Ordering::Acquire);
+        while at != 0 {
+            self.memory[at as usize].with(|jam| {
+                // SAFETY: loom checks that nothing writes it meanwhile.
+                assert_eq!(unsafe { *jam }, at, "a jam that was freed");
+            });
+            if at == wanted {
+                return true;
+            }
+            at = self.next[at as usize].load(Ordering::Acquire);
+        }
+        false
+    }
+
+    /// Takes the first jam out; it still refers to the one behind.
+    fn evict(&self) {
+        let first = self.head.load(Ordering::Relaxed);
+        let behind = self.next[first as usize].load(Ordering::Relaxed);
+        self.head.store(behind, Ordering::Release);
+        self.reuse.retire(first as usize);
+    }
+
+    /// Writes to the memory of those that no runner uses.
+    fn reclaim(&self) {
+        self.reuse.reclaim(|free| {
+            self.memory[free].with_mut(|jam| {
+                // SAFETY: loom checks that nothing looks at it.
+                unsafe { *jam = 0 }
+            });
+        });
+    }
+}
+
+/// A runner that stands on a jam which was taken out goes on to one that is taken out behind it.
+#[test]
+fn a_runner_goes_on_through_jams_that_were_taken_out() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(4);
+    model.check(|| {
+        let list = Arc::new(List {
+            reuse: Reuse::new(),
+            head: AtomicU64::new(1),
+            next: [0, 2, 0].map(AtomicU64::new),
+            memory: [0, 1, 2].map(UnsafeCell::new),
+        });
+        let (other, runner) = (list.clone(), list.reuse.runner());
+        let other = loom::thread::spawn(move || {
+            other.find(&runner, 2);
+            other.find(&runner, 2);
+        });
+        for _ in 0..2 {
+            list.evict();
+            list.reclaim();
+        }
+        other.join().unwrap();
+        list.reclaim();
+        assert_eq!(list.reuse.waiting(), 0, "they become free");
     });
 }

@@ -29,8 +29,17 @@ fn geometry(kind: FrameKind) -> Geometry {
 /// # Panics
 /// When that does not hold.
 pub fn jam_frame(data: &[u8]) {
-    let Some((first, mut rest)) = data.split_first() else { return };
-    read_claims(rest);
+    let Some((_, rest)) = data.split_first() else { return };
+    let _which = read_claims(rest);
+    let _seen = take_frames(data);
+}
+
+/// What the receiver has found: frames, and what is malformed.
+type Seen = (usize, usize);
+
+/// Writes to a bank set as the input says.
+fn take_frames(data: &[u8]) -> Seen {
+    let Some((first, mut rest)) = data.split_first() else { return (0, 0) };
     let kind = if first & 1 == 0 { FrameKind::Fixed } else { FrameKind::Variable };
     let mode = if first & 2 == 0 { Mode::Mapped } else { Mode::Checked };
     let geometry = geometry(kind);
@@ -38,6 +47,7 @@ pub fn jam_frame(data: &[u8]) {
     let copy = SharedBytes::heap(geometry.stride());
     let mut incoming = Incoming::new(geometry, 0, EPOCH, mode);
     let set_words = geometry.set_bytes() / WORD;
+    let mut seen = (0, 0);
     while let [place, count, after @ ..] = rest {
         let len = (usize::from(*count) * WORD).min(after.len() / WORD * WORD);
         let (bytes, next) = after.split_at(len);
@@ -54,8 +64,9 @@ pub fn jam_frame(data: &[u8]) {
             memory.store(at, *word, primitive::sync::Ordering::Release);
         }
         rest = next;
-        take_all(&geometry, &mut incoming, &memory, &copy);
+        take_all(&geometry, &mut incoming, &memory, &copy, &mut seen);
     }
+    seen
 }
 
 /// Takes what is there.
@@ -64,17 +75,20 @@ fn take_all(
     incoming: &mut Incoming,
     memory: &SharedBytes,
     copy: &SharedBytes,
+    (frames, malformed): &mut Seen,
 ) {
     // A bank set holds few frames, unless one is seen again and again.
     for _ in 0..=geometry.set_frames() {
         match incoming.poll(memory, copy) {
             Arrival::Nothing => return,
             Arrival::Malformed => {
-                let malformed = incoming.malformed();
-                assert!(malformed.len > malformed.max, "{malformed}");
+                let reason = incoming.malformed();
+                assert!(reason.len > reason.max, "{reason}");
+                *malformed += 1;
                 let _ = incoming.advance();
             }
             Arrival::Frame => {
+                *frames += 1;
                 let arrived = *incoming.arrived();
                 let (payload, attachment, end) = arrived.lengths.places();
                 let room = geometry.stride() - WORD;
@@ -97,13 +111,15 @@ fn take_all(
     panic!("a place has a frame again after it was taken");
 }
 
-/// What a sender reads of a receiver, and a receiver of a claim.
-fn read_claims(bytes: &[u8]) {
+/// What a sender reads of a receiver, and a receiver of a claim; which of them there is.
+fn read_claims(bytes: &[u8]) -> [bool; 2] {
+    let mut are_there = [false; 2];
     if let Some(bytes) = bytes.first_chunk::<GEOMETRY_BYTES>()
         && let Some(geometry) = Geometry::decode(bytes, 1 << 20)
     {
         assert!(geometry.bytes() <= 1 << 20, "{geometry:?} is larger than its segment");
         assert_eq!(geometry.encode(), *bytes, "a geometry has two encodings");
+        are_there[0] = true;
     }
     if let Some(bytes) = bytes.first_chunk::<64>() {
         let memory = SharedBytes::heap(64);
@@ -111,8 +127,10 @@ fn read_claims(bytes: &[u8]) {
         let claim = Claim(memory.load(0, primitive::sync::Ordering::Relaxed));
         if let Some(hello) = Hello::read(&memory, 0, claim) {
             assert_eq!(hello.encode(), bytes[WORD..][..hello.encode().len()], "two encodings");
+            are_there[1] = true;
         }
     }
+    are_there
 }
 
 #[cfg(test)]
@@ -126,6 +144,28 @@ mod tests {
     #[test]
     fn the_corpus_does_no_harm() {
         Corpus::of("jam_frame").run(jam_frame);
+    }
+
+    /// Where a format changes, its seeds have to be written again: a target that finds nothing in any of
+    /// them has nothing to begin with.
+    #[test]
+    fn seeds_reach_the_receiver() {
+        let corpus = Corpus::of("jam_frame");
+        let seen = |name: &str| take_frames(&corpus.seed(name));
+        for kind in ["fixed", "variable"] {
+            for mode in ["mapped", "checked"] {
+                let name = format!("{kind}-{mode}");
+                assert_eq!(seen(&name), (3, 0), "{name}: run write_seeds");
+            }
+            // Where there is no checksum, the cut is in a body.
+            assert_eq!(seen(&format!("{kind}-checked-cut")), (2, 0));
+        }
+        // A checksum of variable length cannot be found where the lengths are wrong.
+        for name in ["fixed-mapped-long", "fixed-checked-long-repaired", "variable-mapped-long"] {
+            assert_eq!(seen(name), (0, 1), "{name}: run write_seeds");
+        }
+        assert_eq!(read_claims(&corpus.seed("geometry")[1..]), [true, false]);
+        assert_eq!(read_claims(&corpus.seed("hello")[1..]), [false, true]);
     }
 
     /// Writes of a sender, as the fuzz target reads them.

@@ -82,6 +82,11 @@ impl Scene {
             Err(error) => panic!("{error}"),
         })
     }
+
+    /// Whether none of the next polls gives anything.
+    fn is_quiet(&mut self) -> bool {
+        (0..500).all(|_| matches!(self.inbox.poll(), Ok(None)))
+    }
 }
 
 /// The words of an empty frame with this number, and of one with these lengths.
@@ -164,6 +169,33 @@ fn signals_twice_and_frames_without_flags_are_taken_once_or_not_at_all() {
     assert!(!scene.takes(7));
     write(&scene, 3);
     assert!(scene.takes(3));
+}
+
+/// What was sent before does not come again, also where the receiver looks for the next frame: neither a
+/// frame of this sender nor one of another that had the banks.
+#[test]
+fn an_old_frame_in_the_next_place_is_not_taken() {
+    for mode in [MAPPED, CHECKED] {
+        let builder = Mailbox::builder("old").banks(2).frames(1).frame_bytes(64).variable();
+        let mut scene = Scene::new(builder, 1, 2);
+        let epoch = scene.claim(0, 0, 99, mode);
+        scene.until_senders(1);
+        for number in 0..6 {
+            let next = |scene: &Scene, epoch, old| {
+                let at = scene.frame_at(0, number as usize);
+                scene.write(at, &checked(&frame(epoch, old, 1000)));
+            };
+            for old in 0..number {
+                next(&scene, epoch, old);
+                assert!(scene.is_quiet(), "frame {old} comes again as frame {number}");
+            }
+            next(&scene, epoch - 1, number);
+            assert!(scene.is_quiet(), "frame {number} of another sender comes");
+            scene
+                .write(scene.frame_at(0, number as usize), &checked(&frame(epoch, number, number)));
+            assert!(scene.takes(number), "frame {number}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Every interleaving of a sender that stores frames into mapped memory with their receiver: no frame is
-//! torn, lost or overwritten before it was taken, and no wake is lost. Run by `cargo xtask loom`.
+//! torn, lost or overwritten before it was taken, and neither side loses a wake. Each side writes to the
+//! other's memory through a [`Window`], as it does in a rack. Run by `cargo xtask loom`.
 #![cfg(loom)]
 
 use mailbox::testing::{
@@ -18,11 +19,13 @@ fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-fn geometry(kind: FrameKind, banks: u32) -> Geometry {
-    Geometry { banks, frames: 1, body: 8 * WORDS as u32, senders: 1, kind, may_sleep: true }
+/// With so many banks of so many frames.
+fn geometry(kind: FrameKind, (banks, frames): (u32, u32)) -> Geometry {
+    Geometry { banks, frames, body: 8 * WORDS as u32, senders: 1, kind, may_sleep: true }
 }
 
-/// The memory of a mailbox, mapped by its sender.
+/// The memory of one side, mapped by the other: that of a mailbox by its sender, the flags of a sender by
+/// the receiver.
 struct To(Window);
 
 impl To {
@@ -58,8 +61,8 @@ fn send(outgoing: &mut Outgoing, to: &To, flags: &SharedBytes, number: u64) {
     outgoing.look_ahead(flags);
 }
 
-/// Takes the next frame, if it has come, and sets the flag of its bank; its number.
-fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &SharedBytes) -> Option<u64> {
+/// Takes the next frame, if it has come, and sets the flag of its bank if that is empty then; its number.
+fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &To) -> Option<u64> {
     // Frames on mapped memory are not copied.
     let copy = memory.clone();
     match incoming.poll(memory, &copy) {
@@ -69,16 +72,17 @@ fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &SharedBytes) -> O
             let words = [0, WORDS - 1].map(|index| incoming.arrived().payload_word(memory, index));
             let [(number, first), (_, last)] = words;
             assert_eq!([first, last], [number + 100; 2], "torn");
-            let (bank, emptied) = incoming.advance().expect("a bank of one frame");
-            flags.store(flag_at(bank), emptied, Ordering::Release);
+            if let Some((bank, emptied)) = incoming.advance() {
+                flags.0.signal(flag_at(bank), emptied).unwrap();
+            }
             Some(number)
         }
     }
 }
 
-fn frames_are_whole(kind: FrameKind, banks: u32, count: u64, bound: usize) {
+fn frames_are_whole(kind: FrameKind, size: (u32, u32), count: u64, bound: usize) {
     check(bound, move || {
-        let geometry = geometry(kind, banks);
+        let geometry = geometry(kind, size);
         let memory = SharedBytes::heap(geometry.bytes());
         let flags = SharedBytes::heap(geometry.flags_bytes());
         let sender = {
@@ -88,6 +92,7 @@ fn frames_are_whole(kind: FrameKind, banks: u32, count: u64, bound: usize) {
                 (0..count).for_each(|number| send(&mut outgoing, &to, &flags, number));
             })
         };
+        let flags = To::new(&flags);
         let mut incoming = Incoming::new(geometry, 0, EPOCH, Mode::Mapped);
         for expected in 0..count {
             let number = loop {
@@ -105,25 +110,32 @@ fn frames_are_whole(kind: FrameKind, banks: u32, count: u64, bound: usize) {
 
 #[test]
 fn fixed_frames_are_whole_and_in_order() {
-    frames_are_whole(FrameKind::Fixed, 1, 2, 5);
+    frames_are_whole(FrameKind::Fixed, (1, 1), 2, 5);
 }
 
 #[test]
 fn variable_frames_are_whole_and_in_order() {
-    frames_are_whole(FrameKind::Variable, 1, 2, 5);
+    frames_are_whole(FrameKind::Variable, (1, 1), 2, 5);
 }
 
 #[test]
 fn a_bank_is_not_written_again_before_it_is_empty() {
-    frames_are_whole(FrameKind::Variable, 2, 3, 3);
+    frames_are_whole(FrameKind::Variable, (2, 1), 3, 3);
+}
+
+/// The fifth frame is in the place of the first, whose bank has another one that must be taken, too: the
+/// sixth is in its place.
+#[test]
+fn a_bank_of_two_frames_is_not_written_again_before_both_were_taken() {
+    frames_are_whole(FrameKind::Variable, (2, 2), 6, 3);
 }
 
 /// A receiver that goes to sleep sees the frame, or its sender sees that it sleeps.
 #[test]
-fn no_wake_is_lost() {
+fn no_wake_of_a_receiver_is_lost() {
     const ASLEEP: usize = 64;
     check(4, || {
-        let geometry = geometry(FrameKind::Fixed, 1);
+        let geometry = geometry(FrameKind::Fixed, (1, 1));
         let memory = SharedBytes::heap(geometry.bytes());
         let flags = SharedBytes::heap(geometry.flags_bytes());
         let sender = {
@@ -134,10 +146,39 @@ fn no_wake_is_lost() {
                 must_wake(|| to.0.load_word(ASLEEP).ok_or(())).unwrap()
             })
         };
+        let flags = To::new(&flags);
         let mut incoming = Incoming::new(geometry, 0, EPOCH, Mode::Mapped);
         announce(&memory, ASLEEP);
         let is_taken = take(&mut incoming, &memory, &flags).is_some();
         let is_woken = sender.join().unwrap();
         assert!(is_taken || is_woken, "the receiver sleeps, and a frame waits");
+    });
+}
+
+/// A sender that goes to sleep sees that its bank is empty, or the receiver sees that it sleeps: at once, or
+/// once it finds no more frames.
+#[test]
+fn no_wake_of_a_sender_is_lost() {
+    const WAITING: usize = 0;
+    check(4, || {
+        let geometry = geometry(FrameKind::Fixed, (1, 1));
+        let memory = SharedBytes::heap(geometry.bytes());
+        let flags = SharedBytes::heap(geometry.flags_bytes());
+        let mut outgoing = Outgoing::new(geometry, 0, EPOCH, Mode::Mapped);
+        send(&mut outgoing, &To::new(&memory), &flags, 0);
+        assert!(!outgoing.may_write(&flags), "the bank is full");
+        let receiver = {
+            let to = To::new(&flags);
+            loom::thread::spawn(move || {
+                let mut incoming = Incoming::new(geometry, 0, EPOCH, Mode::Mapped);
+                assert_eq!(take(&mut incoming, &memory, &to), Some(0));
+                assert_eq!(take(&mut incoming, &memory, &to), None);
+                must_wake(|| to.0.load_word(WAITING).ok_or(())).unwrap()
+            })
+        };
+        announce(&flags, WAITING);
+        let is_empty = outgoing.may_write(&flags);
+        let is_woken = receiver.join().unwrap();
+        assert!(is_empty || is_woken, "the sender sleeps, and its bank is empty");
     });
 }

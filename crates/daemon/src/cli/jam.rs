@@ -16,6 +16,7 @@ use crate::causes::with_causes;
 use crate::cli::args::JamCommand;
 use crate::cli::output::{CommandError, print};
 use crate::cli::{commands, on_runtime};
+use crate::escape;
 use crate::files;
 use crate::security::identity::Identity;
 use crate::security::member::Member;
@@ -132,7 +133,10 @@ fn inspect(
         }
     };
     let mut text = String::new();
-    let mut line = |line: String| writeln!(text, "{line}").expect("writing to text");
+    // Whoever made the package chose some of it, such as the names of libraries that a ried needs.
+    let mut line = |line: String| {
+        writeln!(text, "{}", escape::line(&line)).expect("writing to text");
+    };
     line(format!("package {}: {} bytes", package.name(), bytes.len()));
     line(format!("  digest {}", package.digest()));
     match package.signature().map_err(failed)? {

@@ -54,7 +54,12 @@ pub(crate) fn built<T>(result: Result<T, Error>) -> T {
 
 /// Writes a source `name` with this text to a folder `jams`, and builds it; returns the error.
 pub(crate) fn error_of(name: &str, text: &str) -> Error {
-    let (folder, builder) = builder(TARGET);
+    error_for(TARGET, name, text)
+}
+
+/// As [`error_of`], for another target.
+pub(crate) fn error_for(target: &str, name: &str, text: &str) -> Error {
+    let (folder, builder) = builder(target);
     let jams: PathBuf = folder.path().join("jams");
     fs::create_dir(&jams).expect("a folder");
     fs::write(jams.join(name), text).expect("a source");

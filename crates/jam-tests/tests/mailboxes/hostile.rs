@@ -1,10 +1,11 @@
 //! Senders that keep no rule: their frames are rejected, and the receiver goes on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use gossamer::jam::entry::Types;
 use gossamer::jam::mailbox::{FailureKind, MailboxBuilder, ReactiveMailbox};
-use gossamer::jam::{Digest, Policy, Sendable};
+use gossamer::jam::{Digest, LoadedJam, Mode, Policy, Sendable};
 use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{Table, UNSEEN, table_slot};
@@ -24,7 +25,7 @@ fn id(digest: &Digest) -> [u8; 16] {
 
 /// A jam that does nothing, and believes that it was called with eight bytes of arguments and a payload of
 /// words: as in C, its entry does not look.
-fn trusting() -> Vec<u8> {
+fn trusting(name: &str) -> Vec<u8> {
     let machine = Machine::CURRENT.expect("a machine that jams are built for");
     let text: &[u8] = match machine {
         // xor eax, eax; ret
@@ -32,8 +33,14 @@ fn trusting() -> Vec<u8> {
         // mov w0, 0; ret
         Machine::Aarch64 => &[0x00, 0x00, 0x80, 0x52, 0xc0, 0x03, 0x5f, 0xd6],
     };
-    let blob =
-        Blob { name: "trusting", text, args_bytes: 8, element_bytes: 4, ..Blob::new(machine) };
+    let blob = Blob {
+        name,
+        text,
+        entry_signature: Types::<(), u64, u32, ()>::SIGNATURE,
+        args_bytes: 8,
+        element_bytes: 4,
+        ..Blob::new(machine)
+    };
     blob.encode().expect("a blob")
 }
 
@@ -112,7 +119,7 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
         send(BY_DIGEST, id(slot.digest()), 0, &[0; 3000], slot.bytes());
         send(LOCAL, id(slot.digest()), 0, &[], &[]);
         // A jam that does not look at lengths: the receiver does.
-        let trusting = trusting();
+        let trusting = trusting("trusting");
         for (args, payload) in [(8, 12), (7, 12), (0, 0), (8, 10)] {
             let (args, payload) = (&[0; 8][..args], &[0; 12][..payload]);
             let id = id(&Digest::of(&trusting));
@@ -128,14 +135,30 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
     play(make, [receiver, sender]);
 }
 
-/// The bytes of a frame, written again where they were: a replay.
+/// A mailbox with one place for frames, so that what was sent is where the receiver looks for the next one.
+fn single(name: &str) -> MailboxBuilder {
+    small(name).banks(1).frames(1).senders(1)
+}
+
+/// Where the frame of a [`single`] mailbox begins: behind the dimensions and the claim of its sender.
+const FRAME_AT: usize = 192;
+
+/// The bytes of a frame, written again where the receiver awaits the next one: a replay.
 pub(crate) fn a_frame_that_is_written_again_does_not_run(make: Make) {
     let receiver = script(|player| {
-        let mut inbox = player.export_mailbox(small("replayed").senders(1));
+        let mut inbox = player.export_mailbox(single("replayed"));
         player.meet();
         player.until("a call", || inbox.poll().expect("a frame").is_some());
+        let mut is_quiet = || inbox.poll().expect("no error").is_none();
+        let written = player.begin_meeting();
+        player.until("the replay", || {
+            assert!(is_quiet(), "a call that was not sent");
+            player.has_met(written)
+        });
+        assert!((0..2_000).all(|_| is_quiet()), "the call runs again");
+        player.meet();
         player.serve(&mut inbox);
-        assert_eq!((inbox.stats().ran(), inbox.stats().failed()), (3, 0));
+        assert_eq!((inbox.stats().ran(), inbox.stats().failed()), (2, 0));
     });
     let sender = script(|player| {
         player.meet();
@@ -143,58 +166,116 @@ pub(crate) fn a_frame_that_is_written_again_does_not_run(make: Make) {
         let raw = player.segments.open("replayed").expect("its segment");
         sender.send(&SLOT, 1, &[]).expect("a call");
         sender.flush(WITHIN).expect("it runs");
-        // Behind the geometry and the claim of one sender.
-        let mut frames = vec![0; raw.len() - 192];
-        raw.read_block(192, &mut frames).expect("what was sent");
-        let is_there = frames.windows(16).any(|it| *it == id(SLOT.code().unwrap().digest()));
-        assert!(is_there, "the frame is among what is written again");
-        raw.write_block(192, &frames).expect("a write");
+        let mut frame = vec![0; raw.len() - FRAME_AT];
+        raw.read_block(FRAME_AT, &mut frame).expect("what was sent");
+        let is_there = frame.windows(16).any(|it| *it == id(SLOT.code().unwrap().digest()));
+        assert!(is_there, "the frame is what is written again");
+        raw.write_block(FRAME_AT, &frame).expect("a write");
         raw.fence().expect("it is there");
-        // Those that follow run, and no other.
-        for key in 2..4 {
-            sender.send(&SLOT, key, &[]).expect("a call");
-            raw.write_block(192, &frames[..64]).expect("a write");
-        }
-        assert_eq!(sender.close(WITHIN).expect("all calls run").handled, 3);
+        player.meet();
+        player.meet();
+        sender.send(&SLOT, 2, &[]).expect("a call");
+        assert_eq!(sender.close(WITHIN).expect("all calls run").handled, 2);
+    });
+    play(make, [receiver, sender]);
+}
+
+/// Code that has arrived in a frame is the receiver's: its sender writes over it, and calls it again.
+pub(crate) fn code_that_changes_after_it_arrived_runs_as_it_was(make: Make) {
+    // No other test has it, so it comes from the frame.
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let blob = trusting(&format!("trusting_{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+    let jam = LoadedJam::<(), u64, u32, ()>::from_blob(&blob).expect("a jam");
+    let receiver = script(|player| {
+        let mut inbox = player.export_mailbox(single("overwritten"));
+        inbox.set_policy(Policy::AnyPeer);
+        player.meet();
+        player.serve(&mut inbox);
+        let stats = inbox.stats();
+        assert_eq!((stats.ran(), stats.failed(), stats.arrived()), (2, 0, 1));
+    });
+    let sender = script(move |player| {
+        player.meet();
+        let mut sender = player.open_mailbox("overwritten");
+        let raw = player.segments.open("overwritten").expect("its segment");
+        sender.send(&jam.in_mode(Mode::Injected), 1, &[]).expect("a call");
+        sender.flush(WITHIN).expect("it runs");
+        // No instruction, on any machine, that a jam survives.
+        raw.write_block(FRAME_AT, &vec![0xcc; raw.len() - FRAME_AT]).expect("a write");
+        raw.fence().expect("it is there");
+        sender.send(&jam.in_mode(Mode::Cached), 1, &[]).expect("a call");
+        let report = sender.close(WITHIN).expect("all calls run");
+        assert_eq!((report.handled, report.failed), (2, 0));
     });
     play(make, [receiver, sender]);
 }
 
 /// A peer writes to frames while they are taken: arguments, payload and code, never the header. Each runs
-/// or is rejected; memory outside of the table stays as it is.
+/// or is rejected; memory outside of the table stays as it is, and what comes later runs.
 pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
     const CALLS: u64 = 2_000;
+    /// The key of a call that nobody changes.
+    const HONEST: u64 = u64::MAX;
     fn builder() -> MailboxBuilder {
         small("changing").banks(2).frames(2).frame_bytes(2048).senders(1).fixed()
     }
-    let receiver = script(|player| {
-        let mut inbox = player.export_mailbox(builder());
-        player.meet();
-        let mut count = 0;
-        player.serve_each(&mut inbox, |_, outcome| {
-            count += 1;
-            let Err(failure) = outcome.into_result() else { return };
-            let kind = failure.reason.kind();
-            assert!(matches!(kind, FailureKind::Code | FailureKind::Panicked), "{failure:?}");
-        });
-        assert_eq!(count, inbox.stats().ran() + inbox.stats().failed());
-    });
-    let is_done = Arc::new(AtomicBool::new(false));
-    let has_to_end = is_done.clone();
-    let sender = script(move |player| {
-        player.meet();
-        let mut sender = player.open_mailbox("changing");
-        for key in 0..CALLS {
-            let args = PutArgs { key: key % 50, offset: 0 };
-            let injected = INDIRECT_PUT.in_mode(gossamer::jam::Mode::Injected);
-            sender.send(&injected, args, &[7; 60]).expect("a call");
-            if key % 16 == 0 {
-                // So that code is looked at again.
-                gossamer::jam::receiver().set_policy(Policy::Signed);
-            }
+    /// What the three have done.
+    #[derive(Default)]
+    struct Done {
+        rejected: AtomicU64,
+        sending: AtomicBool,
+        writing: AtomicBool,
+    }
+    let done = Arc::new(Done::default());
+    let receiver = script({
+        let done = done.clone();
+        move |player| {
+            let mut inbox = player.export_mailbox(builder());
+            player.meet();
+            let mut count = 0;
+            player.serve_each(&mut inbox, |inbox, outcome| {
+                count += 1;
+                let table = inbox.get::<Table>().expect("the table");
+                assert!(table.is_intact(), "memory beside the table was written");
+                let Err(failure) = outcome.into_result() else { return };
+                match failure.reason.kind() {
+                    FailureKind::Code => done.rejected.fetch_add(1, Ordering::Relaxed),
+                    FailureKind::Panicked => 0,
+                    _ => panic!("{failure:?}"),
+                };
+            });
+            assert_eq!(count, inbox.stats().ran() + inbox.stats().failed());
+            let table = inbox.get_mut::<Table>().expect("the table");
+            let at = table_slot(table, HONEST) as usize;
+            assert_eq!(table.bytes()[at..at + 4], *b"best", "the last call");
         }
-        sender.flush(WITHIN).expect("all calls are dealt with");
-        is_done.store(true, Ordering::Relaxed);
+    });
+    let sender = script({
+        let done = done.clone();
+        move |player| {
+            player.meet();
+            let mut sender = player.open_mailbox("changing");
+            let injected = INDIRECT_PUT.in_mode(Mode::Injected);
+            let is_mapped = sender.sender().is_mapped();
+            let needs_more = || is_mapped && done.rejected.load(Ordering::Relaxed) == 0;
+            let mut number = 0;
+            while number < CALLS || needs_more() {
+                let args = PutArgs { key: number % 50, offset: 0 };
+                sender.send(&injected, args, &[7; 60]).expect("a call");
+                if number % 16 == 0 {
+                    // So that code is looked at again.
+                    gossamer::jam::receiver().set_policy(Policy::Signed);
+                }
+                number += 1;
+            }
+            let before = sender.flush(WITHIN).expect("all calls are dealt with");
+            done.sending.store(true, Ordering::Relaxed);
+            player.until("the end of the writes", || done.writing.load(Ordering::Relaxed));
+            let args = PutArgs { key: HONEST, offset: 0 };
+            sender.send(&injected, args, b"best").expect("a call");
+            let report = sender.close(WITHIN).expect("it runs");
+            assert_eq!((report.handled, report.failed), (number + 1, before.failed));
+        }
     });
     let scribbler = script(move |player| {
         player.meet();
@@ -209,8 +290,10 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
                 let at = 192 + number % 4 * stride + 48 + number / 4 % 100 * 8;
                 raw.write(at, &(number as u64).to_ne_bytes()).expect("a write");
             }
-            has_to_end.load(Ordering::Relaxed)
+            done.sending.load(Ordering::Relaxed)
         });
+        raw.fence().expect("all is written");
+        done.writing.store(true, Ordering::Relaxed);
     });
     play(make, [receiver, sender, scribbler]);
 }

@@ -21,7 +21,7 @@ pub(crate) fn rack(kind: Kind, is_endless: bool) -> Option<Rack> {
     let rack = match is_endless {
         true => Rack::new().hosts(2).threads(2),
         // A host for each jam that crashes, and two that go on.
-        false => Rack::new().hosts(5).threads(1),
+        false => Rack::new().hosts(7).threads(1),
     };
     (kind == Kind::Processes).then(|| rack.on_peer_loss(OnPeerLoss::Return))
 }
@@ -39,10 +39,12 @@ pub(crate) fn crashes_end_their_processes() {
     let tables = tables();
     let (others, victims) = tables.split_at(2);
     type Crash = fn(&Trust<Table>) -> Result<u64, JamError>;
-    let crashes: [(&str, Crash); 3] = [
+    let crashes: [(&str, Crash); 5] = [
         ("wild_write", |table| table.inject(&jam("wild_write"), 8u64, &[])),
         ("deep", |table| table.inject(&jam("deep"), 1u64 << 20, &[])),
+        ("large_frames", |table| table.inject(&jam("large_frames"), 1u64 << 20, &[])),
         ("self_modify", |table| table.inject(&jam("self_modify"), (), &[])),
+        ("run_data", |table| table.inject(&jam("run_data"), 0u64, &[])),
     ];
     assert_eq!(victims.len(), crashes.len());
     for ((name, crash), victim) in crashes.into_iter().zip(victims) {

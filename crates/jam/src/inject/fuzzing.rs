@@ -36,6 +36,13 @@ fn check<M: Part, A: Part>(bytes: &[u8]) {
     });
 }
 
+/// Whether these are the bytes of a [`call_with_code`].
+#[cfg(test)]
+pub(crate) fn is_call(bytes: &[u8]) -> bool {
+    let behind = Behind::<[u8; Digest::BYTES]>::of::<[u32; 3]>(bytes);
+    behind.is_ok_and(|behind| behind.code().is_ok())
+}
+
 /// A call with code, as a sender makes it.
 #[cfg(test)]
 pub(crate) fn call_with_code(payload: &[u8], code: &[u8]) -> Vec<u8> {

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use jam_abi::Call;
 use jam_format::{Digest, MAX_PROVEN_BYTES, MAX_REPLY_BYTES, Parsed};
 
+use crate::error::Refusal;
 use crate::inject::fuzzing::plain_call;
 use crate::mailbox::form::{
     ENTRY_BYTES, Form, REPORT_BYTES, SenderReport, decode_entry, encode_entry,
@@ -40,7 +41,12 @@ fn receiver() -> &'static Receiver {
 /// # Panics
 /// When that does not hold.
 pub fn jam_call(data: &[u8]) {
-    let Some((head, code)) = data.split_first_chunk::<HEAD>() else { return };
+    let _linked = link(data);
+}
+
+/// Whether the code of an input was linked, or why not; `None` for one that is too short.
+fn link(data: &[u8]) -> Option<Result<(), Refusal>> {
+    let (head, code) = data.split_first_chunk::<HEAD>()?;
     let word = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let kind = u32::from(word(1)) | u32::from(word(3)) << 16;
     if let Some(form) = Form::decode(kind) {
@@ -70,6 +76,7 @@ pub fn jam_call(data: &[u8]) {
     if let Ok(blob) = Parsed::parse(code) {
         check_lengths(&blob, usize::from(word(5)), usize::from(word(7)));
     }
+    Some(linked)
 }
 
 fn check_lengths(blob: &Parsed<'_>, args_len: usize, payload_len: usize) {
@@ -101,12 +108,44 @@ mod tests {
     use jam_format::{Blob, Import, Machine};
 
     use super::*;
-    use crate::inject::fuzzing::call_with_code;
+    use crate::inject::fuzzing::{call_with_code, is_call};
     use crate::mailbox::failure::FailureKind;
 
     #[test]
     fn the_corpus_does_no_harm() {
         Corpus::of("jam_call").run(jam_call);
+    }
+
+    /// Where a format changes, its seeds have to be written again: a target that refuses all of them at
+    /// once has nothing to begin with.
+    #[test]
+    fn seeds_reach_the_linker() {
+        let corpus = Corpus::of("jam_call");
+        let linked = |name: &str| link(&corpus.seed(name)).expect("as long as a head");
+        for name in ["linked", "imports", "entry", "lengths"] {
+            match linked(name) {
+                Ok(()) => assert_eq!(Machine::CURRENT, Some(Machine::X86_64)),
+                // The seeds are for one machine.
+                Err(Refusal::Machine { .. }) => assert_ne!(Machine::CURRENT, Some(Machine::X86_64)),
+                Err(refusal) => panic!("{name}: {refusal}: run write_seeds"),
+            }
+        }
+        assert!(matches!(linked("cut"), Err(Refusal::Malformed { .. })), "{:?}", linked("cut"));
+        if Machine::CURRENT == Some(Machine::X86_64) {
+            let (forged, missing) = (linked("forged"), linked("missing"));
+            assert!(matches!(forged, Err(Refusal::Digest { .. })), "{forged:?}");
+            assert!(matches!(missing, Err(Refusal::MissingSymbol { .. })), "{missing:?}");
+        }
+        for name in ["plain", "plain-code", "plain-payload"] {
+            assert!(is_call(&corpus.seed(name)[HEAD..]), "{name}: run write_seeds");
+        }
+        let report = corpus.seed("report");
+        let report = report[HEAD - REPORT_BYTES..].first_chunk().expect("a report");
+        assert!(SenderReport::decode(report).is_some_and(|it| it.last_failure.is_some()));
+        let entry = corpus.seed("entry");
+        let code = &entry[HEAD..];
+        let head = entry[HEAD - REPORT_BYTES..].first_chunk().expect("the head of an entry");
+        assert_eq!(decode_entry(head, &Digest::of(code)), Some(code.len()));
     }
 
     fn input(

@@ -1,0 +1,30 @@
+//! Packages of a signer whom the test believes, or counts as revoked. Real signatures are tested where they
+//! are made and verified, in the crates `gossamer-job` and `gossamer-daemon`.
+
+use gossamer::jam::{Proof, Verifier};
+use jam_format::{Algorithm, Package, Signature, sign_package};
+
+/// A verifier that believes that "ann" signed what names her.
+pub(crate) struct Ann {
+    pub(crate) is_revoked: bool,
+}
+
+impl Verifier for Ann {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+        match proof.signature().signature {
+            b"ann" if self.is_revoked => {
+                Err("the certificate of its signer ann was revoked".to_owned())
+            }
+            b"ann" => Ok("ann".to_owned()),
+            _ => Err("it is forged".to_owned()),
+        }
+    }
+}
+
+/// The same package, signed by ann.
+pub(crate) fn signed(package: &[u8]) -> Vec<u8> {
+    let (algorithm, certificate, signature) = (Algorithm::Ed25519, &b"hers"[..], &b"ann"[..]);
+    let block = Signature { algorithm, job: None, certificate, signature }.encode();
+    let package = Package::parse(package).expect("a package");
+    sign_package(&package, &block.expect("a block")).expect("a package")
+}
