@@ -188,7 +188,7 @@ where
         _env: PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    pinned.0.closure_runs.store(false, Ordering::Relaxed);
+    pinned.children.closure_runs.store(false, Ordering::Relaxed);
     pinned.wait();
     drop(pinned);
     match result {
@@ -201,18 +201,25 @@ where
 }
 
 /// Keeps the frames of the running fiber, up to `scope`, while it has children.
-struct Pinned(Arc<Children>);
+struct Pinned {
+    children: Arc<Children>,
+    /// Whether the thread was panicking when the scope began.
+    in_unwinding: bool,
+}
 
 impl Pinned {
     fn new(children: &Arc<Children>) -> Self {
         current::with_fiber(|_, block| block.scopes.borrow_mut().push(Arc::clone(children)));
-        Pinned(Arc::clone(children))
+        Pinned { children: Arc::clone(children), in_unwinding: thread::panicking() }
     }
 
     fn wait(&self) {
-        while self.0.any() {
+        let Pinned { children, in_unwinding } = self;
+        while children.any() {
             if is_being_unwound() {
-                current::with_fiber(|core, block| core.wait_for_children(block, &self.0));
+                current::with_fiber(|core, block| {
+                    core.wait_for_children(block, children, *in_unwinding);
+                });
             } else {
                 ops::park();
             }
@@ -222,7 +229,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.0.any() {
+        if self.children.any() {
             // The frames that the children borrow from would go. Rule 3 keeps that from happening.
             die(&[b"a fiber was unwound while fibers or callbacks of its scope are left\n"]);
         }

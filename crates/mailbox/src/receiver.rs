@@ -306,10 +306,12 @@ impl Mailbox {
             }
         }
         fiber::check_may_wait("the wait for a frame", Location::caller());
+        // `wfe` lasts longer than a look at the clock.
+        let polls = if self.cpu == CpuWait::Wfe { 1 } else { POLLS_PER_CLOCK };
         loop {
             let awake = Instant::now();
             loop {
-                for _ in 0..POLLS_PER_CLOCK {
+                for _ in 0..polls {
                     if let Some(found) = self.find()? {
                         return Ok(Some(found));
                     }
@@ -334,7 +336,11 @@ impl Mailbox {
         if fiber::in_fiber() {
             return fiber::yield_to_worker();
         }
+        // A frame that comes through a lane comes while this thread polls: no processor waits for that.
         let [sender] = &self.senders.active[..] else { return primitive::sync::spin_hint() };
+        if self.senders.brings_lanes {
+            return primitive::sync::spin_hint();
+        }
         let word = self.segment.memory().word(sender.incoming.watched());
         let now = word.load(Ordering::Relaxed);
         // Or a frame has come since the last look.

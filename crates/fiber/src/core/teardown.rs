@@ -74,19 +74,20 @@ impl Core {
         // thread's fiber running, if there is one, and not run another scheduler on its stack.
         drop_quietly(self.shared.close());
         let unwound = self.live();
-        while self.unwind_more(|| true) {}
+        while self.unwind_more(None) {}
         unwound
     }
 
     /// Unwinds what can be unwound, and returns whether anything is left. If there is nothing to unwind,
-    /// waits for other threads; without any to wait for, ends the process with a message, unless
-    /// `is_needed` says that the caller needs no more.
-    fn unwind_more(&self, is_needed: impl Fn() -> bool) -> bool {
+    /// waits for other threads; without any to wait for, ends the process with a message. The running
+    /// fiber, if it is one that calls, waits for these children, and needs no more when they have ended.
+    fn unwind_more(&self, awaited: Option<&Children>) -> bool {
         let Sweep { any_unwound, any_left } = self.unwind_suspended();
-        if any_left && !any_unwound && !self.unwind_closures() {
-            self.wait_for_other_threads(is_needed);
+        let is_left = any_left || awaited.is_some();
+        if is_left && !any_unwound && !self.unwind_closures() {
+            self.wait_for_other_threads(awaited);
         }
-        any_left
+        is_left
     }
 
     /// Unwinds the fibers that are suspended, and goes on with those that linger without need. May be
@@ -129,12 +130,13 @@ impl Core {
 
     /// Waits until a child on another thread has ended. Without any, ends the process with a message
     /// instead of a wait that never ends: this thread runs no other scheduler meanwhile.
-    fn wait_for_other_threads(&self, is_needed: impl Fn() -> bool) {
+    fn wait_for_other_threads(&self, awaited: Option<&Children>) {
         // In this order: what is on this thread only does not change while this looks.
         if self.any_children_elsewhere() {
             return std::thread::park();
         }
-        if !is_needed() || self.blocks().any(|block| next_step(block) == Step::Unwind) {
+        let has_ended = awaited.is_some_and(|children| !children.any());
+        if has_ended || self.blocks().any(|block| next_step(block) == Step::Unwind) {
             return;
         }
         if let Some(block) = self.blocks().find(|block| block.has_children()) {
@@ -163,12 +165,14 @@ impl Core {
     /// Waits until a scope of the running fiber, which is cancelled and has left the scope's closure, has
     /// no children: lets the unwinding of the others go on, and is resumed by it.
     ///
-    /// In a destructor that runs while the thread unwinds, the fiber keeps the processor, since the
-    /// count of panics is the thread's. It unwinds the others itself, on its own stack.
-    pub(crate) fn wait_for_children(&self, block: &Block, children: &Children) {
+    /// If the scope began `in_unwinding`, a destructor of this fiber may have begun it while the fiber
+    /// panics. Then the fiber keeps the processor, since the count of panics is the thread's, and unwinds
+    /// the others itself, on its own stack. A fiber whose scope began before it panicked has no part in
+    /// that count here, whoever else panics meanwhile: `scope` has caught the closure's panic.
+    pub(crate) fn wait_for_children(&self, block: &Block, children: &Children, in_unwinding: bool) {
         while children.any() {
-            if std::thread::panicking() {
-                self.unwind_more(|| children.any());
+            if in_unwinding {
+                self.unwind_more(Some(children));
             } else {
                 block.state.set(State::Lingering);
                 // SAFETY: the caller is the running fiber, which `unwind` has resumed, as it alone

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use gossamer_fiber::{
-    Config, JoinError, Remote, Scheduler, park, scope, sleep, spawn_local, yield_now,
+    Config, JoinError, Remote, Scheduler, park, park_or_give_up, scope, sleep, spawn_local,
+    yield_now,
 };
 
 use crate::common::{CALLBACKS, Check, Worker, in_turn, run_ready, workers};
@@ -361,6 +362,65 @@ fn a_fiber_waits_behind_each_of_its_scopes() {
     other.thread.join().unwrap();
 }
 
+/// A destructor of one fiber waits, and lets the other go on, on its own stack; that one's outer scope
+/// must wait for the first.
+#[test]
+fn a_fiber_lingers_although_another_panics_below_it() {
+    struct Futile;
+    impl Drop for Futile {
+        fn drop(&mut self) {
+            for _ in 0..60 {
+                park_or_give_up();
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    let (own, other) = (Worker::start(), Worker::start());
+    let (here, there) = (own.remote.clone(), other.remote.clone());
+    let (up, is_up) = mpsc::channel();
+    let inside = up.clone();
+    let ran = own.remote.spawn(move || {
+        let alive = AtomicUsize::new(1);
+        let nearest = there.clone();
+        scope(
+            move || here.clone(),
+            |outer| {
+                let check = Check(&alive);
+                outer.spawn(move || {
+                    let _check = check;
+                    let _futile = Futile;
+                    scope(
+                        move || nearest.clone(),
+                        |s| {
+                            s.spawn(|| sleep(Duration::from_millis(20)));
+                            inside.send(()).unwrap();
+                            loop {
+                                park();
+                            }
+                        },
+                    )
+                });
+                scope(
+                    move || there.clone(),
+                    |inner| {
+                        inner.spawn(|| sleep(Duration::from_millis(50)));
+                        up.send(()).unwrap();
+                        loop {
+                            park();
+                        }
+                    },
+                )
+            },
+        );
+    });
+    (0..2).for_each(|_| is_up.recv().unwrap());
+    own.stop();
+    own.thread.join().unwrap();
+    assert!(matches!(ran.join(), Err(JoinError::Cancelled)));
+    other.stop();
+    other.thread.join().unwrap();
+}
+
 /// Waits for the end of a callback that it has put into [`CALLBACKS`]: in a scope's closure, or behind it.
 fn hand_out_a_callback(in_closure: bool) {
     let alive = AtomicUsize::new(1);
@@ -404,7 +464,7 @@ fn a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread() {
             std::process::exit(3);
         });
         let [own, other] = [(); 2].map(|()| Scheduler::new(Config::default()).unwrap());
-        let at = other.remote();
+        let (at, panics) = (other.remote(), child == "callback in a panic");
         own.enter(|| {
             spawn_local(move || {
                 let borrowed = AtomicUsize::new(0);
@@ -421,9 +481,14 @@ fn a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread() {
                             });
                             CALLBACKS.with_borrow_mut(|all| all.push(Box::new(first)));
                         }
-                        _ => std::mem::forget(s.callback(|n: usize| {
-                            borrowed.store(n, Ordering::Relaxed);
-                        })),
+                        _ => {
+                            std::mem::forget(s.callback(|n: usize| {
+                                borrowed.store(n, Ordering::Relaxed);
+                            }));
+                            if panics {
+                                park();
+                            }
+                        }
                     },
                 );
             })
@@ -433,10 +498,11 @@ fn a_dropped_scheduler_does_not_wait_for_children_on_its_own_thread() {
         if let Some(callback) = CALLBACKS.with_borrow_mut(|callbacks| callbacks.pop()) {
             callback(0);
         }
+        assert!(!panics, "the schedulers are dropped while the thread unwinds");
         drop(own);
         unreachable!("the process ends before");
     }
-    for child in ["fiber", "callback", "late callback"] {
+    for child in ["fiber", "callback", "late callback", "callback in a panic"] {
         let output = Command::new(std::env::current_exe().unwrap())
             .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
             .env(CHILD, child)

@@ -10,8 +10,8 @@ use crate::mailbox::form::{
 };
 use crate::mailbox::store::name_of;
 
-/// The most senders that are known at a time. A mailbox has at most half as many bank sets; if hosts
-/// make tokens up, those that were seen first are forgotten.
+/// The most senders that are known at a time. A mailbox has at most half as many bank sets, but senders
+/// come and go, and hosts may make tokens up: the one is forgotten that has sent nothing for longest.
 const MAX_PEERS: usize = 2048;
 
 /// Polls without a frame before reports that are messages: they cost more than a frame.
@@ -25,6 +25,8 @@ pub(super) struct Peers {
     all: Vec<Peer>,
     /// The one whose frame came last.
     last: usize,
+    /// How often it was another one than before.
+    turns: u64,
     /// Frames since the last report.
     unreported: u32,
     /// Polls without a frame since the last one.
@@ -42,6 +44,8 @@ struct Peer {
     report: SenderReport,
     /// Frames that the sender knows to be handled.
     told: u64,
+    /// The turn in which its frames last began to come.
+    turn: u64,
 }
 
 /// The segment of a sender.
@@ -78,6 +82,7 @@ impl Peers {
         Peers {
             all: Vec::new(),
             last: 0,
+            turns: 0,
             unreported: 0,
             idle: 0,
             are_messages: false,
@@ -106,6 +111,8 @@ impl Peers {
         let is_it = |peer: &Peer| peer.token == token && peer.host == host;
         if !self.all.get(self.last).is_some_and(is_it) {
             self.last = self.all.iter().position(is_it).unwrap_or_else(|| self.add(host, token));
+            self.turns += 1;
+            self.all[self.last].turn = self.turns;
         }
         self.last
     }
@@ -114,11 +121,16 @@ impl Peers {
     fn add(&mut self, host: HostId, token: u64) -> usize {
         if self.all.len() >= MAX_PEERS {
             self.all.retain(|peer| !matches!(peer.segment, Way::Gone));
-            self.all.drain(..(self.all.len() + 1).saturating_sub(MAX_PEERS));
+        }
+        if self.all.len() >= MAX_PEERS
+            && let Some((oldest, _)) = self.all.iter().enumerate().min_by_key(|(_, peer)| peer.turn)
+        {
+            self.all.swap_remove(oldest);
         }
         // Frames without a token have no way back.
         let segment = if token == 0 { Way::Gone } else { Way::Unknown };
-        self.all.push(Peer { host, token, segment, report: SenderReport::default(), told: 0 });
+        let report = SenderReport::default();
+        self.all.push(Peer { host, token, segment, report, told: 0, turn: 0 });
         self.all.len() - 1
     }
 
@@ -192,7 +204,7 @@ impl Peers {
         // A host that makes senders up must not have the receiver look for all of them at once.
         let (mut left, mut may_look) = (0, true);
         self.is_stuck = false;
-        for Peer { host, token, segment: way, report, told } in &mut self.all {
+        for Peer { host, token, segment: way, report, told, .. } in &mut self.all {
             if *told == report.handled {
                 continue;
             }
@@ -238,4 +250,19 @@ impl Peers {
 fn write_report(segment: &RemoteSegment, report: &SenderReport) -> Result<(), SegmentError> {
     const { assert!(REPORT_BYTES <= TOKEN_AT && REPORT_BYTES.is_multiple_of(WORD)) };
     segment.write(0, &report.encode())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_goes_on_is_not_forgotten() {
+        let mut peers = Peers::new();
+        for round in 0..2 * MAX_PEERS as u64 {
+            assert_eq!(peers.count(HostId(0), 1, None), round);
+            assert_eq!(peers.count(HostId(1), 2 + round, None), 0);
+        }
+        assert_eq!(peers.all.len(), MAX_PEERS);
+    }
 }

@@ -28,6 +28,11 @@ pub const OUTPUT_BYTES: usize = 256 * 1024;
 /// Commands of a round, at most; each key of a retrieval counts.
 pub const ROUND_COMMANDS: usize = 64;
 
+/// Meta commands of a round that return data, at most. If the round cannot be finished, their data is
+/// kept outside the budget until the client has read what is before it: to run such a command again
+/// could give another answer.
+const ROUND_META_READS: usize = 8;
+
 /// Maximum size of data that a read returns without reserving memory for it first.
 pub const SMALL_BYTES: usize = 4096;
 
@@ -79,6 +84,9 @@ pub struct ConnectionReport {
 pub trait ServerState {
     /// Names and values of `stats`, in report order.
     fn stats(&self, now: Seconds) -> Vec<(&'static str, String)>;
+
+    /// Resets the counters behind [`stats`](Self::stats) that `stats reset` concerns.
+    fn reset(&self) {}
 
     /// Names and values of `stats settings`.
     fn settings(&self) -> Vec<(&'static str, String)> {
@@ -233,8 +241,9 @@ impl Batch {
     ) -> Result<(), Shortage> {
         let mut round: Vec<Sent> = Vec::new();
         let mut requests = Vec::new();
-        let mut need = 0;
+        let (mut need, mut meta_reads) = (0, 0);
         while round.len() < ROUND_COMMANDS
+            && meta_reads < ROUND_META_READS
             && let Some((format, work)) = self.next()
         {
             let more = needed_bytes(&work);
@@ -259,6 +268,7 @@ impl Batch {
                 Work::Request(request) => {
                     let returns_data =
                         matches!(request, Request::MetaGet { max_bytes: Some(_), .. });
+                    meta_reads += usize::from(returns_data);
                     let kept = returns_data.then(|| request.clone());
                     requests.push(request);
                     round.push(Sent { format, response: None, request: kept });
@@ -366,4 +376,37 @@ fn full_request(request: &Option<Request>, bytes: u32) -> Option<Request> {
 /// Whether a request can change an item.
 fn changes(request: &Request) -> bool {
     !matches!(request, Request::Get { .. } | Request::MetaDebug { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memcached::budget::Budget;
+    use crate::memcached::connection::Connection;
+    use crate::memcached::local::{LocalShards, NoServer};
+
+    #[test]
+    fn little_data_is_kept_outside_the_budget() {
+        let shards = LocalShards::new(1, None);
+        let set = |key: &str, bytes| format!("set {key} 0 0 {bytes}\r\n{}\r\n", "x".repeat(bytes));
+        let run = |input: String, budget: &Budget| {
+            let mut connection = Connection::new();
+            connection.received(input.as_bytes());
+            let batch = connection.next_batch().unwrap();
+            batch.run(&shards, &NoServer, 1_700_000_000, Output::new(budget))
+        };
+        let unlimited = Budget::new(usize::MAX);
+        run(set("large", 400_000), &unlimited);
+        (0..50).for_each(|n| drop(run(set(&format!("small{n}"), SMALL_BYTES), &unlimited)));
+        let reads =
+            (0..50).fold("mg large v\r\n".to_owned(), |all, n| all + &format!("mg small{n} v\r\n"));
+        let Progress { remaining, shortage, .. } = run(reads, &Budget::new(300_000));
+        assert!(shortage.is_some());
+        let kept = |(_, work): &(Format, Work)| match work {
+            Work::Response(Response::Meta(item)) => item.data.as_ref().map_or(0, |data| data.len()),
+            _ => 0,
+        };
+        let kept: usize = remaining.begun.iter().map(kept).sum();
+        assert_eq!(kept, (ROUND_META_READS - 1) * SMALL_BYTES);
+    }
 }

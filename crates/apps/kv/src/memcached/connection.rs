@@ -163,20 +163,8 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memcached::batch::ServerState;
     use crate::memcached::budget::Budget;
-    use crate::memcached::local::LocalShards;
-    use crate::store::Settings;
-
-    struct NoServer;
-
-    impl ServerState for NoServer {
-        fn stats(&self, _now: u64) -> Vec<(&'static str, String)> {
-            Vec::new()
-        }
-
-        fn start_crawl(&self, _settings: Settings) {}
-    }
+    use crate::memcached::local::{LocalShards, NoServer};
 
     /// The responses to `input`, sent in chunks of `size`, for a client that reads at once.
     fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {

@@ -31,6 +31,7 @@ pub(super) fn run(
         Admin::FlushAll { exptime } => drop(shards.control(Control::FlushAll { exptime }, now)),
         Admin::ResetStats => {
             shards.control(Control::ResetStats, now);
+            server.reset();
             text = "RESET\r\n";
         }
         Admin::CountPrefixes(counts) => drop(shards.control(Control::CountPrefixes(counts), now)),

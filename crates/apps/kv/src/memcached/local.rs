@@ -43,3 +43,16 @@ impl Shards for LocalShards {
         std::thread::sleep(std::time::Duration::from_micros(micros.into()));
     }
 }
+
+/// The server of tests that look at the store alone.
+#[cfg(test)]
+pub(super) struct NoServer;
+
+#[cfg(test)]
+impl super::ServerState for NoServer {
+    fn stats(&self, _now: Seconds) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    fn start_crawl(&self, _settings: crate::store::Settings) {}
+}

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::memcached::{Budget, Shards};
 use crate::server::Options;
+use crate::server::reports::Counters;
 use crate::server::socket::Socket;
 use crate::store::Seconds;
 
@@ -134,6 +135,8 @@ pub(super) struct HostState {
     /// How often a connection has let others run after many batches.
     pub(super) yields: AtomicU64,
     last_stalled: Mutex<Option<Instant>>,
+    /// The counters when they were last reset.
+    pub(super) reset: Mutex<Counters>,
     pub(super) clients: Mutex<Clients>,
     /// Whether no further connections are accepted.
     pub(super) drains: Arc<AtomicBool>,
@@ -160,6 +163,7 @@ impl HostState {
             stalled_kicks: AtomicU64::new(0),
             yields: AtomicU64::new(0),
             last_stalled: Mutex::default(),
+            reset: Mutex::default(),
             clients: Mutex::default(),
             drains: Arc::default(),
         }

@@ -16,7 +16,7 @@ use crate::store::{Seconds, Settings};
 
 /// The counters of a host.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-struct Counters {
+pub(super) struct Counters {
     pid: u32,
     started: Seconds,
     connections_max: u64,
@@ -53,6 +53,22 @@ impl Counters {
         self.bytes_written += other.bytes_written;
         self.user_micros += other.user_micros;
         self.system_micros += other.system_micros;
+    }
+
+    /// What was counted since `reset`, of all that a reset concerns.
+    fn since(self, reset: &Self) -> Self {
+        Self {
+            total: self.total - reset.total,
+            rejected: self.rejected - reset.rejected,
+            listen_disabled: self.listen_disabled - reset.listen_disabled,
+            listen_disabled_micros: self.listen_disabled_micros - reset.listen_disabled_micros,
+            idle_kicks: self.idle_kicks - reset.idle_kicks,
+            stalled_kicks: self.stalled_kicks - reset.stalled_kicks,
+            yields: self.yields - reset.yields,
+            bytes_read: self.bytes_read - reset.bytes_read,
+            bytes_written: self.bytes_written - reset.bytes_written,
+            ..self
+        }
     }
 }
 
@@ -92,6 +108,11 @@ fn counters_of_host((): ()) -> Option<Counters> {
     host::running().map(|state| state.counters())
 }
 
+/// Resets the counters of this host, for another one.
+fn reset_host((): ()) -> Option<()> {
+    host::running().map(|state| state.reset_own())
+}
+
 /// The connections of this host; see [`ServerState::connections`].
 fn connections_of_host(
     (from, count, now): (u64, usize, Seconds),
@@ -100,7 +121,20 @@ fn connections_of_host(
 }
 
 impl HostState {
+    /// Since they were reset.
     fn counters(&self) -> Counters {
+        // In this order: the reset was before.
+        let reset = *self.reset.lock();
+        self.counted().since(&reset)
+    }
+
+    fn reset_own(&self) {
+        let mut reset = self.reset.lock();
+        *reset = self.counted();
+    }
+
+    /// Since the host has started.
+    fn counted(&self) -> Counters {
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let clients = self.clients.lock();
         let [mut bytes_read, mut bytes_written] = clients.closed_traffic;
@@ -214,6 +248,10 @@ impl ServerState for HostState {
             ("conn_yields", all.yields.to_string()),
             ("threads", self.options.threads.to_string()),
         ]
+    }
+
+    fn reset(&self) {
+        of_hosts(self.reset_own(), reset_host, ());
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {

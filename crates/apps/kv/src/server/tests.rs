@@ -344,6 +344,12 @@ fn traffic_is_counted() {
     }
     let read = counter(&server, "bytes_read") - input.len() as u64;
     assert!(read > 0 && read.is_multiple_of(stats), "{read}");
+    let report = server.exchange(b"stats reset\r\nstats\r\n");
+    assert!(report.starts_with("RESET\r\n"), "{report}");
+    for name in ["total_connections", "bytes_read", "bytes_written"] {
+        assert!(report.contains(&format!("STAT {name} 0\r\n")), "{report}");
+    }
+    assert_eq!(counter(&server, "total_connections"), 1);
 }
 
 #[test]

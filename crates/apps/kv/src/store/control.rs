@@ -26,6 +26,7 @@ impl Store {
                 self.stats = Stats::default();
                 self.prefixes.reset();
                 self.segment_hits = [0; SEGMENTS];
+                (self.evicted_idle, self.evicted_with_deadline) = (0, 0);
             }
             Control::Items => return Response::Items(Box::new(self.items_report(now))),
             Control::Sizes { from, count } => {
