@@ -26,7 +26,7 @@ pub mod sync;
 mod words;
 
 pub use cpu::CpuFeatures;
-pub use padded::CachePadded;
+pub use padded::{CacheLine, CachePadded};
 pub use payload::drop_payload;
 pub use prefetch::prefetch;
 pub use shared::SharedBytes;
