@@ -30,4 +30,4 @@ pub use padded::{CacheLine, CachePadded};
 pub use payload::drop_payload;
 pub use prefetch::prefetch;
 pub use shared::SharedBytes;
-pub use words::{WordWriter, Words};
+pub use words::{Records, WordWriter, Words};
