@@ -301,8 +301,12 @@ impl WordWriter {
     ///
     /// # Panics
     /// If the memory has fewer words.
+    #[inline(always)]
     pub fn set_limit(&self, limit: usize) {
-        assert!(limit <= self.memory.len() / 8, "word {limit} of {:?}", self.memory);
+        // As in `move_to`.
+        if limit > self.memory.len() / 8 {
+            outside(limit.saturating_mul(8), 0, self.memory.len())
+        }
         self.limit.set(limit);
     }
 

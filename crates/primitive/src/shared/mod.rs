@@ -385,7 +385,7 @@ impl SharedBytes {
     pub fn prefetch_write(&self, from: usize, to: usize) {
         let mut at = from;
         while at < to {
-            prefetch_for_write(self.base.as_ptr().wrapping_add(at));
+            prefetch_for_write(self.base.as_ptr(), at);
             at += CACHE_LINE;
         }
     }

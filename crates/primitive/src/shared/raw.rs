@@ -4,17 +4,17 @@
 use crate::CacheLine;
 use crate::limits::CACHE_LINE;
 
-/// Asks the processor for the line at `address`, to write it soon.
+/// Asks the processor for the line `offset` bytes behind `base`, to write it soon.
 #[inline(always)]
-pub(super) fn prefetch_for_write(address: *const u8) {
+pub(super) fn prefetch_for_write(base: *const u8, offset: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch has no effect but on the caches, whatever the address; processors without
     // PREFETCHW treat it as a no-op.
     unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+        std::arch::asm!("prefetchw [{} + {}]", in(reg) base, in(reg) offset, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    let _ = (base, offset);
 }
 
 /// Lines that are compared at once.
