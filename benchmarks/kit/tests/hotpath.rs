@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use bench_kit::count::{Counted, Workload, count};
 use bench_kit::measure::cores::Cores;
+use bench_kit::product::batches::{ARGUMENT, COUNTED_POLLS, IDLE_POLL, MIXED};
 use bench_kit::product::lone_call::{COUNTED_CALLS, LONE_CALL};
 use bench_kit::product::single_thread::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
 
@@ -59,4 +60,29 @@ fn a_batch_has_a_fence_on_either_side() {
     // Whoever hands a buffer over must see whether the other side went to sleep before that.
     let fences = ["enqueue", "serve", "reap"].map(|phase| counted.phase(phase).fences);
     assert_eq!(fences, [COUNTED_BATCHES, COUNTED_BATCHES, 0]);
+}
+
+/// Instructions of each phase and of all, a request.
+fn instructions_of(workload: &Workload, requests: u64) -> Vec<f64> {
+    let phases = count_of(workload).0;
+    let each: Vec<_> = phases.iter().map(|p| p.instructions as f64 / requests as f64).collect();
+    let all = each.iter().sum();
+    println!("{}: {each:.1?}, all {all:.1}", workload.name);
+    [each, vec![all]].concat()
+}
+
+/// Limits a little above what was counted last, so that what makes requests dearer is noticed.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
+fn requests_and_polls_take_no_more_instructions_than_they_did() {
+    let requests = COUNTED_BATCHES * BATCH;
+    let batches = [(ONE_REQUEST, 96.0), (ARGUMENT, 107.0), (MIXED, 200.0)]
+        .map(|(workload, limit)| (workload.name, instructions_of(&workload, requests)[3], limit));
+    let lone = ("lone call", instructions_of(&LONE_CALL, COUNTED_CALLS)[0], 1660.0);
+    let polls = instructions_of(&IDLE_POLL, COUNTED_POLLS);
+    let polls =
+        polls.iter().zip([420.0, 400.0, 1350.0]).map(|(poll, limit)| ("poll", *poll, limit));
+    for (name, count, limit) in batches.into_iter().chain([lone]).chain(polls) {
+        assert!(count <= limit, "{name}: {count:.1} instructions, and {limit} at most");
+    }
 }

@@ -26,8 +26,8 @@ pub mod sync;
 mod words;
 
 pub use cpu::CpuFeatures;
-pub use padded::CachePadded;
+pub use padded::{CacheLine, CachePadded};
 pub use payload::drop_payload;
 pub use prefetch::prefetch;
 pub use shared::SharedBytes;
-pub use words::{WordWriter, Words};
+pub use words::{Records, WordWriter, Words};

@@ -1,5 +1,6 @@
 //! Shared memory as words, for the loops that touch many of them: [`Words`] reads and writes any of
-//! them, [`WordWriter`] one behind the other. Each costs one comparison an access.
+//! them, [`WordWriter`] one behind the other. Each costs one comparison an access. [`Records`] are
+//! groups of words, of which one comparison finds that there is another.
 
 use std::cell::Cell;
 use std::hint::cold_path;
@@ -94,9 +95,101 @@ impl Words<'_> {
     fn load_inside(self, index: usize) -> u64 {
         self.load(index, Ordering::Relaxed)
     }
+
+    /// Writes word `index`, which is inside.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn store_inside(self, index: usize, value: u64) {
+        debug_assert!(index < self.count);
+        // SAFETY: inside the run, as the caller has checked; otherwise as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
+            .store(value, Ordering::Relaxed);
+    }
+
+    #[cfg(loom)]
+    fn store_inside(self, index: usize, value: u64) {
+        self.store(index, value, Ordering::Relaxed);
+    }
+}
+
+/// Groups of words, one behind the other, which a loop reads, writes and passes.
+///
+/// ```
+/// use gossamer_primitive::{SharedBytes, sync::Ordering};
+/// let memory = SharedBytes::heap(64);
+/// let mut records = memory.words().records(1, 3);
+/// while records.left() > 0 {
+///     records.store(2, records.load(0) + 5);
+///     records.pass();
+/// }
+/// assert_eq!(records.position(), 7);
+/// assert_eq!([3, 6].map(|word| memory.load(word * 8, Ordering::Relaxed)), [5, 5]);
+/// ```
+pub struct Records<'a> {
+    words: Words<'a>,
+    /// Where the first is that has not been passed.
+    at: usize,
+    /// How many there are from there on, all of them inside.
+    left: usize,
+    size: usize,
+}
+
+impl Records<'_> {
+    /// How many have not been passed.
+    #[inline(always)]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// The word at which the first begins that has not been passed.
+    #[inline(always)]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Goes on to the next one.
+    ///
+    /// # Panics
+    /// If there is none that has not been passed.
+    #[inline(always)]
+    pub fn pass(&mut self) {
+        assert!(self.left > 0);
+        self.at += self.size;
+        self.left -= 1;
+    }
+
+    /// Reads a word of the first that has not been passed.
+    ///
+    /// # Panics
+    /// If there is none, or it has no such word.
+    #[inline(always)]
+    pub fn load(&self, index: usize) -> u64 {
+        assert!(self.left > 0 && index < self.size);
+        self.words.load_inside(self.at + index)
+    }
+
+    /// Writes a word of the first that has not been passed.
+    ///
+    /// # Panics
+    /// As [`load`](Self::load).
+    #[inline(always)]
+    pub fn store(&self, index: usize, value: u64) {
+        assert!(self.left > 0 && index < self.size);
+        self.words.store_inside(self.at + index, value);
+    }
 }
 
 impl<'a> Words<'a> {
+    /// The records of `size` words from word `start` on, as many as are inside as a whole.
+    ///
+    /// # Panics
+    /// If `size` is 0.
+    #[inline(always)]
+    pub fn records(self, start: usize, size: usize) -> Records<'a> {
+        let left = self.len().saturating_sub(start) / size;
+        Records { words: self, at: start, left, size }
+    }
+
     #[inline(always)]
     pub(crate) fn of(memory: &'a SharedBytes) -> Self {
         #[cfg(not(loom))]
@@ -208,8 +301,12 @@ impl WordWriter {
     ///
     /// # Panics
     /// If the memory has fewer words.
+    #[inline(always)]
     pub fn set_limit(&self, limit: usize) {
-        assert!(limit <= self.memory.len() / 8, "word {limit} of {:?}", self.memory);
+        // As in `move_to`.
+        if limit > self.memory.len() / 8 {
+            outside(limit.saturating_mul(8), 0, self.memory.len())
+        }
         self.limit.set(limit);
     }
 
@@ -290,6 +387,26 @@ mod tests {
             let result = std::panic::catch_unwind(of);
             assert!(result.is_err(), "{most} words from {start} in steps of {step}");
         }
+    }
+
+    #[test]
+    fn records_are_those_that_are_inside_as_a_whole() {
+        let panics = |access: &dyn Fn()| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(access)).is_err()
+        };
+        let memory = SharedBytes::heap(64);
+        let records = |start, size| memory.words().part(1, 7).records(start, size);
+        let left = |start, size| records(start, size).left();
+        assert_eq!([left(0, 1), left(0, 2), left(1, 2), left(6, 2), left(0, 8)], [7, 3, 3, 0, 0]);
+        assert_eq!([left(7, 1), left(8, 1), left(usize::MAX, 1), left(0, usize::MAX)], [0; 4]);
+        let mut last = records(5, 2);
+        last.store(1, 7);
+        assert_eq!((last.load(1), memory.words().load(7, Ordering::Relaxed)), (7, 7));
+        assert!(panics(&|| _ = records(5, 2).load(2)) && panics(&|| records(5, 2).store(2, 1)));
+        last.pass();
+        assert_eq!((last.left(), last.position()), (0, 7));
+        assert!(panics(&|| _ = last.load(0)) && panics(&|| last.store(0, 1)));
+        assert!(panics(&|| records(7, 1).pass()) && panics(&|| _ = records(0, 0).left()));
     }
 
     #[test]

@@ -115,6 +115,6 @@ fn polls() -> Suite {
         case.bar_value(Bar::value(AtMost(most)))
     };
     suite.push(case(1, 64, 50.0));
-    suite.push(case(4, 256, 300.0));
+    suite.push(case(4, 256, 150.0));
     suite
 }

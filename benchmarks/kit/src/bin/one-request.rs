@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use bench_kit::count::mark::MarkedAlloc;
 use bench_kit::count::run_workload;
+use bench_kit::product::batches::{ARGUMENT, IDLE_POLL, MIXED};
 use bench_kit::product::lone_call::LONE_CALL;
 use bench_kit::product::single_thread::ONE_REQUEST;
 
@@ -13,7 +14,7 @@ use bench_kit::product::single_thread::ONE_REQUEST;
 static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 
 fn main() -> ExitCode {
-    run_workload(&[ONE_REQUEST, LONE_CALL]).unwrap_or_else(|| {
+    run_workload(&[ONE_REQUEST, LONE_CALL, ARGUMENT, MIXED, IDLE_POLL]).unwrap_or_else(|| {
         eprintln!("this program is stepped by the tests of the hot path");
         ExitCode::FAILURE
     })

@@ -5,7 +5,7 @@
 //! - [`share`]: an object that two threads want, entrusted to one of them.
 //! - [`words`]: words of a text that all threads of a rack count.
 //! - [`single_thread`]: client and trustee driven in turn on one thread, for clocks and for the
-//!   counter of instructions; [`lone_call`]: one call at a time, by `apply` and by `launch`;
+//!   counter of instructions; [`batches`]: other requests for that counter; [`lone_call`]: one call at a time, by `apply` and by `launch`;
 //!   [`poll`]: a trustee with many clients that have nothing to ask.
 //! - [`fibers`]: switches, spawns and wake-ups.
 //! - [`two_process`]: a rack of two processes.
@@ -14,6 +14,7 @@
 //! - [`segment`]: segments of another process, over every transport.
 //! - [`idle`]: racks that wait, and racks with more threads than cores.
 
+pub mod batches;
 pub mod fibers;
 pub mod get;
 pub mod idle;

@@ -29,8 +29,9 @@ pub fn idle_clients(hosts: u32, threads: u32) -> Case {
     })
 }
 
-struct Trustee {
-    node: Rc<Node>,
+/// A trustee whose clients do not run.
+pub(super) struct Trustee {
+    pub(super) node: Rc<Node>,
     // The hosts that are the clients', and the slots that the node looks at.
     _wirings: Vec<Wiring>,
     _transports: Vec<Arc<ShmTransport>>,
@@ -38,7 +39,7 @@ struct Trustee {
 }
 
 impl Trustee {
-    fn new(hosts: u32, threads: u32) -> Result<Trustee, CaseError> {
+    pub(super) fn new(hosts: u32, threads: u32) -> Result<Trustee, CaseError> {
         let transports = match hosts {
             1 => ShmTransport::threads(threads).map(|host| vec![host]),
             _ => ShmTransport::in_process(hosts, threads),

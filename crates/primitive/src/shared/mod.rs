@@ -28,12 +28,14 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 use std::{any::Any, ops::Range, ptr::NonNull};
 
+#[cfg(not(loom))]
+use crate::CacheLine;
 use crate::Words;
 #[cfg(not(loom))]
 use crate::limits::CACHE_LINE;
 #[cfg(not(loom))]
 use crate::shared::raw::{
-    copy_opaque, copy_words_in, copy_words_out, lines_differ, prefetch_for_write,
+    copy_opaque, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
 };
 use crate::sync::{AtomicU64, Ordering};
 
@@ -350,20 +352,30 @@ impl SharedBytes {
         unsafe { copy_words_out(to.base.as_ptr().add(at), self.base.as_ptr().add(start), len) }
     }
 
-    /// The first line of 64 bytes in which the run differs from `expected`, as a byte offset; lines
-    /// are compared from byte `from` on. What it finds is a hint, not a synchronisation: load the
-    /// word that changed with [`Ordering::Acquire`] before trusting anything behind it.
+    /// The first of the run's lines, from line `from` on, that differs from the same one of `expected`.
+    /// What it finds is a hint, not a synchronisation: load the word that changed with
+    /// [`Ordering::Acquire`] before trusting anything behind it.
+    ///
+    /// ```
+    /// use gossamer_primitive::{CacheLine, SharedBytes, sync::Ordering};
+    /// let (memory, expected) = (SharedBytes::heap(256), [CacheLine::default(); 4]);
+    /// assert_eq!(memory.first_difference(0, &expected), None);
+    /// memory.store(2 * 64 + 8, 1, Ordering::Relaxed);
+    /// assert_eq!(memory.first_difference(0, &expected), Some(2));
+    /// assert_eq!(memory.first_difference(3, &expected), None);
+    /// ```
     ///
     /// # Panics
-    /// If `expected` is longer than the run, or if its length or `from` is no multiple of 64.
+    /// If there are more lines in `expected` than in the run, or fewer than `from`.
     #[inline]
-    pub fn first_difference(&self, from: usize, expected: &[u8]) -> Option<usize> {
-        self.check(0, expected.len());
-        assert!(expected.len().is_multiple_of(CACHE_LINE) && from.is_multiple_of(CACHE_LINE));
-        (from..expected.len()).step_by(CACHE_LINE).find(|&at| {
-            // SAFETY: a line at `at` is inside both. A torn read of the shared one is only a hint.
-            unsafe { lines_differ(self.base.as_ptr().add(at), expected.as_ptr().add(at)) }
-        })
+    pub fn first_difference(&self, from: usize, expected: &[CacheLine]) -> Option<usize> {
+        self.check(0, size_of_val(expected));
+        let ours = &expected[from..];
+        // SAFETY: as many lines of the run as `expected` has are inside (checked), those behind the
+        // first `from` with them.
+        let equal =
+            unsafe { first_different_line(self.base.as_ptr().add(from * CACHE_LINE), ours) };
+        (equal < ours.len()).then_some(from + equal)
     }
 
     /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at
@@ -373,7 +385,7 @@ impl SharedBytes {
     pub fn prefetch_write(&self, from: usize, to: usize) {
         let mut at = from;
         while at < to {
-            prefetch_for_write(self.base.as_ptr().wrapping_add(at));
+            prefetch_for_write(self.base.as_ptr(), at);
             at += CACHE_LINE;
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::CacheLine;
 use crate::limits::CACHE_LINE;
 use crate::shared::SharedBytes;
 use crate::sync::{AtomicU64, Ordering};
@@ -85,12 +86,12 @@ impl SharedBytes {
         })
     }
 
-    /// The first line of 64 bytes in which the run differs from `expected`.
-    pub fn first_difference(&self, from: usize, expected: &[u8]) -> Option<usize> {
-        (from..expected.len()).step_by(CACHE_LINE).find(|&at| {
-            let mut line = [0; CACHE_LINE];
-            self.read_into(at, &mut line);
-            line != expected[at..at + CACHE_LINE]
+    /// The first line, from line `from` on, in which the run differs from `expected`.
+    pub fn first_difference(&self, from: usize, expected: &[CacheLine]) -> Option<usize> {
+        (from..expected.len()).find(|&line| {
+            let at = |word| line * CACHE_LINE + word * WORD;
+            let mut words = (0..).zip(&expected[line].0);
+            words.any(|(word, expected)| self.load(at(word), Ordering::Relaxed) != *expected)
         })
     }
 

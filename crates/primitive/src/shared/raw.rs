@@ -1,20 +1,80 @@
 //! Copies and comparisons of memory that others may write meanwhile, below the level at
 //! which bounds are known.
 
-#[cfg(not(target_arch = "x86_64"))]
+use crate::CacheLine;
 use crate::limits::CACHE_LINE;
 
-/// Asks the processor for the line at `address`, to write it soon.
+/// Asks the processor for the line `offset` bytes behind `base`, to write it soon.
 #[inline(always)]
-pub(super) fn prefetch_for_write(address: *const u8) {
+pub(super) fn prefetch_for_write(base: *const u8, offset: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch has no effect but on the caches, whatever the address; processors without
     // PREFETCHW treat it as a no-op.
     unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+        std::arch::asm!("prefetchw [{} + {}]", in(reg) base, in(reg) offset, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    let _ = (base, offset);
+}
+
+/// Lines that are compared at once.
+#[cfg(target_arch = "x86_64")]
+const BLOCK: usize = 4;
+
+/// The first of the lines at `theirs` that differs from the same one of `ours`; how many there are if none
+/// does. `theirs` may be written meanwhile.
+///
+/// # Safety
+/// `theirs` is valid for reads of as many lines, and 8-aligned.
+#[inline]
+pub(super) unsafe fn first_different_line(theirs: *const u8, ours: &[CacheLine]) -> usize {
+    let start = ours.as_ptr().cast::<u8>();
+    let mut line = 0;
+    #[cfg(target_arch = "x86_64")]
+    if ours.len() >= BLOCK && std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2; the caller vouches for the lines.
+        line = BLOCK * unsafe { equal_blocks(theirs, start, ours.len() / BLOCK) };
+    }
+    let differ = |line: usize| {
+        // SAFETY: the line is one of `ours`, so it is inside both.
+        unsafe { lines_differ(theirs.add(line * CACHE_LINE), start.add(line * CACHE_LINE)) }
+    };
+    while line < ours.len() && !differ(line) {
+        line += 1;
+    }
+    line
+}
+
+/// How many of `count` blocks of lines are equal, before the first that is not.
+///
+/// # Safety
+/// The processor has AVX2. Both are valid for reads of as many lines, and `theirs` is 8-aligned.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn equal_blocks(theirs: *const u8, ours: *const u8, count: usize) -> usize {
+    use std::arch::x86_64::{
+        __m256i, _mm256_or_si256, _mm256_setzero_si256, _mm256_testz_si256, _mm256_xor_si256,
+    };
+    #[repr(C, packed)]
+    #[derive(Clone, Copy)]
+    struct Half(__m256i);
+    const HALVES: usize = 2 * BLOCK;
+    for block in 0..count {
+        let mut any = _mm256_setzero_si256();
+        for half in block * HALVES..(block + 1) * HALVES {
+            // SAFETY: the caller vouches for all lines; a volatile read gives out no reference and is
+            // not assumed stable by the compiler.
+            let different = unsafe {
+                let theirs = theirs.cast::<Half>().add(half).read_volatile().0;
+                _mm256_xor_si256(theirs, ours.cast::<Half>().add(half).read().0)
+            };
+            any = _mm256_or_si256(any, different);
+        }
+        if _mm256_testz_si256(any, any) == 0 {
+            return block;
+        }
+    }
+    count
 }
 
 /// Whether two cache lines differ; `theirs` may be written meanwhile.
@@ -22,7 +82,7 @@ pub(super) fn prefetch_for_write(address: *const u8) {
 /// # Safety
 /// Both are valid for reads of 64 bytes, and `theirs` is 8-aligned.
 #[inline(always)]
-pub(super) unsafe fn lines_differ(theirs: *const u8, ours: *const u8) -> bool {
+unsafe fn lines_differ(theirs: *const u8, ours: *const u8) -> bool {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller vouches for both lines; SSE2 is part of x86-64; volatile reads give out no
     // reference and are not assumed stable by the compiler.

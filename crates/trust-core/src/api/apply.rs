@@ -330,7 +330,7 @@ impl<T: 'static> Own<T> {
         // guard above, since no fiber switch lies between the caller's check and that guard (`find`
         // runs no code of users). Whatever runs inside the guard, other fibers included, finds a
         // context that is not free.
-        let property = unsafe { &mut *property.cast::<T>() };
+        let property = unsafe { property.cast::<T>().as_mut() };
         Ok(invoke.invoke(property, arguments))
     }
 

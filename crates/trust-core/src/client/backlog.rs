@@ -63,12 +63,18 @@ impl Outbox {
 
     /// After replies were taken: moves what had found no room, and wakes the fibers that waited.
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn refill(&self, lane: &LaneRef, unpark: impl FnMut(FiberId)) {
+    pub(crate) fn refill<'a>(
+        &self,
+        lane: impl FnOnce() -> &'a LaneRef,
+        unpark: impl FnMut(FiberId),
+    ) {
         if !self.backlog.borrow().is_empty() || !self.waiting_for_room.borrow().is_empty() {
-            self.refill_now(lane, unpark);
+            self.refill_now(lane(), unpark);
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn refill_now(&self, lane: &LaneRef, mut unpark: impl FnMut(FiberId)) {
         self.slot.block(false);
         loop {

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Most replies are results in their requests' places, and most completions are followed by others
-//! of their kind: a run of these costs one indirect call.
+//! of their kind: a run of these costs one indirect call. One that is not takes a shorter function,
+//! which prepares no loop.
 
 use std::cell::{Cell, UnsafeCell};
 
@@ -30,6 +31,7 @@ use crate::wire::words::WORD;
 pub(crate) struct Kind {
     take: Take,
     run: Run,
+    run_one: RunOne,
     waiter: WaiterOf,
     /// Its name in messages.
     pub(crate) name: CallbackName,
@@ -37,7 +39,15 @@ pub(crate) struct Kind {
 
 /// The kind of completions of type `C`.
 pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
-    const { &Kind { take: take::<C>, run: run::<C>, waiter: waiter_of::<C>, name: C::name } }
+    const {
+        &Kind {
+            take: take::<C>,
+            run: run::<C>,
+            run_one: run_one::<C>,
+            waiter: waiter_of::<C>,
+            name: C::name,
+        }
+    }
 }
 
 /// Moves a completion out of the words that these are, and runs it.
@@ -50,6 +60,10 @@ type WaiterOf = unsafe fn(*const u64) -> *const ();
 /// results in their requests' places. A type may have several kinds, one for each unit of code that
 /// pushes it, so it is the list's own that is compared with.
 type Run = unsafe fn(&Kind, &Completions, &SharedBytes, ThreadId);
+
+/// Moves a completion out of the words that these are, and runs it with the result in the place of its
+/// request.
+type RunOne = unsafe fn(*const u64, Header, &SharedBytes, ThreadId);
 
 /// Completions of one batch, in order.
 ///
@@ -308,10 +322,19 @@ impl Completions {
     /// # Panics
     /// As [`run`](Self::run).
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn run_kind(&self, kind: &Kind, pair: &SharedBytes, trustee: ThreadId) {
+    pub(crate) fn run_kind(&self, kind: &'static Kind, pair: &SharedBytes, trustee: ThreadId) {
         debug_assert!(self.kind().is_some_and(|next| std::ptr::eq(next, kind)));
-        // SAFETY: `run` and the kind were made for the same type (`kind_of`).
-        unsafe { (kind.run)(kind, self, pair, trustee) }
+        let Some((kind, header, data)) = self.at(self.next.get()) else { return };
+        let behind = self.next.get() + header.words();
+        if self.at(behind).is_some_and(|(next, ..)| std::ptr::eq(next, kind)) {
+            // SAFETY: `run` and the kind were made for the same type (`kind_of`).
+            unsafe { (kind.run)(kind, self, pair, trustee) }
+        } else {
+            self.next.set(behind);
+            // SAFETY: `data` are the words of a completion of the type that this kind was made for, as in
+            // `run`. It is taken once: `next` is behind it.
+            unsafe { (kind.run_one)(data, header, pair, trustee) }
+        }
     }
 
     /// Exchanges the completions of two lists, which have room for as many.
@@ -366,6 +389,21 @@ unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
 unsafe fn waiter_of<C: Completion>(data: *const u64) -> *const () {
     // SAFETY: the caller's promise.
     unsafe { &*data.cast::<C>() }.waiter()
+}
+
+/// # Safety
+/// As of [`take`].
+unsafe fn run_one<C: Completion>(
+    data: *const u64,
+    header: Header,
+    pair: &SharedBytes,
+    trustee: ThreadId,
+) {
+    let value = pair.words().load(header.at(), Ordering::Relaxed);
+    let (at, words) = (header.at() + 1, header.request_words());
+    // SAFETY: the caller's promise.
+    let completion = unsafe { data.cast::<C>().read() };
+    completion.complete(Outcome::InPlace(InPlace { value, at, words, pair, trustee }));
 }
 
 /// # Safety
@@ -462,5 +500,40 @@ mod tests {
         drop(completions);
         assert_eq!(*log.borrow(), [0, 9, 64, 300, 1], "the rest completes with the failure");
         assert_eq!(Rc::strong_count(&log), 1, "nothing is leaked");
+    }
+
+    /// Notes the word of its result, and panics if that is 13.
+    struct Value<const N: usize>(Rc<RefCell<Vec<(usize, u64)>>>);
+    impl<const N: usize> Completion for Value<N> {
+        fn complete(self, outcome: Outcome<'_>) {
+            let word = outcome.at_hand().expect("a result in its place");
+            self.0.borrow_mut().push((N, word));
+            assert_ne!(word, 13, "on purpose");
+        }
+    }
+
+    #[test]
+    fn results_in_place_reach_their_completions_one_by_one_and_in_runs() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        let trustee = ThreadId { host: transport_api::HostId(0), thread: 0 };
+        let (pair, log) = (SharedBytes::heap(128), Rc::new(RefCell::new(vec![])));
+        let expected =
+            [(1, 10), (2, 11), (1, 12), (1, 13), (1, 14), (2, 13), (1, 16), (2, 17), (2, 18)];
+        let completions = Completions::default();
+        for (at, (kind, word)) in expected.into_iter().enumerate() {
+            pair.store(at * WORD, word, Ordering::Relaxed);
+            match kind {
+                1 => add(&completions, at, 0, Value::<1>(log.clone())),
+                _ => add(&completions, at, 0, Value::<2>(log.clone())),
+            }
+        }
+        let mut panics = 0;
+        while let Some(kind) = completions.kind() {
+            let run = || completions.run_kind(kind, &pair, trustee);
+            panics += usize::from(catch_unwind(AssertUnwindSafe(run)).is_err());
+        }
+        assert_eq!((&log.borrow()[..], panics), (&expected[..], 2));
+        completions.clear();
+        assert_eq!(Rc::strong_count(&log), 1, "each is taken once");
     }
 }

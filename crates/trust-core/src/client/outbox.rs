@@ -239,6 +239,12 @@ impl Outbox {
         !self.is_closed.get() && (self.slot.in_flight() > 0 || self.is_waiting())
     }
 
+    /// Whether more than one batch is under way.
+    #[inline(always)]
+    pub(crate) fn has_several_in_flight(&self) -> bool {
+        self.slot.in_flight() > 1
+    }
+
     /// Whether the node goes on looking at this outbox, asked once in a poll. When it ends, no batch
     /// is open: what opens the next one lists the outbox again.
     #[cfg_attr(optimised, inline(always))]
@@ -301,6 +307,7 @@ impl Outbox {
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
         self.forget_word();
         self.coalescing.set(0);
+        self.lingers.set(LINGERS);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);

@@ -4,12 +4,13 @@
 use std::any::TypeId;
 use std::marker::PhantomData;
 
+use primitive::Records;
 use primitive::sync::Ordering;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::closure::ahead;
-use crate::closure::batch::{Batch, Place, Received};
+use crate::closure::batch::{Batch, Received};
 use crate::closure::capture::rebuild;
 use crate::closure::invoke::{Invoke, InvokeRef};
 use crate::closure::registry::{Delegated, Description};
@@ -43,21 +44,17 @@ where
                 },
             );
         }
+        // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+        let property = unsafe { &mut *property.cast::<T>() };
         if let (0, Some(words), Some(_)) =
             (size_of::<I>(), codec::plain_words::<V>(), codec::plain_words::<I::Output>())
-            && request.words == words
-            && !request.head.is_bulk()
         {
-            // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
-            let property = unsafe { &mut *property.cast::<T>() };
-            return run_plain::<T, V, I>(property, batch, request.head.word());
+            if request.words == words && !request.head.is_bulk() {
+                return run_plain::<T, V, I>(property, batch, request.head.word());
+            }
+            return run_unusual::<T, V, I>(property, batch, request);
         }
-        each_of_run(batch, request, |batch, invoke: I, arguments: V| {
-            // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
-            let property = unsafe { &mut *property.cast::<T>() };
-            let result = invoke.invoke(property, arguments);
-            batch.reply(request, result);
-        });
+        run_each_request::<T, V, I>(property, batch, request);
     }
 
     fn describe() -> Description {
@@ -198,6 +195,45 @@ fn each_of_run<V, I>(
     }
 }
 
+#[cfg_attr(optimised, inline(always))]
+fn run_each_request<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received)
+where
+    V: DeserializeOwned + 'static,
+    I: Invoke<T, V>,
+    I::Output: Serialize + 'static,
+{
+    each_of_run(batch, request, |batch, invoke: I, arguments: V| {
+        let result = invoke.invoke(property, arguments);
+        batch.reply(request, result);
+    });
+}
+
+/// Serves a run of plain requests that are not as an honest client sends them.
+#[cold]
+#[inline(never)]
+fn run_unusual<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received)
+where
+    V: DeserializeOwned + 'static,
+    I: Invoke<T, V>,
+    I::Output: Serialize + 'static,
+{
+    run_each_request::<T, V, I>(property, batch, request);
+}
+
+/// A run of requests with plain arguments and results. Where it has come to is the batch's place when it
+/// ends, also when a closure panics.
+struct PlainRun<'a, 'b> {
+    batch: &'a mut Batch<'b>,
+    requests: Records<'b>,
+}
+
+impl Drop for PlainRun<'_, '_> {
+    #[cfg_attr(optimised, inline(always))]
+    fn drop(&mut self) {
+        self.batch.at = self.requests.position();
+    }
+}
+
 /// Serves a run of requests with this head, whose arguments and results are a word each, or none.
 /// Not part of its caller: only as an argument is the property known to be apart from the words of
 /// the slot, so that it need not be loaded and stored for each request.
@@ -208,21 +244,21 @@ where
     I: Invoke<T, V>,
     I::Output: 'static,
 {
-    let (words, end) = (codec::plain_words::<V>().unwrap_or_default(), batch.end);
-    let (slot, at) = (batch.slot.part(0, end), batch.at);
-    let mut place = Place { batch, at };
+    let words = codec::plain_words::<V>().unwrap_or_default();
+    let requests = batch.slot.part(0, batch.end).records(batch.at, 1 + words);
+    // Here once, so that nothing in the loop can panic but the closure.
+    assert!(requests.left() > 0, "a request that is not inside its batch");
+    let mut run = PlainRun { batch, requests };
     loop {
-        let at = place.at;
         // SAFETY: a closure without bytes, see `rebuild`.
         let invoke = unsafe { rebuild::<I>(&[]) };
-        let word = || slot.load(at + 1, Ordering::Relaxed);
+        let word = || run.requests.load(1);
         let result = invoke.invoke(property, codec::from_plain(word).expect("a plain type"));
         if let Some(Plain::Word(word)) = codec::to_plain(&result) {
-            slot.store(at, word, Ordering::Relaxed);
+            run.requests.store(0, word);
         }
-        let next = at + 1 + words;
-        place.at = next;
-        if next + words >= end || slot.load(next, Ordering::Relaxed) != head {
+        run.requests.pass();
+        if run.requests.left() == 0 || run.requests.load(0) != head {
             return;
         }
     }

@@ -17,20 +17,22 @@ impl Node {
     /// what works is not part of it, so that a round that finds nothing saves no registers for it.
     pub(super) fn poll_once(&self) -> bool {
         self.turn.polled();
-        let mut moved = self.flush();
+        let (mut moved, mut awaits) = self.flush();
         // Where only lanes bring what others write, it is served or taken in the same round: to
         // look again, which is a system call, would come between a reply and what its fiber sends
         // next.
         let is_urgent = self.progress.is_urgent();
         if is_urgent {
             moved |= self.progress.poll();
+            awaits = true;
         }
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
-        if self.context.is_free() {
-            moved |= self.serve();
+        if self.context.is_free() && self.serve() {
+            // That took a while, in which an answer may have come.
+            (moved, awaits) = (true, true);
         }
-        if !self.busy.borrow().is_empty() {
+        if awaits {
             moved |= self.reap();
         }
         self.run_deferred();
@@ -40,14 +42,19 @@ impl Node {
         moved
     }
 
+    /// Hands over what waits; says whether there was anything, and whether there is an outbox to be
+    /// looked at for an answer, or because nothing is under way any more: one that has just sent the
+    /// only batch that is under way is not, since no trustee answers so soon.
     #[inline(always)]
-    fn flush(&self) -> bool {
-        let mut sent = false;
+    fn flush(&self) -> (bool, bool) {
+        let (mut sent, mut awaits) = (false, false);
         for number in self.busy.borrow().iter() {
             let outbox = self.outbox(*number);
-            sent |= outbox.must_flush() && outbox.flush(self.lane_to(outbox));
+            let flushed = outbox.must_flush() && outbox.flush(self.lane_to(outbox));
+            sent |= flushed;
+            awaits |= !flushed || outbox.has_several_in_flight();
         }
-        sent
+        (sent, awaits)
     }
 
     #[inline(always)]
@@ -67,7 +74,7 @@ impl Node {
         })
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn reap(&self) -> bool {
         let mut reaped = false;
         let mut i = 0;
@@ -98,7 +105,7 @@ impl Node {
             if outbox.protocol_violated() {
                 self.give_up(outbox.trustee());
             }
-            outbox.refill(self.lane_to(outbox), fiber::unpark);
+            outbox.refill(|| self.lane_to(outbox), fiber::unpark);
         }
         reaped
     }

@@ -140,7 +140,7 @@ impl Inbox {
         let (slot, end) = (buffer.words(), arrival.end);
         let (bulk, outsized) = (None, None);
         let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes, word };
-        let context = server.context().enter(Context::Serving);
+        let context = server.context().enter_from_free(Context::Serving);
         server.context().set_client(self.client());
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(server, &mut batch))) {
@@ -192,7 +192,7 @@ impl Inbox {
                 // Nothing else refers to it, because this thread is the only one with access and
                 // is not inside another closure: `serve` is only called from free context, and
                 // delegated code cannot wait.
-                Some((run, property)) => unsafe { run(property, batch, request) },
+                Some((run, property)) => unsafe { run(property.as_ptr(), batch, request) },
                 None => {
                     refuse(server, batch, request);
                     batch.pass(request);

@@ -15,6 +15,7 @@
 use std::cell::{RefCell, UnsafeCell};
 use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -211,23 +212,24 @@ impl Properties {
 
     /// Where property `number` is, if it is there and of the type with this tag.
     #[inline(always)]
-    pub(crate) fn find(&self, number: u32, tag: Tag) -> Option<*mut u8> {
+    pub(crate) fn find(&self, number: u32, tag: Tag) -> Option<NonNull<u8>> {
         self.find_adopted(number, tag).or_else(|| self.find_pending(number, tag))
     }
 
     #[inline(always)]
-    fn find_adopted(&self, number: u32, tag: Tag) -> Option<*mut u8> {
+    fn find_adopted(&self, number: u32, tag: Tag) -> Option<NonNull<u8>> {
         // SAFETY: as in `adopt`.
         let places = unsafe { &*self.places.get() };
         match places.get(number as usize) {
-            Some(place) if place.tag == tag => Some(place.value),
+            // Not null; but so the place itself says whether there is one.
+            Some(place) if place.tag == tag => NonNull::new(place.value),
             _ => None,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn find_pending(&self, number: u32, tag: Tag) -> Option<*mut u8> {
+    fn find_pending(&self, number: u32, tag: Tag) -> Option<NonNull<u8>> {
         if self.adopt_pending() { self.find_adopted(number, tag) } else { None }
     }
 
@@ -310,7 +312,7 @@ mod tests {
         let (number, tag) = properties.insert(value.clone());
         let place = properties.find(number, tag).expect("just inserted");
         // SAFETY: found with the tag of its type, and nothing else refers to it.
-        assert_eq!(**unsafe { &*place.cast::<Rc<i32>>() }, 5);
+        assert_eq!(**unsafe { place.cast::<Rc<i32>>().as_ref() }, 5);
         assert!(properties.find(number, tag + 1).is_none(), "another type");
         assert!(properties.find(number + 1, tag).is_none(), "another number");
         assert!(properties.toggle(number, &[COUNTED, 2]).is_none(), "2 is alive");
@@ -335,7 +337,7 @@ mod tests {
         assert_eq!([first, used, unused], [0, next, next + 1]);
         let place = properties.find(used, tag).expect("it was handed off before");
         // SAFETY: found with the tag of its type, and nothing else refers to it.
-        assert_eq!(**unsafe { &*place.cast::<Arc<i32>>() }, 5);
+        assert_eq!(**unsafe { place.cast::<Arc<i32>>().as_ref() }, 5);
         let (late, _) = give(&value);
         assert!(properties.count(late), "a trust is cloned before the value is in the table");
         assert!(properties.uncount_unless_last(late), "and dropped");

@@ -5,6 +5,11 @@
 //! that a poll of a thousand idle clients reads eight kilobytes in order. An arrival word is only a
 //! hint where to look: the signal in the buffer decides.
 //!
+//! Peers write these words, whatever they like. A word that changes without a batch costs one look at
+//! a signal. A peer that sends a batch and leaves its word as it was delays that batch, until it
+//! changes the word, and no other: a host can write the words of its own threads only, and each word
+//! is compared by itself.
+//!
 //! The rule that keeps batches from being lost, which the model in `tests/loom_arrivals.rs` checks:
 //! the client stores the signal first and the arrival word second, both with release; the trustee
 //! loads an arrival word with acquire before it notes the word as seen. Without the acquire a
@@ -13,17 +18,17 @@
 
 use std::cell::RefCell;
 
-use primitive::SharedBytes;
 use primitive::limits::CACHE_LINE;
 use primitive::sync::Ordering;
+use primitive::{CacheLine, SharedBytes};
 
 use crate::wire::words::WORD;
 
 /// The arrival words of the clients of one host.
 struct Group {
     words: SharedBytes,
-    /// The words as they were last read, as bytes.
-    seen: Vec<u8>,
+    /// The words as they were last read.
+    seen: Vec<CacheLine>,
     /// The number of the first client of the group.
     first: usize,
 }
@@ -60,7 +65,10 @@ impl Arrivals {
     pub fn new(groups: impl IntoIterator<Item = (SharedBytes, usize)>) -> Self {
         let groups = groups
             .into_iter()
-            .map(|(words, first)| Group { seen: vec![0; words.len()], words, first })
+            .map(|(words, first)| {
+                let seen = vec![CacheLine::default(); words.len() / CACHE_LINE];
+                Group { words, seen, first }
+            })
             .collect();
         Self { groups: RefCell::new(groups), again: RefCell::default() }
     }
@@ -69,7 +77,19 @@ impl Arrivals {
     /// was served. Rows of words are longer than there are clients, and a peer may write anywhere,
     /// so a number may belong to no client.
     #[inline(always)]
-    pub fn serve(&self, mut visit: impl FnMut(usize) -> Visit) -> bool {
+    pub fn serve(&self, visit: impl FnMut(usize) -> Visit) -> bool {
+        self.has_any() && self.serve_found(visit)
+    }
+
+    /// Whether there is a client to visit.
+    #[inline(always)]
+    fn has_any(&self) -> bool {
+        let differs = |group: &Group| group.words.first_difference(0, &group.seen).is_some();
+        !self.again.borrow().is_empty() || self.groups.borrow().iter().any(differs)
+    }
+
+    #[inline(never)]
+    fn serve_found(&self, mut visit: impl FnMut(usize) -> Visit) -> bool {
         let mut found = std::mem::take(&mut *self.again.borrow_mut());
         for group in self.groups.borrow_mut().iter_mut() {
             group.look(&mut found);
@@ -104,37 +124,78 @@ impl Arrivals {
     }
 }
 
+/// Words of a line.
+const LINE_WORDS: usize = CACHE_LINE / WORD;
+
 impl Group {
-    /// The arrival word at byte `word`, if it is not what was seen.
+    /// The arrival word `word` of `line`, if it is not what was seen.
     #[inline(always)]
-    fn change(&self, word: usize) -> Option<[u8; WORD]> {
-        let now = self.words.load(word, Ordering::Acquire).to_ne_bytes();
-        (self.seen[word..word + WORD] != now).then_some(now)
+    fn change(&self, line: usize, word: usize) -> Option<u64> {
+        let now = self.words.load(line * CACHE_LINE + word * WORD, Ordering::Acquire);
+        (self.seen[line].0[word] != now).then_some(now)
     }
 
     #[inline(always)]
     fn look(&mut self, found: &mut Vec<usize>) {
-        let mut at = 0;
+        let mut from = 0;
         // The scan of whole lines has no order; each word that it leads to is loaded again.
-        while let Some(line) = self.words.first_difference(at, &self.seen) {
-            for word in (line..line + CACHE_LINE).step_by(WORD) {
-                if let Some(now) = self.change(word) {
-                    self.seen[word..word + WORD].copy_from_slice(&now);
-                    found.push(self.first + word / WORD);
+        while let Some(line) = self.words.first_difference(from, &self.seen) {
+            for word in 0..LINE_WORDS {
+                if let Some(now) = self.change(line, word) {
+                    self.seen[line].0[word] = now;
+                    found.push(self.first + line * LINE_WORDS + word);
                 }
             }
-            at = line + CACHE_LINE;
+            from = line + 1;
         }
     }
 
     /// As [`look`](Self::look), and the words do not count as seen.
     fn peek(&self, found: &mut Vec<usize>) {
-        let mut at = 0;
-        while let Some(line) = self.words.first_difference(at, &self.seen) {
-            let words = (line..line + CACHE_LINE).step_by(WORD);
-            let changed = words.filter(|word| self.change(*word).is_some());
-            found.extend(changed.map(|word| self.first + word / WORD));
-            at = line + CACHE_LINE;
+        let mut from = 0;
+        while let Some(line) = self.words.first_difference(from, &self.seen) {
+            let changed = (0..LINE_WORDS).filter(|word| self.change(line, *word).is_some());
+            found.extend(changed.map(|word| self.first + line * LINE_WORDS + word));
+            from = line + 1;
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const CLIENTS: usize = 5 * LINE_WORDS;
+
+    /// The clients that a poll visits.
+    fn visited(arrivals: &Arrivals) -> Vec<usize> {
+        let mut visited = Vec::new();
+        arrivals.serve(|client| {
+            visited.push(client);
+            Visit::default()
+        });
+        visited
+    }
+
+    #[test]
+    fn a_host_that_writes_anything_into_its_words_hides_no_client_of_another() {
+        let [hostile, honest] = [0; 2].map(|_| SharedBytes::heap(CLIENTS * WORD));
+        let groups = [(hostile.clone(), 0), (honest.clone(), CLIENTS)];
+        let arrivals = Arrivals::new(groups);
+        let mut random = 1u64;
+        for round in 1..500u64 {
+            let client = round as usize % CLIENTS;
+            honest.store(client * WORD, round, Ordering::Release);
+            // Also what undoes the change, if words were added up.
+            let noise = [random, random.rotate_left(32), round.wrapping_neg(), 0];
+            for (word, noise) in (0..CLIENTS).step_by(7).zip(noise.into_iter().cycle()) {
+                hostile.store((word + client) % CLIENTS * WORD, noise, Ordering::Release);
+            }
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+            let visited = visited(&arrivals);
+            assert_eq!(visited.iter().filter(|one| **one >= CLIENTS).count(), 1, "{visited:?}");
+            assert!(visited.contains(&(CLIENTS + client)), "round {round}: {visited:?}");
+        }
+        assert!(visited(&arrivals).is_empty(), "all has been seen");
     }
 }

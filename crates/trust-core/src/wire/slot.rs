@@ -160,6 +160,7 @@ impl ClientSlot {
 
     /// Opens a batch for requests, if there is a buffer for it and none [is
     /// waiting](Self::is_waiting).
+    #[cfg_attr(optimised, inline(always))]
     pub fn open(&self) -> bool {
         let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
         if open {

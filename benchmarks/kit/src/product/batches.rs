@@ -1,0 +1,118 @@
+//! Batches of other kinds than [`ONE_REQUEST`](super::single_thread::ONE_REQUEST), stepped through by
+//! the counter: requests with an argument, two kinds in turn, and polls that find nothing.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use gossamer::{Trust, local_trustee};
+use trust_core::{EnteredNode, Node, Registered};
+
+use super::poll::Trustee;
+use super::single_thread::{BATCH, COUNTED_BATCHES, two_nodes};
+use crate::count::{Workload, mark};
+use crate::work::{Adder, Counter, Section};
+
+/// Batches before the first that is counted.
+const WARM_UP_BATCHES: u64 = 1_000;
+
+/// Polls that the counter steps through, of each number of clients.
+pub const COUNTED_POLLS: u64 = 320;
+
+/// Hosts and threads of the racks whose polls are counted.
+pub const IDLE_RACKS: [(u32, u32); 3] = [(1, 16), (1, 200), (4, 256)];
+
+thread_local! {
+    static REPLIES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Full batches of requests that carry a word.
+pub const ARGUMENT: Workload =
+    Workload { name: "argument", phases: PHASES, run: || step_through::<Adder>(with_argument) };
+
+/// Full batches of two kinds of requests in turn.
+pub const MIXED: Workload =
+    Workload { name: "mixed", phases: PHASES, run: || step_through::<Counter>(mixed) };
+
+/// Polls of a trustee whose clients ask nothing, by number of clients.
+pub const IDLE_POLL: Workload = Workload {
+    name: "idle-poll",
+    phases: &["15 clients", "199 clients", "1023 clients"],
+    run: idle,
+};
+
+const PHASES: &[&str] = &["enqueue", "serve", "reap"];
+
+fn note(answer: u64) {
+    REPLIES.set(REPLIES.get().wrapping_add(answer));
+}
+
+fn with_argument(sum: &Trust<Adder>) {
+    for seed in 0..BATCH {
+        sum.apply_with_then(|sum, seed| sum.run(seed), seed, note);
+    }
+}
+
+fn mixed(counter: &Trust<Counter>) {
+    for _ in 0..BATCH / 2 {
+        counter.apply_then(|counter| counter.run(0), note);
+        counter
+            .apply_then(|counter| counter.run(0) ^ 1, |answer| REPLIES.set(REPLIES.get() ^ answer));
+    }
+}
+
+/// Has `fill` send full batches, and marks the phases of each.
+fn step_through<T: Section>(fill: impl Fn(&Trust<T>)) {
+    let (_registered, client, trustee): (Registered, _, _) = two_nodes().expect("two nodes");
+    let property = {
+        let _entered = Node::enter(trustee.clone());
+        local_trustee().entrust(T::fresh())
+    };
+    let batch = || {
+        on::<0>(&client, |node| {
+            fill(&property);
+            node.poll();
+        });
+        on::<1>(&trustee, |node| _ = node.poll());
+        on::<2>(&client, |node| _ = node.poll());
+    };
+    (0..WARM_UP_BATCHES).for_each(|_| batch());
+    mark::begin();
+    (0..COUNTED_BATCHES).for_each(|_| batch());
+    mark::end();
+    let _entered = Node::enter(trustee);
+    let served = property.apply(|property| property.runs());
+    assert_eq!(served, (WARM_UP_BATCHES + COUNTED_BATCHES) * BATCH, "every batch was served");
+    drop(property);
+}
+
+/// Has the thread of `node` act, as a phase.
+#[inline(always)]
+fn on<const PHASE: u16>(node: &Rc<Node>, act: impl FnOnce(&EnteredNode)) {
+    let entered = Node::enter(node.clone());
+    mark::phase::<PHASE>();
+    act(&entered);
+    mark::pause();
+}
+
+fn idle() {
+    let trustees = IDLE_RACKS.map(|(hosts, threads)| Trustee::new(hosts, threads).expect("a rack"));
+    let [few, many, most] = &trustees;
+    let enter = |trustee: &Trustee| Node::enter(trustee.node.clone());
+    for trustee in &trustees {
+        let node = enter(trustee);
+        (0..WARM_UP_BATCHES).for_each(|_| assert!(!node.poll(), "no client sends"));
+    }
+    mark::begin();
+    polls::<0>(&enter(few));
+    polls::<1>(&enter(many));
+    polls::<2>(&enter(most));
+    mark::end();
+}
+
+/// Polls of `node`, as a phase.
+#[inline(always)]
+fn polls<const PHASE: u16>(node: &EnteredNode) {
+    mark::phase::<PHASE>();
+    (0..COUNTED_POLLS).for_each(|_| _ = node.poll());
+    mark::pause();
+}
