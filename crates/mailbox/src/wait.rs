@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | Intel since Tremont and Alder Lake | `umonitor`, `umwait` | a write to the word's line, or a deadline |
 //! | AMD since Excavator and Zen | `monitorx`, `mwaitx` | the same |
-//! | aarch64 | `ldaxr`, `wfe` | the same, or the event stream that Linux makes every 100 us or so |
+//! | aarch64 with Linux's event stream | `ldaxr`, `wfe` | the same, or the next event of that stream, 100 us or so |
 //! | others | `pause` or `yield` | after some 10 to 100 ns |
 //!
 //! Each waits for one line. So a sender waits in this way for the flag of its next bank, where that is
