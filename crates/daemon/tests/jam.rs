@@ -54,7 +54,7 @@ fn a_ried_is_built_and_shown() {
     names_do_not_control_the_terminal(&file);
 }
 
-/// Whoever makes a package chooses the names of the libraries that its rieds need.
+/// The names of the libraries that a package's rieds need are its maker's choice.
 fn names_do_not_control_the_terminal(file: &Path) {
     let (before, after) = (b"libc.so.6\0", b"\x1b[31mc.so\0");
     let bytes = fs::read(file).unwrap();

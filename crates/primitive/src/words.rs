@@ -150,7 +150,7 @@ impl Records<'_> {
     /// Goes on to the next one.
     ///
     /// # Panics
-    /// If there is none that has not been passed.
+    /// If all have been passed.
     #[inline(always)]
     pub fn pass(&mut self) {
         assert!(self.left > 0);
@@ -161,7 +161,7 @@ impl Records<'_> {
     /// Reads a word of the first that has not been passed.
     ///
     /// # Panics
-    /// If there is none, or it has no such word.
+    /// If all have been passed, or a record has no such word.
     #[inline(always)]
     pub fn load(&self, index: usize) -> u64 {
         assert!(self.left > 0 && index < self.size);

@@ -133,7 +133,7 @@ fn inspect(
         }
     };
     let mut text = String::new();
-    // Whoever made the package chose some of it, such as the names of libraries that a ried needs.
+    // Some of it, such as the names of libraries that a ried needs, the package's maker chose.
     let mut line = |line: String| {
         writeln!(text, "{}", escape::line(&line)).expect("writing to text");
     };

@@ -168,7 +168,7 @@ impl Core {
     /// If the scope began `in_unwinding`, a destructor of this fiber may have begun it while the fiber
     /// panics. Then the fiber keeps the processor, since the count of panics is the thread's, and unwinds
     /// the others itself, on its own stack. A fiber whose scope began before it panicked has no part in
-    /// that count here, whoever else panics meanwhile: `scope` has caught the closure's panic.
+    /// that count here, even if another one panics meanwhile: `scope` has caught the closure's panic.
     pub(crate) fn wait_for_children(&self, block: &Block, children: &Children, in_unwinding: bool) {
         while children.any() {
             if in_unwinding {
