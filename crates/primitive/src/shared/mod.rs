@@ -34,6 +34,8 @@ use crate::Words;
 #[cfg(not(loom))]
 use crate::limits::CACHE_LINE;
 #[cfg(not(loom))]
+use crate::prefetch::prefetch_line;
+#[cfg(not(loom))]
 use crate::shared::raw::{
     copy_opaque, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
 };
@@ -376,6 +378,17 @@ impl SharedBytes {
         let equal =
             unsafe { first_different_line(self.base.as_ptr().add(from * CACHE_LINE), ours) };
         (equal < ours.len()).then_some(from + equal)
+    }
+
+    /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at `from`, to
+    /// read them soon. Never faults.
+    #[inline(always)]
+    pub fn prefetch(&self, from: usize, to: usize) {
+        let mut at = from;
+        while at < to {
+            prefetch_line(self.base.as_ptr().wrapping_add(at));
+            at += CACHE_LINE;
+        }
     }
 
     /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at
