@@ -37,7 +37,7 @@ use crate::limits::CACHE_LINE;
 use crate::prefetch::prefetch_line;
 #[cfg(not(loom))]
 use crate::shared::raw::{
-    copy_opaque, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
+    copy_opaque, copy_out, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
 };
 use crate::sync::{AtomicU64, Ordering};
 
@@ -278,7 +278,7 @@ impl SharedBytes {
         self.check(at, out.len());
         // SAFETY: the source is inside the run (checked); `out` is ours and cannot overlap memory
         // into which no reference may exist.
-        unsafe { copy_opaque(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
+        unsafe { copy_out(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
     }
 
     /// Copies `bytes` into the run from byte `at` on, in no particular order.
