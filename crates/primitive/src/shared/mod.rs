@@ -34,8 +34,10 @@ use crate::Words;
 #[cfg(not(loom))]
 use crate::limits::CACHE_LINE;
 #[cfg(not(loom))]
+use crate::prefetch::prefetch_line;
+#[cfg(not(loom))]
 use crate::shared::raw::{
-    copy_opaque, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
+    copy_opaque, copy_out, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
 };
 use crate::sync::{AtomicU64, Ordering};
 
@@ -276,7 +278,7 @@ impl SharedBytes {
         self.check(at, out.len());
         // SAFETY: the source is inside the run (checked); `out` is ours and cannot overlap memory
         // into which no reference may exist.
-        unsafe { copy_opaque(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
+        unsafe { copy_out(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
     }
 
     /// Copies `bytes` into the run from byte `at` on, in no particular order.
@@ -376,6 +378,17 @@ impl SharedBytes {
         let equal =
             unsafe { first_different_line(self.base.as_ptr().add(from * CACHE_LINE), ours) };
         (equal < ours.len()).then_some(from + equal)
+    }
+
+    /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at `from`, to
+    /// read them soon. Never faults.
+    #[inline(always)]
+    pub fn prefetch(&self, from: usize, to: usize) {
+        let mut at = from;
+        while at < to {
+            prefetch_line(self.base.as_ptr().wrapping_add(at));
+            at += CACHE_LINE;
+        }
     }
 
     /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at

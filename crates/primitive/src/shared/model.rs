@@ -112,4 +112,7 @@ impl SharedBytes {
 
     /// Nothing, in a model.
     pub fn prefetch_write(&self, _: usize, _: usize) {}
+
+    /// Nothing: a model has no caches.
+    pub fn prefetch(&self, _: usize, _: usize) {}
 }

@@ -125,6 +125,48 @@ const SHORT: usize = 128;
 #[cfg(target_arch = "x86_64")]
 const ALIASES: std::ops::Range<usize> = 1..129;
 
+/// Bytes up to which copies out of shared memory are left to `memcpy`, whose moves of vectors are faster
+/// than a string instruction; *measured* on Sapphire Rapids, memory in the nearest cache: 10 instead of 19
+/// ns for 1,000 bytes, 17 instead of 25 for 2 KiB; no difference from 8 KiB on.
+#[cfg(target_arch = "x86_64")]
+const MEDIUM: usize = 2048;
+
+/// As [`copy_opaque`], into memory of this thread alone: its lines are here, and a string instruction
+/// saves nothing by not fetching those that it overwrites.
+///
+/// # Safety
+/// As [`copy_opaque`].
+#[inline(always)]
+pub(super) unsafe fn copy_out(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller keeps the contract of both.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if (SHORT + 1..=MEDIUM).contains(&len) {
+            return copy_medium(to, from, len);
+        }
+        copy_opaque(to, from, len);
+    }
+}
+
+/// Has `memcpy` copy; called from assembly, it is no access that the compiler knows about.
+///
+/// # Safety
+/// As [`copy_opaque`].
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+unsafe fn copy_medium(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the symbol is the C library's, which Rust's own needs as well; never called from Rust.
+    unsafe extern "C" {
+        fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
+    }
+    // SAFETY: the caller vouches for both runs. The stack is aligned for a call, as in all assembly without
+    // `nostack`, and what the ABI lets a function change is listed. `memcpy` takes whatever bytes it loads,
+    // and may load one twice.
+    unsafe {
+        std::arch::asm!("call {memcpy}", memcpy = sym memcpy, inout("rdi") to => _, inout("rsi") from => _, inout("rdx") len => _, clobber_abi("C"));
+    }
+}
+
 /// A copy that the compiler cannot see through, for memory that may change underneath.
 ///
 /// # Safety
@@ -414,18 +456,22 @@ mod tests {
         let from: Vec<u8> = (0..ROOM).map(|byte| (byte / 7) as u8 | 1).collect();
         for (source, target) in [(0, 0), (3, 0), (16, 24), (24, 16), (5, 900), (9, 2000), (64, 64)]
         {
-            for len in (0..700).chain([1023, 1024, 1025, 1088, 4096, 4640, 9001]) {
-                let mut to = vec![0xee_u8; ROOM];
-                let mut expected = to.clone();
+            for len in (0..700).chain([1023, 1024, 1025, 1088, 2047, 2048, 2049, 4096, 4640, 9001])
+            {
+                let mut to = vec![0; ROOM];
+                let mut expected = vec![0xee; ROOM];
                 // The same distance, whatever the addresses of the two.
                 let distance = to.as_ptr().addr().wrapping_sub(from.as_ptr().addr());
                 let target = target + distance.wrapping_neg() % 4096;
                 expected[target..target + len].copy_from_slice(&from[source..source + len]);
-                // SAFETY: both runs are inside the vectors, which do not overlap.
-                unsafe {
-                    copy_opaque(to.as_mut_ptr().add(target), from.as_ptr().add(source), len);
+                for copy in [copy_opaque, copy_out] {
+                    to.fill(0xee_u8);
+                    // SAFETY: both runs are inside the vectors, which do not overlap.
+                    unsafe {
+                        copy(to.as_mut_ptr().add(target), from.as_ptr().add(source), len);
+                    }
+                    assert!(to == expected, "{len} bytes from {source} to {target}");
                 }
-                assert!(to == expected, "{len} bytes from {source} to {target}");
             }
         }
     }

@@ -105,6 +105,7 @@ impl Outbox {
                 self.apart.set(apart + 1);
                 completions.run(next, Outcome::Reply { trustee, status, payload: &payload });
             } else if behind <= end {
+                self.slot.prefetch_apart(buffer, apart, behind);
                 self.apart.set(behind);
                 copied_out(memory, (start + apart + 1) * WORD, len, |payload| {
                     completions.run(next, Outcome::Reply { trustee, status, payload });

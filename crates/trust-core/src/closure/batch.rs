@@ -12,7 +12,9 @@ use crate::codec::{self, Plain};
 use crate::error::{BadValue, CodecError, PanicReport, Refusal};
 use crate::wire::bulk::BATCH_REPLY_BYTES;
 use crate::wire::copy::{STACK_BYTES, copied_out};
-use crate::wire::words::{BATCH_WORDS, ReplyHead, RequestHead, SLOT_WORDS, Status, WORD};
+use crate::wire::words::{
+    APART_AHEAD, BATCH_WORDS, ReplyHead, RequestHead, SLOT_WORDS, Status, WORD,
+};
 
 /// A batch that is being served: where the calls of its closures find their arguments, and leave
 /// their results.
@@ -150,6 +152,9 @@ impl Batch<'_> {
         let head = ReplyHead { status: Status::Done, bulk: false, at: self.at, len };
         self.slot.store(self.tail, head.pack(), Ordering::Relaxed);
         self.tail = first + len.div_ceil(WORD);
+        // The client has the lines of the next ones: it has read them.
+        let ahead = self.tail * WORD + APART_AHEAD;
+        self.buffer.prefetch_write(ahead - len, ahead);
     }
 
     /// Replies with a view for which the slot has no room: by the bulk path. It holds no trusts, or the

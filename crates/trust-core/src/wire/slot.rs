@@ -31,7 +31,9 @@ use primitive::{SharedBytes, WordWriter};
 use transport_api::integrity::checksum;
 
 use crate::wire::integrity::Landing;
-use crate::wire::words::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
+use crate::wire::words::{
+    APART_AHEAD, BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence,
+};
 
 /// A buffer to give away: store the signal word, where the other side uses the same memory; send the
 /// words that it covers and then the signal word, over a stream; or else send what
@@ -265,12 +267,23 @@ impl ClientSlot {
         Some(Answer { buffer, requests, end: end.max(requests) })
     }
 
-    /// Asks the processor for the lines of an answered buffer, to read the replies and to write
-    /// the next batch there.
+    /// Asks the processor for the lines of an answered buffer in which the requests were, to read the
+    /// replies and to write the next batch there; and for the first replies that stand apart. Those lines
+    /// are the trustee's to write again.
     #[cfg_attr(optimised, inline(always))]
     pub fn prefetch_answered(&self, answer: Answer) {
         let start = answer.buffer * SLOT_STRIDE;
-        self.memory().prefetch_write(start, start + answer.end * WORD);
+        let requests = start + answer.requests * WORD;
+        self.memory().prefetch_write(start, requests);
+        self.memory().prefetch(requests, (start + answer.end * WORD).min(requests + APART_AHEAD));
+    }
+
+    /// Asks the processor for replies that stand apart, some way behind those in the words `from..to` of
+    /// the buffer, which are read now.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn prefetch_apart(&self, buffer: usize, from: usize, to: usize) {
+        let ahead = |word| (buffer * SLOT_STRIDE + word * WORD) + APART_AHEAD;
+        self.memory().prefetch(ahead(from), ahead(to));
     }
 
     /// Takes the oldest batch back: its buffer can be filled again.

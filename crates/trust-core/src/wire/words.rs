@@ -41,6 +41,10 @@ pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD;
 /// Words of a batch of requests, at most, with the signal.
 pub(crate) const BATCH_WORDS: usize = BATCH_BYTES / WORD;
 
+/// How far ahead the lines of replies that stand apart are asked for, in bytes: one reply of 1,000 bytes,
+/// some of 100. *Measured* with those.
+pub(crate) const APART_AHEAD: usize = 1024;
+
 /// Requests that a batch has words for: each has a head.
 pub(crate) const MOST_REQUESTS: usize = BATCH_WORDS - 1;
 
