@@ -257,11 +257,20 @@ impl Builder {
             Some(library) => library.clone(),
             None => abi.insert(self.compilers.abi()?).clone(),
         };
-        let entry = generate::injected(file.name, file.path, &source.shape);
-        let (bytes, prefix) = self.compilers.rust(file, &entry, &library)?;
-        let objects = Objects::parse(file.shown, &bytes, &prefix)?;
-        let (entry, imports) = records::of_rust(&objects)?;
-        let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
+        let build = |is_apart| {
+            let entry = generate::injected(file.name, file.path, &source.shape, is_apart);
+            let (bytes, prefix) = self.compilers.rust(file, &entry, &library)?;
+            let objects = Objects::parse(file.shown, &bytes, &prefix)?;
+            let (entry, imports) = records::of_rust(&objects)?;
+            let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
+            Ok((blob, imports))
+        };
+        // A call with a payload is a run of its own, so that the shorter code counts.
+        let (blob, imports) = match build(source.shape.element.is_some()) {
+            // In the form that is apart the same error has its line.
+            Err(error) if !matches!(error, Error::Compile { .. }) => build(true)?,
+            built => built?,
+        };
         Ok((blob, source.shape, imports))
     }
 

@@ -9,9 +9,11 @@ use crate::library::RiedFunction;
 use crate::records::Imported;
 use crate::source::Shape;
 
-/// The file that is compiled for an Injected Function: the author's file as a module, and an entry.
-pub(crate) fn injected(name: &str, path: &Path, shape: &Shape) -> String {
+/// The file that is compiled for an Injected Function: the author's file as a module, and an entry. The
+/// author's function is part of the entry's loop, or `is_apart`, which takes less code.
+pub(crate) fn injected(name: &str, path: &Path, shape: &Shape, is_apart: bool) -> String {
     let (types, call) = (types(shape), call(name, shape));
+    let enter = if is_apart { "enter_apart" } else { "enter" };
     format!(
         "#![no_std]\n\
          #[path = {path:?}]\n\
@@ -24,7 +26,7 @@ pub(crate) fn injected(name: &str, path: &Path, shape: &Shape) -> String {
          #[unsafe(no_mangle)]\n\
          unsafe extern \"C\" fn {entry}(call: *mut jam::Call) -> u32 {{\n\
          \x20   // SAFETY: the receiver makes the call as the signature of `Types` says.\n\
-         \x20   unsafe {{ Types::enter(call, {call}) }}\n\
+         \x20   unsafe {{ Types::{enter}(call, {call}) }}\n\
          }}\n",
         section = jam_abi::ENTRY_SECTION,
         entry = crate::link::ENTRY,
