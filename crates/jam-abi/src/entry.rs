@@ -287,6 +287,11 @@ mod tests {
 
     #[test]
     fn a_run_reads_each_of_the_arguments_once() {
+        [false, true].into_iter().for_each(run_that_is_written_to);
+    }
+
+    /// A run in one form of the entry, whose arguments change during its calls.
+    fn run_that_is_written_to(is_apart: bool) {
         // Results lie in front of arguments, and the last one is not of the run.
         let mut room: [i64; 8] = [-1, 7, -1, 8, -1, 9, -1, 10];
         let context = ContextData { sender: 9, reserved: 0, log, receiver: null_mut() };
@@ -307,17 +312,17 @@ mod tests {
         };
         let (call, seen) = (&raw mut call, core::cell::RefCell::new([u32::MAX; 3]));
         let note = |_: Context<'_>, _: *mut u8, args: u32, _: &[u16]| {
-            // SAFETY: the entry has written both, and the arguments are in `room`. As a peer does that writes
-            // to its batch, this changes them while their call is under way.
-            let done = unsafe {
-                (*call).args.cast_mut().cast::<u32>().write_volatile(100);
-                (*call).done
-            };
+            // SAFETY: the entry has written it.
+            let done = unsafe { (*call).done };
+            // As a peer does that writes to its batch, this changes arguments while their call is under way.
+            // SAFETY: they are in `room`.
+            unsafe { first.wrapping_add(16 * done + 8).cast::<u32>().write_volatile(100) };
             seen.borrow_mut()[done] = args;
             i64::from(args) * 2
         };
         // SAFETY: its pointers are valid for three calls, and it does not use the property.
-        let code = unsafe { Sum::enter(call, note) };
+        let code =
+            unsafe { if is_apart { Sum::enter_apart(call, note) } else { Sum::enter(call, note) } };
         assert_eq!((code, seen.into_inner()), (code::DONE, [7, 8, 9]));
         assert_eq!(room, [14, 100, 16, 100, 18, 100, -1, 10]);
     }
