@@ -31,13 +31,13 @@ pub mod code {
 ///
 /// Arguments, payload and reply are aligned to [`Call::ALIGNMENT`], but those of runs with a
 /// [`step`](Self::step) to eight bytes only; where one is empty, its pointer is not null either. The entry
-/// writes `args`, `reply`, `done` and `reply_len`, and changes nothing else here.
+/// may write `args` and `reply`, writes `done` and `reply_len`, and changes nothing else here.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Call {
     /// The property; null if the jam takes none.
     pub property: *mut u8,
-    /// The arguments of the next call.
+    /// The arguments of the first call.
     pub args: *const u8,
     /// The length of those of one call, in bytes.
     pub args_len: usize,
@@ -45,7 +45,7 @@ pub struct Call {
     pub payload: *const u8,
     /// Its length in bytes.
     pub payload_len: usize,
-    /// Where the result of the next call goes.
+    /// Where the result of the first call goes.
     pub reply: *mut u8,
     /// How many bytes are writable for each result.
     pub reply_capacity: usize,

@@ -105,24 +105,56 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         function: impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
     ) -> u32 {
         // SAFETY: it is a call, as the caller promises, and only this jam has it.
-        let &Call { args_len, payload_len, reply_capacity, .. } = unsafe { &*call };
-        if args_len != A::BYTES {
-            return code::ARGS_LENGTH;
+        let &Call { mut args, mut reply, count, step, .. } = unsafe { &*call };
+        // SAFETY: as the caller promises.
+        if let Err(code) = unsafe { Self::check(call) } {
+            return code;
         }
-        let is_whole =
-            if E::BYTES == 0 { payload_len == 0 } else { payload_len.is_multiple_of(E::BYTES) };
-        if !is_whole {
-            return code::PAYLOAD_LENGTH;
-        }
-        if reply_capacity < R::BYTES {
-            return code::REPLY_CAPACITY;
-        }
+        let mut done = 0;
         loop {
             // SAFETY: the lengths have been checked; there are arguments and a place for the result, as the
             // caller promises, of the first `count` calls. What the receiver reads after a panic is
             // written, and in memory, before the next call.
             unsafe {
-                one::<A, E, R>(&function, call);
+                one::<A, E, R>(&function, call, args, reply);
+                done += 1;
+                (&raw mut (*call).done).write_volatile(done);
+            }
+            if done >= count {
+                break;
+            }
+            (args, reply) = (args.wrapping_add(step), reply.wrapping_add(step));
+            // A compiler that unrolls the loop would copy the function, and code is to be short.
+            #[cfg(jam_injected)]
+            // SAFETY: there are no instructions.
+            unsafe {
+                core::arch::asm!("", options(nomem, nostack, preserves_flags));
+            }
+        }
+        // SAFETY: it is a call, as the caller promises.
+        unsafe { (*call).reply_len = R::BYTES };
+        code::DONE
+    }
+
+    /// As [`enter`](Self::enter), with less code: `function` is not part of the loop, which keeps nothing but
+    /// `call`. What a compiler takes out of the loop of the other form, such as the address of an import, has
+    /// no line of the source: errors of a build, which name lines, are found in this one.
+    ///
+    /// # Safety
+    /// As for [`enter`](Self::enter).
+    #[inline(always)]
+    pub unsafe fn enter_apart(
+        call: *mut Call,
+        function: impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
+    ) -> u32 {
+        // SAFETY: as the caller promises.
+        if let Err(code) = unsafe { Self::check(call) } {
+            return code;
+        }
+        loop {
+            // SAFETY: as in `enter`.
+            unsafe {
+                one_apart::<A, E, R>(&function, call);
                 let done = (*call).done + 1;
                 (&raw mut (*call).done).write_volatile(done);
                 if done >= (*call).count {
@@ -136,22 +168,43 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         unsafe { (*call).reply_len = R::BYTES };
         code::DONE
     }
+
+    /// Checks the lengths of a call.
+    ///
+    /// # Safety
+    /// As for [`enter`](Self::enter).
+    #[inline(always)]
+    unsafe fn check(call: *const Call) -> Result<(), u32> {
+        // SAFETY: it is a call, as the caller promises, and only this jam has it.
+        let &Call { args_len, payload_len, reply_capacity, .. } = unsafe { &*call };
+        if args_len != A::BYTES {
+            return Err(code::ARGS_LENGTH);
+        }
+        let is_whole =
+            if E::BYTES == 0 { payload_len == 0 } else { payload_len.is_multiple_of(E::BYTES) };
+        if !is_whole {
+            return Err(code::PAYLOAD_LENGTH);
+        }
+        if reply_capacity < R::BYTES {
+            return Err(code::REPLY_CAPACITY);
+        }
+        Ok(())
+    }
 }
 
-/// Makes the next call of a run. Not part of the loop: what the compiler would take out of that, such as
-/// the address of an import, has no line of the source, which errors of the build name; and it would copy
-/// the body to unroll the loop. What it needs is in the call, so that the loop keeps nothing but a pointer
-/// to that.
+/// Makes a call of a run, whose arguments are at `args`, and whose result goes to `reply`.
 ///
 /// # Safety
-/// `call` is as [`Call`] says, and its lengths are those of the types.
-#[inline(never)]
+/// As for [`Types::enter`], and its lengths are those of the types.
+#[inline(always)]
 unsafe fn one<A: Part, E: Part, R: Part>(
     function: &impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
     call: *mut Call,
+    args: *const u8,
+    reply: *mut u8,
 ) {
     // SAFETY: it is a call, as the caller promises.
-    let &Call { property, args, payload, payload_len, reply, context, .. } = unsafe { &*call };
+    let &Call { property, payload, payload_len, context, .. } = unsafe { &*call };
     let elements = payload_len.checked_div(E::BYTES).unwrap_or(0);
     #[allow(clippy::disallowed_methods, reason = "the receiver gives the payload to this jam only")]
     // SAFETY: every bit pattern is a value, the pointers are aligned and valid for the call, as the caller
@@ -162,6 +215,21 @@ unsafe fn one<A: Part, E: Part, R: Part>(
         let result = function(Context::new(&*context), property, args, payload);
         reply.cast::<R>().write_volatile(result);
     }
+}
+
+/// As [`one`], as a function of its own: of the call that is next in `call`.
+///
+/// # Safety
+/// As for [`one`].
+#[inline(never)]
+unsafe fn one_apart<A: Part, E: Part, R: Part>(
+    function: &impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
+    call: *mut Call,
+) {
+    // SAFETY: it is a call, as the caller promises.
+    let &Call { args, reply, .. } = unsafe { &*call };
+    // SAFETY: as the caller promises.
+    unsafe { one::<A, E, R>(function, call, args, reply) }
 }
 
 #[cfg(test)]
@@ -219,6 +287,11 @@ mod tests {
 
     #[test]
     fn a_run_reads_each_of_the_arguments_once() {
+        [false, true].into_iter().for_each(run_that_is_written_to);
+    }
+
+    /// A run in one form of the entry, whose arguments change during its calls.
+    fn run_that_is_written_to(is_apart: bool) {
         // Results lie in front of arguments, and the last one is not of the run.
         let mut room: [i64; 8] = [-1, 7, -1, 8, -1, 9, -1, 10];
         let context = ContextData { sender: 9, reserved: 0, log, receiver: null_mut() };
@@ -239,17 +312,17 @@ mod tests {
         };
         let (call, seen) = (&raw mut call, core::cell::RefCell::new([u32::MAX; 3]));
         let note = |_: Context<'_>, _: *mut u8, args: u32, _: &[u16]| {
-            // SAFETY: the entry has written both, and the arguments are in `room`. As a peer does that writes
-            // to its batch, this changes them while their call is under way.
-            let done = unsafe {
-                (*call).args.cast_mut().cast::<u32>().write_volatile(100);
-                (*call).done
-            };
+            // SAFETY: the entry has written it.
+            let done = unsafe { (*call).done };
+            // As a peer does that writes to its batch, this changes arguments while their call is under way.
+            // SAFETY: they are in `room`.
+            unsafe { first.wrapping_add(16 * done + 8).cast::<u32>().write_volatile(100) };
             seen.borrow_mut()[done] = args;
             i64::from(args) * 2
         };
         // SAFETY: its pointers are valid for three calls, and it does not use the property.
-        let code = unsafe { Sum::enter(call, note) };
+        let code =
+            unsafe { if is_apart { Sum::enter_apart(call, note) } else { Sum::enter(call, note) } };
         assert_eq!((code, seen.into_inner()), (code::DONE, [7, 8, 9]));
         assert_eq!(room, [14, 100, 16, 100, 18, 100, -1, 10]);
     }

@@ -130,10 +130,14 @@ macro_rules! import {
             use super::*;
 
             $(
-                pub static $name: $crate::LocalImport = $crate::LocalImport::new(
-                    stringify!($name),
-                    $crate::function_signature!(($($type),*) $(-> $result)?),
-                );
+                pub static $name: $crate::LocalImport = {
+                    static SLOT: $crate::ImportSlot = $crate::ImportSlot::new(::core::ptr::null_mut());
+                    $crate::LocalImport::new(
+                        stringify!($name),
+                        $crate::function_signature!(($($type),*) $(-> $result)?),
+                        &SLOT,
+                    )
+                };
             )*
 
             pub static ALL: &[&$crate::LocalImport] = &[$(&$name),*];
@@ -199,19 +203,24 @@ macro_rules! imported_result {
     };
 }
 
-/// An import of a Local Function: empty until the receiver fills it.
+/// The place for the address of a function: null until the receiver fills it.
+#[cfg(not(jam_injected))]
+pub type ImportSlot = AtomicPtr<()>;
+
+/// An import of a Local Function.
 #[cfg(not(jam_injected))]
 pub struct LocalImport {
     name: &'static str,
     signature: u64,
-    address: AtomicPtr<()>,
+    /// Elsewhere, since that of a jam in C is in the object which a C compiler has made.
+    slot: &'static ImportSlot,
 }
 
 #[cfg(not(jam_injected))]
 impl LocalImport {
-    /// The empty slot of the import with this name and signature.
-    pub const fn new(name: &'static str, signature: u64) -> Self {
-        Self { name, signature, address: AtomicPtr::new(core::ptr::null_mut()) }
+    /// The import with this name and signature, whose calls go to the address in `slot`.
+    pub const fn new(name: &'static str, signature: u64, slot: &'static ImportSlot) -> Self {
+        Self { name, signature, slot }
     }
 
     /// The name of the function.
@@ -226,7 +235,7 @@ impl LocalImport {
 
     /// Whether the slot is filled.
     pub fn is_resolved(&self) -> bool {
-        !self.address.load(Ordering::Acquire).is_null()
+        !self.slot.load(Ordering::Acquire).is_null()
     }
 
     /// Fills the slot.
@@ -235,7 +244,7 @@ impl LocalImport {
     /// `address` is that of an `extern "C"` function with this signature (`extern "C-unwind"` if it
     /// may panic), which stays callable as long as the jam may call it.
     pub unsafe fn resolve(&self, address: *const ()) {
-        self.address.store(address.cast_mut(), Ordering::Release);
+        self.slot.store(address.cast_mut(), Ordering::Release);
     }
 
     /// The address of the function.
@@ -244,7 +253,7 @@ impl LocalImport {
     /// If the slot is empty.
     #[inline(always)]
     pub fn address(&self) -> *mut () {
-        let address = self.address.load(Ordering::Acquire);
+        let address = self.slot.load(Ordering::Acquire);
         if address.is_null() {
             self.panic_unresolved()
         }

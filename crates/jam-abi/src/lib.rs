@@ -66,9 +66,9 @@ pub mod signature;
 mod types;
 
 pub use call::{Call, Context, ContextData, Entry, LogFn, code};
-#[cfg(not(jam_injected))]
-pub use import::LocalImport;
 pub use import::{ENTRY_SECTION, IMPORT_SECTION, record, record_bytes};
+#[cfg(not(jam_injected))]
+pub use import::{ImportSlot, LocalImport};
 #[cfg(not(jam_injected))]
 pub use local::{Element, Jam, LocalEntry, LocalFunction, PackageData, RiedElement};
 pub use references::Slice;

@@ -53,7 +53,8 @@ pub struct Element {
     pub signature: u64,
     /// The name of its property's type; empty for none.
     pub property: &'static str,
-    /// Its Local Function; `None` for a jam in C.
+    /// Its Local Function; `None` for a jam in C of a package that no build script has built for this
+    /// program.
     pub local: Option<LocalFunction>,
 }
 

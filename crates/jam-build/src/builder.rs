@@ -1,6 +1,5 @@
 //! From a folder of sources to a package.
 
-use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::iter;
@@ -12,8 +11,9 @@ use jam_format::{
     UnknownFeature, encode_typed_package,
 };
 
+use crate::c_local::CSource;
 use crate::c_ried::is_c_ried;
-use crate::compile::{self, Compilers, File};
+use crate::compile::{Compilers, File};
 use crate::error::Error;
 use crate::generate::{self, Generated, GeneratedRied};
 use crate::link::{self, Request};
@@ -73,39 +73,6 @@ pub struct BuiltPackage {
     pub rieds: Vec<BuiltRied>,
 }
 
-/// Builds the package of the jams and rieds in `folder`, in a build script: writes `NAME.jampkg` and
-/// `NAME.rs` to `OUT_DIR`, where `NAME` is the folder's, for the target, the compiler and the folder
-/// that cargo says; [`Builder`] builds for several machines. Cargo then runs the script again when a source changes.
-///
-/// # Errors
-/// [`Error`]; a build script that returns it fails with its message.
-pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
-    let variable = |name| env::var_os(name).ok_or(Error::NoVariable { name });
-    let folder = folder.as_ref();
-    println!("cargo::rerun-if-changed={}", folder.display());
-    let out = PathBuf::from(variable("OUT_DIR")?);
-    let target = variable("TARGET")?.to_string_lossy().into_owned();
-    let mut builder = Builder::new(&target, out.join("jam-build"))?.rustc(variable("RUSTC")?);
-    let is_own = env::var("HOST").is_ok_and(|host| host == target);
-    // As build scripts name the C compiler of a target.
-    let names = [format!("CC_{}", target.replace('-', "_")), "CC".to_owned()];
-    let usable = if is_own { &names[..] } else { &names[..1] };
-    for name in usable {
-        println!("cargo::rerun-if-env-changed={name}");
-    }
-    if let Some(cc) = usable.iter().find_map(env::var_os) {
-        builder = builder.cc(cc);
-    }
-    let built = builder.build(folder)?;
-    for folder in built.rieds.iter().flat_map(|ried| &ried.folders) {
-        println!("cargo::rerun-if-changed={}", folder.display());
-    }
-    let file = out.join(format!("{}.jampkg", built.name));
-    compile::write(&file, &built.bytes)?;
-    compile::write(&out.join(format!("{}.rs", built.name)), built.module(&file))?;
-    Ok(built)
-}
-
 impl Builder {
     /// For a target of rustc, with a folder for what compilers make, which may be kept.
     ///
@@ -136,6 +103,18 @@ impl Builder {
         self.others.push(other);
         self.others.extend(others);
         self
+    }
+
+    /// Makes the library of those of `jams` that are in C: [`Compilers::c_locals`].
+    pub(crate) fn c_locals(
+        &self,
+        package: &BuiltPackage,
+        folder: &Path,
+        out: &Path,
+    ) -> Result<Option<String>, Error> {
+        let in_c = package.jams.iter().filter(|jam| jam.is_c());
+        let sources = in_c.map(|BuiltJam { name, path, blob, .. }| CSource { name, path, blob });
+        self.compilers.c_locals(&package.name, &sources.collect::<Vec<_>>(), folder, out)
     }
 
     /// With this compiler of Rust instead of `rustc`.
@@ -278,11 +257,20 @@ impl Builder {
             Some(library) => library.clone(),
             None => abi.insert(self.compilers.abi()?).clone(),
         };
-        let entry = generate::injected(file.name, file.path, &source.shape);
-        let (bytes, prefix) = self.compilers.rust(file, &entry, &library)?;
-        let objects = Objects::parse(file.shown, &bytes, &prefix)?;
-        let (entry, imports) = records::of_rust(&objects)?;
-        let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
+        let build = |is_apart| {
+            let entry = generate::injected(file.name, file.path, &source.shape, is_apart);
+            let (bytes, prefix) = self.compilers.rust(file, &entry, &library)?;
+            let objects = Objects::parse(file.shown, &bytes, &prefix)?;
+            let (entry, imports) = records::of_rust(&objects)?;
+            let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
+            Ok((blob, imports))
+        };
+        // A call with a payload is a run of its own, so that the shorter code counts.
+        let (blob, imports) = match build(source.shape.element.is_some()) {
+            // In the form that is apart the same error has its line.
+            Err(error) if !matches!(error, Error::Compile { .. }) => build(true)?,
+            built => built?,
+        };
         Ok((blob, source.shape, imports))
     }
 
@@ -351,8 +339,14 @@ fn same_types(jams: &[BuiltJam], rieds: &[BuiltRied]) -> Result<(), Error> {
 }
 
 impl BuiltPackage {
-    /// The Rust module of the package, for a program that finds the package's file at `file`.
+    /// The Rust module of the package, for a program that finds the package's file at `file`. Its jams
+    /// in C have no Local Functions, which only [`package`](crate::package()) makes.
     pub fn module(&self, file: &Path) -> String {
+        self.module_with(file, None)
+    }
+
+    /// The same, with the Local Functions of jams in C if there is a library of them.
+    pub(crate) fn module_with(&self, file: &Path, library: Option<&str>) -> String {
         let package = Package::parse(&self.bytes).expect("what was encoded is a package");
         let id = |name: &str| {
             let element = package.elements().iter().find(|element| element.name == name);
@@ -368,13 +362,17 @@ impl BuiltPackage {
         });
         let mut rieds: Vec<_> = rieds.collect();
         rieds.dedup_by_key(|ried| ried.id);
-        generate::package(&self.name, file, &jams, &rieds)
+        generate::package(&self.name, file, library, &jams, &rieds)
     }
 }
 
 impl BuiltJam {
     fn parsed(&self) -> Parsed<'_> {
         Parsed::parse(&self.blob).expect("what was linked is a blob")
+    }
+
+    fn is_c(&self) -> bool {
+        self.path.extension().is_some_and(|extension| extension == "c")
     }
 
     fn generated(&self, id: u16) -> Generated<'_> {
@@ -384,8 +382,10 @@ impl BuiltJam {
             name: &self.name,
             signature: parsed.entry_signature(),
             property: parsed.property().unwrap_or_default(),
-            path: self.path.extension().is_some_and(|e| e == "rs").then_some(&self.path),
+            path: (!self.is_c()).then_some(&self.path),
             shape: &self.shape,
+            imports: &self.imports,
+            blob: &self.blob,
         }
     }
 }

@@ -4,12 +4,16 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::c_local::prefix;
 use crate::library::RiedFunction;
+use crate::records::Imported;
 use crate::source::Shape;
 
-/// The file that is compiled for an Injected Function: the author's file as a module, and an entry.
-pub(crate) fn injected(name: &str, path: &Path, shape: &Shape) -> String {
+/// The file that is compiled for an Injected Function: the author's file as a module, and an entry. The
+/// author's function is part of the entry's loop, or `is_apart`, which takes less code.
+pub(crate) fn injected(name: &str, path: &Path, shape: &Shape, is_apart: bool) -> String {
     let (types, call) = (types(shape), call(name, shape));
+    let enter = if is_apart { "enter_apart" } else { "enter" };
     format!(
         "#![no_std]\n\
          #[path = {path:?}]\n\
@@ -22,7 +26,7 @@ pub(crate) fn injected(name: &str, path: &Path, shape: &Shape) -> String {
          #[unsafe(no_mangle)]\n\
          unsafe extern \"C\" fn {entry}(call: *mut jam::Call) -> u32 {{\n\
          \x20   // SAFETY: the receiver makes the call as the signature of `Types` says.\n\
-         \x20   unsafe {{ Types::enter(call, {call}) }}\n\
+         \x20   unsafe {{ Types::{enter}(call, {call}) }}\n\
          }}\n",
         section = jam_abi::ENTRY_SECTION,
         entry = crate::link::ENTRY,
@@ -67,6 +71,8 @@ pub(crate) struct Generated<'a> {
     /// The absolute path of a source in Rust.
     pub(crate) path: Option<&'a Path>,
     pub(crate) shape: &'a Shape,
+    pub(crate) imports: &'a [Imported],
+    pub(crate) blob: &'a [u8],
 }
 
 /// A ried of a package, for its module.
@@ -78,10 +84,11 @@ pub(crate) struct GeneratedRied<'a> {
 
 /// The module of a package: for each jam a module with its constants, the author's public items, and
 /// the Local Function; for each ried one with its constants; and the package itself, whose file is
-/// `bytes`.
+/// `bytes`. `library` has the Local Functions of jams in C: without it, they have none.
 pub(crate) fn package(
     name: &str,
     bytes: &Path,
+    library: Option<&str>,
     jams: &[Generated<'_>],
     rieds: &[GeneratedRied<'_>],
 ) -> String {
@@ -105,7 +112,7 @@ pub(crate) fn package(
     )
     .expect("writing to text");
     for jam in jams {
-        text.push_str(&module(jam));
+        text.push_str(&module(jam, library));
     }
     rieds.iter().for_each(|ried| text.push_str(&ried_module(ried)));
     text
@@ -143,6 +150,46 @@ fn ried_module(ried: &GeneratedRied<'_>) -> String {
     )
 }
 
+/// The Local Function of a jam in C: what its object in the library is for Rust, and the value.
+fn c_local(jam: &Generated<'_>, library: &str) -> (String, String) {
+    let prefix = prefix(jam.blob);
+    let (mut slots, mut imports) = (String::new(), String::new());
+    for (at, Imported { name, signature, .. }) in jam.imports.iter().enumerate() {
+        write!(
+            slots,
+            "            #[link_name = \"{prefix}_{name}\"]\n\
+             \x20           pub(super) static SLOT_{at}: ::jam::ImportSlot;\n"
+        )
+        .expect("writing to text");
+        write!(
+            imports,
+            "&::jam::LocalImport::new({name:?}, {signature:#x}, unsafe {{ &c::SLOT_{at} }}), "
+        )
+        .expect("writing to text");
+    }
+    let items = format!(
+        "    mod c {{\n\
+         \x20       // SAFETY: what `jam.h` defines, in the object of this jam.\n\
+         \x20       #[link(name = {library:?}, kind = \"static\")]\n\
+         \x20       unsafe extern \"C-unwind\" {{\n\
+         \x20           #[link_name = \"{prefix}\"]\n\
+         \x20           pub(super) fn entry(call: *mut ::jam::Call) -> u32;\n\
+         {slots}\
+         \x20       }}\n\
+         \x20   }}\n\
+         \x20   // SAFETY: only the addresses of slots are taken, which are those of `jam.h`: a pointer each.\n\
+         \x20   static IMPORTS: &[&::jam::LocalImport] = &[{imports}];\n\
+         \x20   /// # Safety\n\
+         \x20   /// As `jam::Call` says, and every import is resolved.\n\
+         \x20   unsafe fn enter(call: *mut ::jam::Call) -> u32 {{\n\
+         \x20       // SAFETY: the receiver compared the types, as the caller promises.\n\
+         \x20       unsafe {{ c::entry(call) }}\n\
+         \x20   }}\n"
+    );
+    let local = "Some(::jam::LocalFunction { entry: enter, imports: IMPORTS })";
+    (items, local.to_owned())
+}
+
 /// The items of a jam in C: the type of its property.
 fn c_items(shape: &Shape, property: &str) -> String {
     let Some((name, _)) = &shape.property else { return String::new() };
@@ -155,11 +202,20 @@ fn c_items(shape: &Shape, property: &str) -> String {
     )
 }
 
-fn module(jam: &Generated<'_>) -> String {
-    let Generated { id, name, signature, property, path, shape } = jam;
+fn module(jam: &Generated<'_>, library: Option<&str>) -> String {
+    let Generated { id, name, signature, property, path, shape, .. } = jam;
     let types = types(shape);
     let (local, source) = match path {
-        None => ("None".to_owned(), c_items(shape, property)),
+        None => {
+            let items = c_items(shape, property);
+            match library {
+                None => ("None".to_owned(), items),
+                Some(library) => {
+                    let (of_local, local) = c_local(jam, library);
+                    (local, items + &of_local)
+                }
+            }
+        }
         Some(path) => {
             let imports = if shape.has_imports { "source::jam_imports::ALL" } else { "&[]" };
             let call = call(name, shape);

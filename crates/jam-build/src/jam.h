@@ -50,6 +50,27 @@ typedef struct jam_call {
 
 #define JAM_SECTION_(name) __attribute__((used, aligned(1), section(name)))
 
+#ifdef JAM_LOCAL
+
+/* The Local Function: what the declarations say is in the Injected Function. JAM_LOCAL is how the names
+ * begin that the program knows. An import jumps to the address in its slot, which the receiver fills. */
+#define JAM_PROPERTY(type, name) typedef struct type type
+
+#ifdef __x86_64__
+#define JAM_JUMP_(slot) "jmp *" slot "(%rip)\n"
+#else
+#define JAM_JUMP_(slot) \
+    "adrp x16, " slot "\nadd x16, x16, :lo12:" slot "\nldar x16, [x16]\nbr x16\n"
+#endif
+
+#define JAM_IMPORT(result, name, parameters) \
+    extern __attribute__((visibility("hidden"))) result name parameters __asm__("jam_call_" #name); \
+    void *jam_slot_##name __asm__(JAM_LOCAL "_" #name); \
+    __asm__(".pushsection .text\n.balign 16\n.globl jam_call_" #name "\njam_call_" #name ":\n" \
+            JAM_JUMP_(JAM_LOCAL "_" #name) ".popsection\n")
+
+#else
+
 /* The type of a property of the receiver, by the name that its crate gives it. */
 #define JAM_PROPERTY(type, name) \
     typedef struct type type; \
@@ -60,6 +81,8 @@ typedef struct jam_call {
     extern result name parameters; \
     static const char jam_import_##name[] JAM_SECTION_(".jam.c") = \
         "import\t" #name "\t" #result "\t" #parameters "\n"
+
+#endif /* JAM_LOCAL */
 
 #ifdef JAM_RIED
 
@@ -77,10 +100,15 @@ typedef struct jam_call {
 #else
 
 /* What the jam takes: property, arguments, elements of the payload. */
+#ifdef JAM_LOCAL
+uint32_t __jam_entry(jam_call *call) __asm__(JAM_LOCAL);
+#define JAM_SIGNATURE(property, args, element) _Static_assert(1, "")
+#else
 #define JAM_SIGNATURE(property, args, element) \
     static const uint32_t jam_sizes[2] JAM_SECTION_(".jam.c.sizes") = {sizeof(args), sizeof(element)}; \
     static const char jam_signature[] JAM_SECTION_(".jam.c") = \
         "entry\t" #property "\t" #args "\t" #element "\n"
+#endif
 
 /* The function; it returns the result. */
 #define JAM_ENTRY jam_entry_

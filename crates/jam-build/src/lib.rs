@@ -25,16 +25,17 @@
 //!
 //! 1. `error.rs` ([`Error`], [`Site`]).
 //! 2. `source.rs` (what a Rust source says), `c_types.rs`, `generate.rs` (generated Rust),
-//!    `compile.rs` (the compilers).
+//!    `compile.rs` (the compilers), `c_local.rs` (Local Functions in C).
 //! 3. `lines.rs`, `objects.rs`, `records.rs`: what the compilers made.
 //! 4. `link/`: from there to a blob.
 //! 5. `library.rs` ([`Interface`]), `ried.rs`, `c_ried.rs`: rieds.
-//! 6. `builder.rs` ([`Builder`], [`package()`]).
+//! 6. `builder.rs` ([`Builder`]), `script.rs` ([`package()`]).
 //! 7. `elf.rs`, `disassemble.rs` ([`disassemble()`]).
 
 #![forbid(unsafe_code)]
 
 mod builder;
+mod c_local;
 mod c_ried;
 mod c_types;
 mod compile;
@@ -48,10 +49,12 @@ mod link;
 mod objects;
 mod records;
 mod ried;
+mod script;
 mod source;
 
-pub use builder::{Builder, BuiltJam, BuiltPackage, package};
+pub use builder::{Builder, BuiltJam, BuiltPackage};
 pub use disassemble::disassemble;
 pub use error::{Error, Site};
 pub use library::{Interface, RiedFunction};
 pub use ried::BuiltRied;
+pub use script::package;

@@ -83,6 +83,40 @@ fn main() {
     // SAFETY: the call is as the jam's signature says, and its memory outlives it.
     let code = unsafe { (local.entry)(&mut call) };
     println!("{code} {} {}", call.reply_len, reply[0]);
+
+    // In C: what it imports is called directly, and through an address in its data.
+    let local = weighted_sum::WEIGHTED_SUM.element().local.unwrap();
+    let resolve = |name: &str, function| {
+        let import = local.imports.iter().find(|import| import.name() == name).expect("an import");
+        // SAFETY: the function has the types of the import.
+        unsafe { import.resolve(function) };
+    };
+    resolve("weight_of", weight_of as *const ());
+    resolve("results_push", results_push as *const ());
+    resolve("text_equal", text_equal as *const ());
+    let mode = 0_u64;
+    (call.args, call.args_len) = ((&raw const mode).cast(), 8);
+    (call.count, call.done, call.reply_len) = (1, 0, 0);
+    // SAFETY: as above.
+    let code = unsafe { (local.entry)(&mut call) };
+    println!("{code} {} {}", call.reply_len, reply[0]);
+    resolve("weight_of", panics as *const ());
+    std::panic::set_hook(Box::new(|_| ()));
+    // SAFETY: as above.
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { (local.entry)(&mut call) }));
+    println!("{}", panic.unwrap_err().downcast_ref::<&str>().unwrap());
+}
+
+extern "C" fn weight_of(index: u64) -> i64 {
+    10 * index as i64
+}
+
+extern "C" fn text_equal(text: jam::Slice<u8>, _: *const u8, len: usize) -> bool {
+    text.len == len
+}
+
+extern "C-unwind" fn panics(_: u64) -> i64 {
+    panic!("through C")
 }
 "#;
 
@@ -94,6 +128,8 @@ fn a_program_includes_its_package() {
     let printed = String::from_utf8_lossy(&script.stdout);
     assert!(script.status.success(), "{printed}{}", String::from_utf8_lossy(&script.stderr));
     assert!(printed.contains("cargo::rerun-if-changed=tests/jams\n"), "{printed}");
+    let search = format!("cargo::rustc-link-search=native={}\n", out.display());
+    assert!(printed.contains(&search), "{printed}");
     let bytes = fs::read(out.join("jams.jampkg")).expect("a package");
     let package = Package::parse(&bytes).expect("a package");
     assert_eq!(package.elements().len(), 4);
@@ -113,13 +149,16 @@ fn a_program_includes_its_package() {
     let any_cfg = ["--check-cfg", "cfg(jam_injected)", "--check-cfg", "cfg(test)"];
     rustc(out, &[&any_cfg[..], &["--crate-name", "jam", "--crate-type", "rlib", abi]].concat());
     fs::write(out.join("main.rs"), PROGRAM).expect("a program");
-    rustc(out, &["--extern", "jam=libjam.rlib", "main.rs"]);
+    // As the build script has told cargo.
+    rustc(out, &["--extern", "jam=libjam.rlib", "-L", "native=.", "main.rs"]);
     let output = Command::new(out.join("main")).output().expect("it runs");
     let expected = "indirect_put 0 bench.Table@1 true\n\
                     server_side_sum 1 bench.Results@1 true\n\
                     torture 2  true\n\
-                    weighted_sum 3 bench.Results@1 false\n\
-                    0 8 10\n";
+                    weighted_sum 3 bench.Results@1 true\n\
+                    0 8 10\n\
+                    0 8 200\n\
+                    through C\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
 }
 

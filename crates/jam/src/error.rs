@@ -190,8 +190,12 @@ pub enum Refusal {
          another mode"
     )]
     NotLocal,
-    /// It was to run as a Local Function, and is written in C.
-    #[error("jams in C have no Local Function: use another mode")]
+    /// It was to run as a Local Function, and is written in C, and its package was not built for the program
+    /// by `jam_build::package`.
+    #[error(
+        "this program has no Local Function of it, which is in C: build its package with \
+         `jam_build::package`, or use another mode"
+    )]
     NoLocalInC,
 }
 

@@ -124,8 +124,8 @@ pub use jam_abi::{
 };
 #[doc(hidden)]
 pub use jam_abi::{
-    Call, ContextData, Element, Entry, LocalEntry, LocalFunction, LocalImport, PackageData,
-    RiedElement, Slice, abi_by_value, code, entry, function_signature, function_types,
+    Call, ContextData, Element, Entry, ImportSlot, LocalEntry, LocalFunction, LocalImport,
+    PackageData, RiedElement, Slice, abi_by_value, code, entry, function_signature, function_types,
     imported_result,
 };
 #[doc(no_inline)]

@@ -88,6 +88,16 @@ pub(crate) struct Resolved<'l> {
     pub(crate) entry: LocalEntry,
     /// Its types.
     pub(crate) shape: &'l Shape,
+    /// That of its imports.
+    generation: &'l AtomicU64,
+}
+
+impl Resolved<'_> {
+    /// Whether its imports are those of this generation of symbols.
+    #[inline(always)]
+    pub(crate) fn is_resolved(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Acquire) == generation
+    }
 }
 
 impl Locals {
@@ -155,7 +165,8 @@ impl Local {
             let generation = resolve(&function, symbols)?;
             self.generation.store(generation, Ordering::Release);
         }
-        Ok(Resolved { entry: function.entry, shape: &self.shape })
+        let Self { shape, generation, .. } = self;
+        Ok(Resolved { entry: function.entry, shape, generation })
     }
 }
 

@@ -28,9 +28,9 @@ pub(crate) fn elements_here(package: &PackageData) -> Vec<PackageElement<'static
 /// package that uses this needs `gossamer-jam` among its dependencies, as the crate `jam`.
 ///
 /// Every process of the program then knows the package: it has the jams' Local Functions, and admits
-/// their code under every policy but `Nothing`. A jam in C has no Local Function.
+/// their code under every policy but `Nothing`.
 ///
-/// Local Functions are compiled with the profile of the program, injected code without overflow checks
+/// Local Functions in Rust are compiled with the profile of the program, injected code without overflow checks
 /// and debug assertions: where a jam's arithmetic overflows, its Local Function panics in a debug build,
 /// and its injected code wraps.
 ///

@@ -26,8 +26,8 @@ pub enum Mode {
     Injected,
     /// Calls carry the digest only, until the receiver asks for code.
     Cached,
-    /// The Local Function of the receiver's own program, which jams in C do not have. It has the
-    /// program's profile: in a debug build it panics where arithmetic overflows, and injected code wraps.
+    /// The Local Function of the receiver's own program. If the jam is in Rust, it has the program's profile:
+    /// in a debug build it panics where arithmetic overflows, and injected code wraps.
     Local,
 }
 

@@ -18,7 +18,7 @@ use crate::play::{Jams, WITHIN, bounded, play, play_in, script, small};
 
 type Price = LoadedJam<&'static mut indirect_put::Table, u64, (), u64>;
 
-fn unseen(name: &str) -> Price {
+pub(crate) fn unseen(name: &str) -> Price {
     let package = Package::parse(UNSEEN).expect("a package");
     Price::from_blob(package.blob(name).expect("its blob")).expect("its types")
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use gossamer::Trust;
-use gossamer::jam::{Inject, JamError, Mode, Refusal, Sendable, receiver};
+use gossamer::jam::{Inject, JamError, Mode, Sendable, receiver};
 use gossamer_jam_tests::jams::faulty::FAULTY;
 use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::nothing::NOTHING;
@@ -192,9 +192,9 @@ pub(crate) fn large_payloads_arrive() {
     }
 }
 
-pub(crate) fn jams_in_c_run_but_are_not_local() {
+pub(crate) fn jams_in_c_run() {
     for table in tables() {
-        for mode in [Mode::Automatic, Mode::Cached, Mode::Injected] {
+        for mode in MODES {
             let sum = WEIGHTED_SUM.in_mode(mode);
             for weight in 1..4 {
                 assert_eq!(table.inject(&sum, weight, &[1, -2, 30]).unwrap(), 29 * weight);
@@ -205,10 +205,6 @@ pub(crate) fn jams_in_c_run_but_are_not_local() {
                 }
                 other => panic!("{mode:?}: {other:?}"),
             }
-        }
-        match table.inject(&WEIGHTED_SUM.in_mode(Mode::Local), 1, &[]) {
-            Err(JamError::Refused { source, .. }) => assert_eq!(source, Refusal::NoLocalInC),
-            other => panic!("{other:?}"),
         }
     }
 }

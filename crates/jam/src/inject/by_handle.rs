@@ -108,38 +108,19 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
         word: u64,
         calls: &mut PlainCalls<'_, Reply<R>>,
     ) -> Result<(), Box<Missed<T, A>>> {
-        if const { !serve::fits_in_place::<A, R>() } {
-            return one_by_one::<T, P, A, E, R>(running, property, word, calls);
-        }
-        if let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE) {
+        if const { serve::fits_in_place::<A, R>() }
+            && let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE)
+        {
             let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);
             return ended.map_err(|failure| missed_in_run(failure, calls));
         }
-        others::<T, P, A, E, R>(running, property, word, calls)
+        one_by_one::<T, P, A, E, R>(running, property, word, calls)
     }
 }
 
-/// Serves a run of calls whose jam is not linked as it is to run: it is a Local Function, or is linked again,
-/// or fails.
+/// Serves calls of a run, each with a copy of its arguments, to the first that fails: where their types do
+/// not lie in a batch as calls need them, or their jam cannot run as it is linked.
 #[inline(never)]
-fn others<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
-    running: &mut Running,
-    property: &mut T,
-    word: u64,
-    calls: &mut PlainCalls<'_, Reply<R>>,
-) -> Result<(), Box<Missed<T, A>>> {
-    let (handle, host) = handles::of_word(word);
-    if !handles::is_local(handle) {
-        return one_by_one::<T, P, A, E, R>(running, property, word, calls);
-    }
-    let context = running.context(host);
-    // SAFETY: the call is of `serve::run_all`; a delegated call does not wait.
-    let enter = |signature, call: &mut Call| unsafe { running.run(word, signature, call) };
-    let ended = serve::run_all::<T, P, A, E, R, _>(property, &context, calls, enter);
-    ended.map_err(|failure| missed_in_run(failure, calls))
-}
-
-/// Serves calls of a run, each with a copy of its arguments, to the first that fails.
 fn one_by_one<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     running: &mut Running,
     property: &mut T,

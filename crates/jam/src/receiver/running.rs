@@ -10,6 +10,7 @@ use primitive::sync::{AtomicPtr, Ordering};
 use crate::error::{Panicked, Refusal};
 use crate::handles;
 use crate::link::Linked;
+use crate::local::Resolved;
 use crate::receiver::run::{check_signature, enter_local};
 use crate::receiver::thread::Thread;
 use crate::receiver::{Failure, Receiver, receiver};
@@ -30,13 +31,21 @@ pub(crate) struct Running {
 /// what may have changed since.
 pub(crate) struct Again {
     word: u64,
-    linked: *const Linked,
-    /// Where its handle finds it.
-    place: &'static AtomicPtr<Linked>,
+    code: Code,
     /// What calls of the word's host are told.
     context: ContextData,
     receiver: &'static Receiver,
-    thread: &'static Thread,
+}
+
+/// What a word names.
+enum Code {
+    Injected {
+        linked: *const Linked,
+        /// Where its handle finds it.
+        place: &'static AtomicPtr<Linked>,
+        thread: &'static Thread,
+    },
+    Local(Resolved<'static>),
 }
 
 struct State {
@@ -97,7 +106,7 @@ impl Running {
     fn find(&mut self, word: u64, signature: u64) -> bool {
         let (handle, host) = handles::of_word(word);
         if handles::is_local(handle) {
-            return false;
+            return self.find_local(word, signature);
         }
         let state = self.state.get_or_insert_with(|| State::of(receiver()));
         let State { receiver, thread, inside } = state;
@@ -110,8 +119,23 @@ impl Running {
             return false;
         }
         let (context, place) = (receiver.context(host), receiver.cache.place_of(handle));
-        self.again = Some(Again { word, linked, place, context, receiver, thread });
+        let code = Code::Injected { linked, place, thread };
+        self.again = Some(Again { word, code, context, receiver });
         true
+    }
+
+    /// As [`find`](Self::find), of a word with the handle of a Local Function.
+    fn find_local(&mut self, word: u64, signature: u64) -> bool {
+        let receiver = self.state.as_ref().map_or_else(receiver, |state| state.receiver);
+        let (handle, host) = handles::of_word(word);
+        match receiver.local_by_handle(handle, signature) {
+            Ok(local) => {
+                let (context, code) = (receiver.context(host), Code::Local(local));
+                self.again = Some(Again { word, code, context, receiver });
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     /// Runs the jam with the handle in this word, if it is linked, or the Local Function with it.
@@ -124,16 +148,17 @@ impl Running {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
-        let (handle, _) = handles::of_word(word);
-        if handles::is_local(handle) {
-            // SAFETY: as the caller promises.
-            return unsafe { receiver().run_local_by_handle(handle, signature, call) };
-        }
         if self.find(word, signature)
             && let Some(found) = &self.again
         {
             // SAFETY: as the caller promises, and the signatures are equal.
             return unsafe { found.run(call) };
+        }
+        let (handle, _) = handles::of_word(word);
+        if handles::is_local(handle) {
+            let local = receiver().local_by_handle(handle, signature).map_err(Box::new)?;
+            // SAFETY: as the caller promises, and the signatures are equal.
+            return unsafe { run_local(&local, call) };
         }
         let state = self.state.get_or_insert_with(|| State::of(receiver()));
         let State { receiver, inside, .. } = state;
@@ -211,13 +236,22 @@ impl Again {
     /// Whether a call with this word runs it, still.
     #[inline(always)]
     fn is_valid(&self, word: u64) -> bool {
-        let Again { linked, place, receiver, .. } = *self;
-        let is_found = self.word == word && ptr::eq(place.load(Ordering::Relaxed), linked);
-        // SAFETY: `find` has found it, and the thread has been inside since.
-        let linked = unsafe { &*linked };
-        is_found
-            && linked.is_admitted(receiver.gate(None).bit())
-            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation()
+        let Again { receiver, ref code, .. } = *self;
+        let (gate, generation) = (receiver.gate(None), receiver.symbols.generation());
+        self.word == word
+            && match *code {
+                Code::Injected { linked, place, .. } => {
+                    let is_found = ptr::eq(place.load(Ordering::Relaxed), linked);
+                    // SAFETY: `find` has found it, and the thread has been inside since.
+                    let linked = unsafe { &*linked };
+                    is_found
+                        && linked.is_admitted(gate.bit())
+                        && linked.generation.load(Ordering::Relaxed) == generation
+                }
+                Code::Local(ref local) => {
+                    gate.check_local().is_ok() && local.is_resolved(generation)
+                }
+            }
     }
 
     /// What its jam is told.
@@ -233,10 +267,25 @@ impl Again {
     /// found.
     #[inline(always)]
     pub(crate) unsafe fn run(&self, call: &mut Call) -> Result<(), Box<Failure>> {
-        // SAFETY: `Running::find` has found it, and the thread has been inside since; the rest as the caller
-        // promises.
-        unsafe { run_linked(&*self.linked, self.thread, call) }
+        // SAFETY: `Running::find` has found it, and the thread has been inside since if it was injected; the
+        // rest as the caller promises.
+        unsafe {
+            match &self.code {
+                Code::Injected { linked, thread, .. } => run_linked(&**linked, thread, call),
+                Code::Local(local) => run_local(local, call),
+            }
+        }
     }
+}
+
+/// Runs a Local Function. Apart, since what catches its panics is more than what runs injected code.
+///
+/// # Safety
+/// As for [`Receiver::run`], and the signatures are equal.
+#[inline(never)]
+unsafe fn run_local(local: &Resolved<'_>, call: &mut Call) -> Result<(), Box<Failure>> {
+    // SAFETY: as the caller promises.
+    unsafe { enter_local(local, call) }.map_err(Box::new)
 }
 
 /// # Safety
@@ -285,20 +334,11 @@ impl Receiver {
         self.cache.find(digest, &inside).map_or(0, |linked| linked.handle)
     }
 
-    /// # Safety
-    /// As for [`run`](Self::run).
-    #[inline]
-    unsafe fn run_local_by_handle(
-        &self,
-        handle: u64,
-        signature: u64,
-        call: &mut Call,
-    ) -> Result<(), Box<Failure>> {
-        let refused = |refusal: Refusal| Box::new(Failure::from(refusal));
-        self.gate(None).check_local().map_err(refused)?;
-        let local = self.locals.find_by_handle(handle, &self.symbols).map_err(refused)?;
+    /// The Local Function with this handle, if it may run and has this signature.
+    fn local_by_handle(&self, handle: u64, signature: u64) -> Result<Resolved<'_>, Failure> {
+        self.gate(None).check_local()?;
+        let local = self.locals.find_by_handle(handle, &self.symbols)?;
         check_signature(signature, local.shape)?;
-        // SAFETY: as the caller promises, and the signatures are equal.
-        unsafe { enter_local(&local, call) }.map_err(Box::new)
+        Ok(local)
     }
 }

@@ -18,7 +18,7 @@ fn figures() {
         times.sort_by(f64::total_cmp);
         println!("{:9.1} ns (least {:9.1})  {name}", times[20], times[0]);
     }
-    // As large as Indirect Put: 560 bytes.
+    // 560 bytes, more than Indirect Put has.
     let mut text = import().to_vec();
     text.resize(380, 0xcc);
     let numbered = |number: u64| {
