@@ -122,6 +122,8 @@ impl<'d> Objects<'d> {
         let inside = symbols.filter(|symbol| {
             symbol.section_index() == Some(section.index)
                 && symbol.kind() != object::SymbolKind::Section
+                // `$x` and `$d` say only whether code or data begins there, on aarch64.
+                && !symbol.name().is_ok_and(|name| name.starts_with('$'))
                 && symbol.address() <= offset
         });
         match inside.max_by_key(|symbol| symbol.address()).and_then(|symbol| symbol.name().ok()) {
