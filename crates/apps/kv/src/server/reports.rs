@@ -251,7 +251,8 @@ impl ServerState for HostState {
     }
 
     fn reset(&self) {
-        of_hosts(self.reset_own(), reset_host, ());
+        self.reset_own();
+        of_hosts((), reset_host, ());
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
