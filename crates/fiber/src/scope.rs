@@ -204,21 +204,25 @@ where
 struct Pinned {
     children: Arc<Children>,
     /// Whether the thread was panicking when the scope began.
-    in_unwinding: bool,
+    began_panicking: bool,
 }
 
 impl Pinned {
     fn new(children: &Arc<Children>) -> Self {
         current::with_fiber(|_, block| block.scopes.borrow_mut().push(Arc::clone(children)));
-        Pinned { children: Arc::clone(children), in_unwinding: thread::panicking() }
+        Pinned { children: Arc::clone(children), began_panicking: thread::panicking() }
     }
 
     fn wait(&self) {
-        let Pinned { children, in_unwinding } = self;
+        let Pinned { children, began_panicking } = self;
         while children.any() {
             if is_being_unwound() {
                 current::with_fiber(|core, block| {
-                    core.wait_for_children(block, children, *in_unwinding);
+                    core.wait_for_children(
+                        block,
+                        children,
+                        *began_panicking && thread::panicking(),
+                    );
                 });
             } else {
                 ops::park();

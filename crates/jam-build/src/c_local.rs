@@ -23,8 +23,8 @@ pub(crate) struct CSource<'a> {
     pub(crate) blob: &'a [u8],
 }
 
-/// The names of a Local Function for the linker begin so. Two programs' jams that have the same name and are
-/// linked into one program differ in their code.
+/// The names of a Local Function for the linker begin so. They have the digest of the jam's code, so that
+/// jams of two packages have the same names only if they are the same jam.
 pub(crate) fn prefix(blob: &[u8]) -> String {
     format!("__jam_{:016x}", number(blob))
 }
@@ -80,8 +80,11 @@ impl Compilers {
 
     /// The program of this name that belongs to the C compiler.
     fn binutil(&self, name: &str, shown: &str) -> Result<Command, Error> {
-        let (compiler, _) = self.c_compiler(shown)?;
+        let (compiler, is_clang) = self.c_compiler(shown)?;
         let mut ask = Command::new(compiler);
+        if is_clang {
+            ask.arg(format!("--target={}", self.target));
+        }
         ask.arg(format!("-print-prog-name={name}"));
         Ok(Command::new(run(ask, shown)?.trim()))
     }

@@ -113,6 +113,11 @@ jam::export! {
         stored
     }
 
+    /// How many characters the text has.
+    pub fn table_label(_table: &mut Table, text: &str) -> u64 {
+        text.chars().count() as u64
+    }
+
     /// Panics.
     pub fn table_panic(table: &mut Table, code: u64) -> u64 {
         table.panics += 1;

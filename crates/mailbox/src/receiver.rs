@@ -306,7 +306,7 @@ impl Mailbox {
             }
         }
         fiber::check_may_wait("the wait for a frame", Location::caller());
-        // `wfe` lasts longer than a look at the clock.
+        // One `wfe` can last 100 us, so the deadline is checked after each.
         let polls = if self.cpu == CpuWait::Wfe { 1 } else { POLLS_PER_CLOCK };
         loop {
             let awake = Instant::now();
@@ -331,7 +331,7 @@ impl Mailbox {
         }
     }
 
-    /// Waits for less than some microseconds.
+    /// Waits for some microseconds at most, or with `wfe` for up to 100.
     fn wait_a_moment(&self) {
         if fiber::in_fiber() {
             return fiber::yield_to_worker();

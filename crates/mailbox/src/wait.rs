@@ -46,7 +46,7 @@ pub enum CpuWait {
 struct Facts {
     /// aarch64, whose baseline has `wfe`, under a system that makes the event stream: without it, `wfe`
     /// may last for as long as nothing interrupts the processor.
-    has_events: bool,
+    has_event_stream: bool,
     /// The largest basic and extended leaves of CPUID; zero elsewhere.
     leaves: (u32, u32),
     /// ECX of leaf 7.
@@ -61,8 +61,8 @@ const BASIC: (u32, u32) = (7, 1 << 5);
 
 impl Facts {
     fn choose(self) -> CpuWait {
-        let Facts { has_events, leaves, leaf_7, leaf_extended } = self;
-        if has_events {
+        let Facts { has_event_stream, leaves, leaf_7, leaf_extended } = self;
+        if has_event_stream {
             CpuWait::Wfe
         } else if leaves.0 >= BASIC.0 && leaf_7 & BASIC.1 != 0 {
             CpuWait::Umwait
@@ -80,7 +80,7 @@ impl Facts {
         // A leaf that the processor does not have gives the data of another one.
         let leaf_7 = if leaves.0 >= BASIC.0 { __cpuid_count(BASIC.0, 0).ecx } else { 0 };
         let leaf_extended = if leaves.1 >= EXTENDED.0 { __cpuid(EXTENDED.0).ecx } else { 0 };
-        Facts { has_events: false, leaves, leaf_7, leaf_extended }
+        Facts { has_event_stream: false, leaves, leaf_7, leaf_extended }
     }
 
     #[cfg(all(not(loom), target_arch = "aarch64"))]
@@ -88,7 +88,7 @@ impl Facts {
         /// `HWCAP_EVTSTRM`.
         const EVENT_STREAM: usize = 1 << 2;
         let (capabilities, _) = rustix::param::linux_hwcap();
-        Facts { has_events: capabilities & EVENT_STREAM != 0, ..Facts::default() }
+        Facts { has_event_stream: capabilities & EVENT_STREAM != 0, ..Facts::default() }
     }
 
     #[cfg(all(not(loom), not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(intel.choose(), CpuWait::Umwait);
         assert_eq!(amd.choose(), CpuWait::Mwaitx);
         assert_eq!(Facts { leaf_7: 1 << 5, ..amd }.choose(), CpuWait::Umwait, "both");
-        assert_eq!(Facts { has_events: true, ..Facts::default() }.choose(), CpuWait::Wfe);
+        assert_eq!(Facts { has_event_stream: true, ..Facts::default() }.choose(), CpuWait::Wfe);
         assert_eq!(Facts::default().choose(), CpuWait::Pause);
         // Other bits of the same registers, and leaves that the processor does not have.
         assert_eq!(Facts { leaf_7: !(1 << 5), ..intel }.choose(), CpuWait::Pause);

@@ -5,9 +5,9 @@
 //!    written against this crate can be model-checked unchanged.
 //! 2. [`limits`]: every capacity that two sides must agree on, in one place, with units; those of
 //!    the protocols shrink under loom.
-//! 3. [`CachePadded`]: keeps what two threads write apart.
+//! 3. [`CachePadded`]: keeps what two threads write apart; [`CacheLine`]: the words of one line.
 //! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment, and
-//!    [`Words`] and [`WordWriter`], which show it word by word.
+//!    [`Words`], [`WordWriter`] and [`Records`], which show it word by word.
 //! 5. [`drop_payload`]: frees what a caught panic leaves behind.
 //! 6. [`CpuFeatures`]: what the processor of a host can do; [`prefetch`], a hint to it.
 

@@ -165,13 +165,18 @@ impl Core {
     /// Waits until a scope of the running fiber, which is cancelled and has left the scope's closure, has
     /// no children: lets the unwinding of the others go on, and is resumed by it.
     ///
-    /// If the scope began `in_unwinding`, a destructor of this fiber may have begun it while the fiber
-    /// panics. Then the fiber keeps the processor, since the count of panics is the thread's, and unwinds
-    /// the others itself, on its own stack. A fiber whose scope began before it panicked has no part in
-    /// that count here, even if another one panics meanwhile: `scope` has caught the closure's panic.
-    pub(crate) fn wait_for_children(&self, block: &Block, children: &Children, in_unwinding: bool) {
+    /// If it `keeps_processor`, the fiber may be inside a destructor while it panics: its scope began, and
+    /// ends, while the thread panics. The count of panics belongs to the thread, so this fiber is not
+    /// suspended and unwinds the others on its own stack. Otherwise `scope` has caught its closure's panic,
+    /// and the fiber lingers even while another one panics.
+    pub(crate) fn wait_for_children(
+        &self,
+        block: &Block,
+        children: &Children,
+        keeps_processor: bool,
+    ) {
         while children.any() {
-            if in_unwinding {
+            if keeps_processor {
                 self.unwind_more(Some(children));
             } else {
                 block.state.set(State::Lingering);

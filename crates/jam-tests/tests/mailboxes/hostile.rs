@@ -287,7 +287,7 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
             // A word of the body: of the arguments, the payload or the code. Where memory is not mapped,
             // the frame has a checksum, which is wrong then, so that it would not be one.
             if raw.is_mapped() {
-                let at = 192 + number % 4 * stride + 48 + number / 4 % 100 * 8;
+                let at = FRAME_AT + number % 4 * stride + 48 + number / 4 % 100 * 8;
                 raw.write(at, &(number as u64).to_ne_bytes()).expect("a write");
             }
             done.sending.load(Ordering::Relaxed)

@@ -7,6 +7,7 @@ use gossamer::Trust;
 use gossamer::jam::{Inject, JamError, Mode, Sendable, receiver};
 use gossamer_jam_tests::jams::faulty::FAULTY;
 use gossamer_jam_tests::jams::indirect_put::{self, INDIRECT_PUT, PutArgs};
+use gossamer_jam_tests::jams::label::LABEL;
 use gossamer_jam_tests::jams::nothing::NOTHING;
 use gossamer_jam_tests::jams::parts::PARTS;
 use gossamer_jam_tests::jams::scaled_sum::{SCALED_SUM, Sums};
@@ -205,6 +206,24 @@ pub(crate) fn jams_in_c_run() {
                 }
                 other => panic!("{mode:?}: {other:?}"),
             }
+        }
+    }
+}
+
+/// Also by a Local Function, which the receiver's own compiler made.
+pub(crate) fn text_from_a_jam_in_c_is_checked() {
+    for table in tables() {
+        for mode in MODES {
+            let label = LABEL.in_mode(mode);
+            assert_eq!(table.inject(&label, (), "grün".as_bytes()).unwrap(), 4);
+            match table.inject(&label, (), &[0xff, 0xfe]) {
+                Err(JamError::Panicked { source, .. }) => {
+                    let expected = "parameter \"text\" of \"table_label\" is not text in UTF-8";
+                    assert!(source.message.starts_with(expected), "{mode:?}: {source}");
+                }
+                other => panic!("{mode:?}: {other:?}"),
+            }
+            assert_eq!(table.inject(&label, (), &[]).unwrap(), 0);
         }
     }
 }

@@ -41,6 +41,7 @@ const CASES: &[common::Case] = &[
     ("hostile_code_that_is_not_admitted_does_nothing", code::hostile_code_does_nothing),
     ("frames_that_lie_link_nothing", code::frames_that_lie_link_nothing),
     ("jams_in_c_run", calls::jams_in_c_run),
+    ("text_from_a_jam_in_c_is_checked", calls::text_from_a_jam_in_c_is_checked),
     ("delegated_code_does_not_wait_for_a_jam", calls::delegated_code_does_not_wait_for_a_jam),
     ("a_function_is_replaced_under_load", code::a_function_is_replaced_under_load),
     ("system_calls_of_admitted_jams_are_made", admitted::system_calls_are_made),

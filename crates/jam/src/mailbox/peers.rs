@@ -10,8 +10,9 @@ use crate::mailbox::form::{
 };
 use crate::mailbox::store::name_of;
 
-/// The most senders that are known at a time. A mailbox has at most half as many bank sets, but senders
-/// come and go, and hosts may make tokens up: the one is forgotten that has sent nothing for longest.
+/// The most senders known at a time. A mailbox has at most half as many bank sets, but senders come and go,
+/// and a malicious host can invent tokens: those that no report can reach are forgotten, or else the least
+/// recently active one.
 const MAX_PEERS: usize = 2048;
 
 /// Polls without a frame before reports that are messages: they cost more than a frame.
@@ -25,7 +26,7 @@ pub(super) struct Peers {
     all: Vec<Peer>,
     /// The one whose frame came last.
     last: usize,
-    /// How often it was another one than before.
+    /// Switches from one sender to another: the clock of [`Peer::turn`].
     turns: u64,
     /// Frames since the last report.
     unreported: u32,
@@ -44,7 +45,7 @@ struct Peer {
     report: SenderReport,
     /// Frames that the sender knows to be handled.
     told: u64,
-    /// The turn in which its frames last began to come.
+    /// When it last became the one whose frames come: the smallest is forgotten first.
     turn: u64,
 }
 

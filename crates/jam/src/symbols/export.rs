@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A function has two addresses. Injected code does not unwind, so what it calls catches its panics
-//! and leaves the jam ([`guard`]); a Local Function is ordinary Rust, through which a panic unwinds.
+//! and leaves the jam ([`guard`]); through a Local Function, in Rust or C, a panic unwinds.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -242,17 +242,7 @@ macro_rules! export {
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
                 // SAFETY: the jam's import has the signature of this function.
-                $crate::guard(|| unsafe {
-                    $(
-                        assert!(
-                            <$type as $crate::Abi>::is_value(&$parameter),
-                            "parameter {:?} of {:?} is not text in UTF-8: the jam must check it",
-                            stringify!($parameter),
-                            stringify!($name),
-                        );
-                    )*
-                    local($($parameter),*)
-                })
+                $crate::guard(|| unsafe { local($($parameter),*) })
             }
 
             /// # Safety
@@ -260,10 +250,22 @@ macro_rules! export {
             unsafe extern "C-unwind" fn local(
                 $($parameter: <$type as $crate::Abi>::Repr),*
             ) -> $crate::export_repr!($($result)?) {
+                // A jam in C may pass any bytes as text.
+                $(
+                    // SAFETY: the caller's promise.
+                    let is_value = unsafe { <$type as $crate::Abi>::is_value(&$parameter) };
+                    assert!(
+                        is_value,
+                        "parameter {:?} of {:?} is not text in UTF-8: the jam must check it",
+                        stringify!($parameter),
+                        stringify!($name),
+                    );
+                )*
                 // References live as long as this local value at most: signatures do not cover lifetimes.
                 #[allow(clippy::let_unit_value, unused_variables)]
                 let call = ();
-                // SAFETY: the caller was compiled with the same types, by its signature.
+                // SAFETY: the caller was compiled with the same types, by its signature; what is text is
+                // UTF-8.
                 #[allow(unused_unsafe)]
                 let result = unsafe {
                     $name($(<$type as $crate::Abi>::from_call($parameter, &call)),*)

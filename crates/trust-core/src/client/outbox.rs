@@ -307,6 +307,7 @@ impl Outbox {
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
         self.forget_word();
         self.coalescing.set(0);
+        // Also where this poll does without `reap`, which renews it otherwise.
         self.lingers.set(LINGERS);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);

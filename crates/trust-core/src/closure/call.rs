@@ -52,7 +52,7 @@ where
             if request.words == words && !request.head.is_bulk() {
                 return run_plain::<T, V, I>(property, batch, request.head.word());
             }
-            return run_unusual::<T, V, I>(property, batch, request);
+            return run_malformed::<T, V, I>(property, batch, request);
         }
         run_each_request::<T, V, I>(property, batch, request);
     }
@@ -208,10 +208,11 @@ where
     });
 }
 
-/// Serves a run of plain requests that are not as an honest client sends them.
+/// Serves a run of plain requests whose heads no honest client sends. Cold, so that the common path stays
+/// small.
 #[cold]
 #[inline(never)]
-fn run_unusual<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received)
+fn run_malformed<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received)
 where
     V: DeserializeOwned + 'static,
     I: Invoke<T, V>,

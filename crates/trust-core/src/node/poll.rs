@@ -42,9 +42,9 @@ impl Node {
         moved
     }
 
-    /// Hands over what waits; says whether there was anything, and whether there is an outbox to be
-    /// looked at for an answer, or because nothing is under way any more: one that has just sent the
-    /// only batch that is under way is not, since no trustee answers so soon.
+    /// Hands over the batches that wait; says whether there were any, and whether to look for replies. An
+    /// outbox whose only batch in flight was sent here is no reason to: no trustee answers so soon. An idle
+    /// one is, since [`reap`](Self::reap) takes it off the list.
     #[inline(always)]
     fn flush(&self) -> (bool, bool) {
         let (mut sent, mut awaits) = (false, false);

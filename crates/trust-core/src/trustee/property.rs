@@ -221,7 +221,7 @@ impl Properties {
         // SAFETY: as in `adopt`.
         let places = unsafe { &*self.places.get() };
         match places.get(number as usize) {
-            // Not null; but so the place itself says whether there is one.
+            // Never null; so the pointer itself tells whether there is one.
             Some(place) if place.tag == tag => NonNull::new(place.value),
             _ => None,
         }

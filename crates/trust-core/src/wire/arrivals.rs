@@ -66,6 +66,7 @@ impl Arrivals {
         let groups = groups
             .into_iter()
             .map(|(words, first)| {
+                debug_assert!(words.len().is_multiple_of(CACHE_LINE));
                 let seen = vec![CacheLine::default(); words.len() / CACHE_LINE];
                 Group { words, seen, first }
             })

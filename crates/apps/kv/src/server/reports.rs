@@ -123,7 +123,7 @@ fn connections_of_host(
 impl HostState {
     /// Since they were reset.
     fn counters(&self) -> Counters {
-        // In this order: the reset was before.
+        // The reset first: counters only grow, so that no difference is negative.
         let reset = *self.reset.lock();
         self.counted().since(&reset)
     }
