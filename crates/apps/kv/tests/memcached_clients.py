@@ -70,10 +70,11 @@ check(len(c.gets_many(list(many))), 500, "gets_many")
 check(c.delete_many(list(many)), True, "delete_many")
 check(c.get_many(list(many)), {}, "get_many of nothing")
 
-large = bytes(range(256)) * 4096
-check(c.set("large", large), True, "set of 1 MiB")
-check(c.get("large"), large, "get of 1 MiB")
-fails(MemcacheServerError, "set of more than 1 MiB", c.set, "large", large + b"x")
+# An item, with its key and header, has 1 MiB at most, as in memcached.
+large = bytes(range(256)) * 4092
+check(c.set("large", large), True, "set of nearly 1 MiB")
+check(c.get("large"), large, "get of nearly 1 MiB")
+fails(MemcacheServerError, "set of 1 MiB", c.set, "large", bytes(1 << 20))
 check(c.get("large"), None, "the old value after that")
 
 check(c.set("brief", b"x", expire=1), True, "set with expiry")
