@@ -15,7 +15,7 @@ pub(crate) fn suites() -> Vec<Suite> {
     let ucx = Peer::case(case.name());
     latency.push(case);
     latency.push(iceoryx::latency());
-    latency.push(two_process::latency().bar(ucx, Bar::ratio(AtMost(1.0))));
+    latency.push(two_process::latency().bar(ucx, Bar::ratio(AtMost(0.4))));
     let about = "two processes; an operation is an 8-byte message, with many under way (each of \
                  ours and of iceoryx2 is answered)";
     let mut rate = Suite::new("process-rate", about, Placement::Pair);

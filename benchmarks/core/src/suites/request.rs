@@ -24,7 +24,7 @@ fn by_the_clock(prototype: Option<&Rc<Prototype>>) -> Suite {
     let mut suite = Suite::new("one-request", about, Placement::SingleThread);
     suite.push(single_thread::timed("gossamer/enqueue (client)", Some(Stage::Enqueue)));
     let serve = single_thread::timed("gossamer/serve (trustee)", Some(Stage::Serve));
-    suite.push(serve.bar_value(Bar::value(AtMost(20.0))));
+    suite.push(serve.bar_value(Bar::value(AtMost(4.0))));
     suite.push(single_thread::timed("gossamer/reap (client)", Some(Stage::Reap)));
     let all = single_thread::timed("gossamer/all", None);
     suite.push(all.bar_value(Bar::value(AtMost(60.0))));

@@ -30,19 +30,23 @@ fn counter(prototype: Option<&Rc<Prototype>>) -> Suite {
     let mut suite = Suite::new("counter", about, Placement::Pair);
     ordinary::<Counter>(&mut suite, 0);
     suite.push(locks::fetch_add(0));
-    let beside = |case: Case, name: &str| match prototype {
-        Some(_) => case.beside(Peer::case(name)),
+    // Of the bars beside the best lock and beside the prototype, one must hold.
+    let of_prototype = |case: Case, name: &str| match prototype {
+        Some(_) => case.bar_near(Peer::case(name), Bar::ratio(AtLeast(0.85))),
         None => case,
     };
-    let case = share::window::<Counter>(0).bar_near(best_lock(), Bar::ratio(AtLeast(1.6)));
-    suite.push(beside(case, "prototype/async, 64 outstanding"));
+    let case = share::window::<Counter>(0).bar_near(best_lock(), Bar::ratio(AtLeast(2.0)));
+    suite.push(of_prototype(case, "prototype/async, 64 outstanding"));
     let case = share::waiting::<Counter>(share::FIBERS, 0)
-        .bar_near(Peer::case("lock/mcs"), Bar::ratio(AtLeast(4.0)))
+        .bar_near(Peer::case("lock/mcs"), Bar::ratio(AtLeast(5.0)))
         .bar_near(Peer::case("lock/ticket"), Bar::ratio(AtLeast(2.0)))
         .bar_near(Peer::case("lock/std Mutex"), Bar::ratio(AtLeast(1.5)));
-    suite.push(beside(case, "prototype/64 fibers"));
+    suite.push(of_prototype(case, "prototype/64 fibers"));
     let case = share::waiting::<Counter>(1, 0);
-    suite.push(beside(case, "prototype/1 fiber"));
+    suite.push(match prototype {
+        Some(_) => case.beside(Peer::case("prototype/1 fiber")),
+        None => case,
+    });
     prototype.into_iter().flat_map(prototype::counter).for_each(|case| suite.push(case));
     suite
 }
@@ -76,7 +80,7 @@ fn symmetric(prototype: Option<&Rc<Prototype>>) -> Suite {
     let about = "two threads that are client and trustee at once; an operation is a fetch-and-add";
     let mut suite = Suite::new("symmetric", about, Placement::Pair);
     // Without the prototype's figure only the value can tell.
-    let bar = Bar::ratio(AtLeast(0.75)).or_value(AtLeast(150.0));
+    let bar = Bar::ratio(AtLeast(0.9)).or_value(AtLeast(150.0));
     let peer = Peer::case("prototype/two counters, half own");
     suite.push(share::two_counters(true).bar_near(peer, bar));
     suite.push(share::two_counters(false).beside(Peer::case("prototype/two counters, all remote")));

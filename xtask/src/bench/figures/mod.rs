@@ -11,8 +11,8 @@
 //!
 //! | Part | Holds |
 //! |---|---|
-//! | `rows LIST PREFIX` | all rows of the suites whose names begin so |
-//! | `bars LIST PREFIX` | those of them that have a bar |
+//! | `rows LIST PREFIX..` | all rows of the suites whose names begin with one of these |
+//! | `bars LIST PREFIX..` | those of them that have a bar |
 //! | `costs`, `table-2`, `table-3`, `gets` | figures of all transports, and those of 1994 |
 //! | `jam-frames`, `jam-latency`, `jam-rate`, `jam-calls`, `jam-loaded`, `jam-waiting` | jams over all transports; the first three and `jam-loaded` with a plot, once it has a figure |
 //!
@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use self::list::Lists;
+use self::list::{Lists, Suite};
 use self::merge::Table;
 
 /// The documents that have marked parts.
@@ -119,14 +119,17 @@ fn refresh(root: &Path, lists: &Lists) -> Result<()> {
 /// What is to stand in a part where `old` stands. `None` if nothing of it was measured: it stays as it is.
 fn content(lists: &Lists, part: &str, old: &str) -> Result<Option<String>> {
     let found = lists.found();
-    let names = |list, prefix| -> BTreeSet<String> {
-        lists.suites(list, prefix).into_iter().map(|(name, _)| name).collect()
+    let suites = |list: &str, prefixes: &[&str]| -> Vec<Suite> {
+        prefixes.iter().flat_map(|prefix| lists.suites(list, prefix)).collect()
     };
     let content = match *part.split(' ').collect::<Vec<_>>() {
-        ["rows", list, prefix] => merge::suites(old, &tables::rows(&lists.suites(list, prefix))),
-        ["bars", list, prefix] => {
-            let new = tables::bars(&lists.suites(list, prefix));
-            merge::bars(old, &new, &names(list, prefix))
+        ["rows", list, ref prefixes @ ..] => {
+            merge::suites(old, &tables::rows(&suites(list, prefixes)))
+        }
+        ["bars", list, ref prefixes @ ..] => {
+            let new = suites(list, prefixes);
+            let names: BTreeSet<String> = new.iter().map(|(name, _)| name.clone()).collect();
+            merge::bars(old, &tables::bars(&new), &names)
         }
         ["costs"] => merge::tables(old, &comparisons::costs(lists), 1),
         ["table-2"] => merge::tables(old, &comparisons::table_2(lists), 1),
@@ -204,7 +207,7 @@ mod tests {
     fn what_was_not_measured_stays() {
         let text = "<!-- figures: one -->\n\nold\n\n<!-- figures end -->\nb\n";
         assert_eq!(replace(text, |_, _| Ok(None)).unwrap(), (text.to_owned(), 0));
-        for part in ["rows core jam-", "jam-rate", "costs", "gets"] {
+        for part in ["rows core jam-", "bars core counter think-", "jam-rate", "costs", "gets"] {
             assert_eq!(content(&Lists::default(), part, "old").unwrap(), None, "{part}");
         }
     }
