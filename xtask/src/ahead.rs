@@ -1,12 +1,16 @@
 //! `cargo xtask ahead`: builds what later gates need. `ci` starts it beside its first gates: a test that
 //! waits, the last crate of a build and a linker leave processors idle. It runs with the lowest
-//! priority, so that it takes only those.
+//! priority, so that it takes only those; and it makes two builds at a time, since each ends with
+//! crates that are compiled one after the other.
 //!
 //! It checks nothing: each gate builds again, and finds it done. So a failure here costs time only,
 //! and is found, and shown, by the gate. All but the last build in folders of their own, where no other
 //! gate waits for a lock of cargo.
 
 use std::os::unix::process::parent_id;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
@@ -16,6 +20,9 @@ use crate::{checks, fuzz, rdma_test};
 
 /// One thing to build.
 type Build = fn(&Workspace) -> Result<()>;
+
+/// The builds that are made at the same time.
+const AT_ONCE: usize = 2;
 
 /// What is built, in the order of the gates that need it.
 const BUILDS: [(&str, Build); 6] = [
@@ -30,17 +37,30 @@ const BUILDS: [(&str, Build); 6] = [
 
 /// `cargo xtask ahead`. It goes on after a failure, and ends early if what started it has ended.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let mut times = Times::new();
-    let mut failed = Vec::new();
     let parent = parent_id();
-    for (name, build) in BUILDS {
-        ensure!(parent_id() == parent, "what started this has ended: nothing more is built ahead");
-        if let Err(error) = times.of(format!("ahead: {name}"), || build(workspace)) {
-            eprintln!("ahead: {name}: {error:#}");
-            failed.push(name);
+    let is_left = || parent_id() != parent;
+    let (times, failed) = (Mutex::new(Times::new()), Mutex::new(Vec::new()));
+    let builds = Mutex::new(BUILDS.iter());
+    let next = || builds.lock().expect("no lane panics").next().filter(|_| !is_left());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((name, build)) = next() {
+                    let start = Instant::now();
+                    if let Err(error) = build(workspace) {
+                        eprintln!("ahead: {name}: {error:#}");
+                        failed.lock().expect("no lane panics").push(*name);
+                    }
+                    // Without the processors that it used: programs of the other lane count, too.
+                    let mut times = times.lock().expect("no lane panics");
+                    times.add(format!("ahead: {name}"), start.elapsed());
+                }
+            });
         }
-    }
-    println!("{times}");
+    });
+    ensure!(!is_left(), "what started this has ended: nothing more is built ahead");
+    println!("{}", times.into_inner().expect("no lane panics"));
+    let failed = failed.into_inner().expect("no lane panics");
     ensure!(failed.is_empty(), "not built ahead: {}", failed.join("; "));
     Ok(())
 }
