@@ -1,5 +1,5 @@
 //! What holds of a record's bytes, whichever host wrote them, and of its two sides on one thread. Threads
-//! are in `tests/record_shm.rs`, interleavings in `tests/loom_record.rs`.
+//! are in `tests/segments/record_shm.rs`, interleavings in `tests/loom_record.rs`.
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
