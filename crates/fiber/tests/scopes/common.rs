@@ -11,7 +11,7 @@ use gossamer_fiber::{Config, Remote, Scheduler};
 pub(crate) struct Worker {
     pub(crate) remote: Remote,
     stop: Arc<AtomicBool>,
-    pub(crate) thread: thread::JoinHandle<()>,
+    thread: thread::JoinHandle<()>,
 }
 
 impl Worker {
@@ -34,6 +34,19 @@ impl Worker {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
+
+    /// Stops it, if it has not been told to, and waits until it has ended.
+    pub(crate) fn end(self) {
+        self.stop();
+        self.thread.join().unwrap();
+    }
+}
+
+/// A scheduler of this thread, and how others start fibers there.
+pub(crate) fn scheduler() -> (Scheduler, Remote) {
+    let scheduler = Scheduler::new(Config::default()).unwrap();
+    let remote = scheduler.remote();
+    (scheduler, remote)
 }
 
 /// Gives the remotes in turn.
@@ -49,7 +62,7 @@ pub(crate) fn workers() -> [Worker; 3] {
 
 pub(crate) fn stop(workers: [Worker; 3]) {
     workers.iter().for_each(Worker::stop);
-    workers.into_iter().for_each(|worker| worker.thread.join().unwrap());
+    workers.into_iter().for_each(Worker::end);
 }
 
 /// Checks what it borrows when it is dropped.

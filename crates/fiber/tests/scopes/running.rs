@@ -11,7 +11,7 @@ use gossamer_fiber::{
     Config, JoinError, JoinHandle, Remote, Scheduler, scope, sleep, spawn_local, yield_now,
 };
 
-use crate::common::{CALLBACKS, Check, in_turn, run_ready, stop, workers};
+use crate::common::{CALLBACKS, Check, in_turn, run_ready, scheduler, stop, workers};
 
 #[test]
 fn fibers_of_all_threads_borrow_and_return_borrows() {
@@ -85,8 +85,7 @@ fn panics_go_where_those_of_scoped_threads_go() {
 
 #[test]
 fn a_scope_on_one_thread_needs_no_other() {
-    let scheduler = Scheduler::new(Config::default()).unwrap();
-    let remote = scheduler.remote();
+    let (scheduler, remote) = scheduler();
     let sum = scheduler.enter(|| {
         spawn_local(move || {
             let mut parts = [1, 2, 3];
@@ -144,8 +143,7 @@ fn a_join_that_fails_by_itself_is_no_failure_of_the_child() {
 
 #[test]
 fn a_scope_waits_until_its_callbacks_were_called_or_dropped() {
-    let scheduler = Scheduler::new(Config::default()).unwrap();
-    let remote = scheduler.remote();
+    let (scheduler, remote) = scheduler();
     let sum = scheduler.enter(|| {
         spawn_local(move || {
             let (sum, alive) = (&Cell::new(0), [(); 3].map(|()| AtomicUsize::new(1)));
@@ -184,8 +182,7 @@ fn a_scope_waits_until_its_callbacks_were_called_or_dropped() {
 
 #[test]
 fn a_callback_that_panics_is_counted_and_its_caller_gets_the_panic() {
-    let scheduler = Scheduler::new(Config::default()).unwrap();
-    let remote = scheduler.remote();
+    let (scheduler, remote) = scheduler();
     let ended = scheduler.enter(|| {
         spawn_local(move || {
             let alive = AtomicUsize::new(1);
