@@ -1,9 +1,9 @@
 //! Every behaviour of a rack over the threads of one process, over hosts that share memory, over
 //! hosts whose transport copies, and over TCP, with TLS and without.
 
-#[macro_use]
-mod behaviours;
 mod common;
+
+use gossamer_behaviours::behaviours;
 
 macro_rules! on_every_kind {
     ($($module:ident: $name:ident;)*) => {
@@ -17,7 +17,9 @@ macro_rules! on_every_kind {
     };
     ($of:ident, $kind:ident: $($module:ident $name:ident)*) => {
         mod $of {
-            use crate::{behaviours, common::{self, Kind}};
+            use gossamer_behaviours as behaviours;
+
+            use crate::common::{self, Kind};
             $(
                 #[test]
                 fn $name() {

@@ -4,8 +4,6 @@
 //! that share memory the first starts the others; those of two machines are tasks of a step of
 //! Slurm, so to speak. It has a `main` of its own, because a started host must not run the tests.
 
-#[macro_use]
-mod behaviours;
 mod common;
 
 use std::fs::File;
@@ -19,6 +17,7 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use gossamer::{LossReason, Rack, RackError};
+use gossamer_behaviours::{self as behaviours, behaviours};
 #[cfg(feature = "tcp")]
 use gossamer_job::Secret;
 use rustix::process::{Pid, Signal};

@@ -1,14 +1,13 @@
 //! Every behaviour of a rack over RDMA, and a rack of two processes that each have a device of
 //! their own. It needs devices: `cargo xtask rdma-test` runs it in a guest that has some.
 
-#[macro_use]
-mod behaviours;
 mod common;
 
 use std::env;
 use std::process::{Command, Stdio};
 
 use gossamer::Rack;
+use gossamer_behaviours::{self as behaviours, behaviours};
 use gossamer_job::Secret;
 
 macro_rules! over_rdma {

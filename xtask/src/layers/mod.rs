@@ -1,7 +1,8 @@
 //! `cargo xtask layers`: the crates are layers, and each may use only what lies below it.
 //!
 //! Checked against `cargo metadata`, development dependencies included:
-//! 1. a lower layer never names an upper one, nor does a layer name its neighbours;
+//! 1. a lower layer never names an upper one, nor does a layer name its neighbours, except that tests of
+//!    `gossamer` name the crate that has what they test in common;
 //! 2. transports never name each other, except that one which stands on a carrier may be tested
 //!    over it;
 //! 3. only `gossamer` names transports; elsewhere they may be named for tests alone;
@@ -21,7 +22,9 @@ use anyhow::{Result, bail, ensure};
 use cargo_metadata::DependencyKind;
 use clap::Args;
 
-use crate::layers::order::{BUILDS_JAMS, LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS};
+use crate::layers::order::{
+    BUILDS_JAMS, LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TESTED_WITH, TRANSPORTS,
+};
 use crate::workspace::Workspace;
 
 /// `user` has `used` among its dependencies.
@@ -106,7 +109,8 @@ fn broken_rule(edge: &Edge) -> Option<String> {
     // A crate without a place has been reported as such.
     let (above, below) = (rank(user)?, rank(used)?);
     // A crate's tests may name the crate itself, to turn its features for tests on.
-    if *for_tests && (user == used || (&user[..], &used[..]) == TESTED_OVER) {
+    let names = (&user[..], &used[..]);
+    if *for_tests && (user == used || names == TESTED_OVER || names == TESTED_WITH) {
         None
     } else if is_transport(user) && is_transport(used) {
         Some(format!("{user} names {used}: transports do not know each other"))
@@ -174,6 +178,13 @@ mod tests {
         assert_eq!(broken_rule(&test_edge(rdma, tcp)), None);
         assert!(broken_rule(&edge(rdma, tcp)).is_some(), "but not made of it");
         assert!(broken_rule(&test_edge(tcp, rdma)).is_some(), "nor the other way round");
+    }
+
+    #[test]
+    fn tests_may_name_what_they_have_in_common() {
+        let (gossamer, behaviours) = TESTED_WITH;
+        assert_eq!(broken_rule(&test_edge(gossamer, behaviours)), None);
+        assert!(broken_rule(&edge(gossamer, behaviours)).is_some(), "tests only");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! What the tests of racks share: racks of every kind, deadlines, and how a property tells that it
-//! was dropped.
+//! What the tests of racks share: racks of every kind, and deadlines.
 //!
 //! Each test program uses a part of this.
 #![allow(dead_code)]
@@ -10,18 +9,18 @@ pub(crate) mod rdma;
 pub(crate) mod tcp;
 
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
 use std::{panic, thread};
 
-use gossamer::{Rack, RackError, Trust};
+use gossamer::{Rack, RackError};
+#[allow(unused_imports, reason = "each test program uses a part")]
+pub(crate) use gossamer_behaviours::support::{
+    Counted, DEADLINE, message_of, panic_in, wait_until,
+};
 use transport_api::Transport;
 use transport_api::conformance::Altered;
 use transport_shm::ShmTransport;
 #[cfg(feature = "tcp")]
 use transport_tcp::{Credentials, TcpTransport};
-
-/// How long anything may take before it counts as hung; an emulated guest is slow.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(360);
 
 /// Racks that one process can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,38 +134,4 @@ pub(crate) fn within_deadline<R: Send + 'static>(
 /// not one more type for which the compiler makes a rack.
 pub(crate) fn behaves(kind: Kind, name: &str, behaviour: fn()) {
     within_deadline(name, move || run(kind, behaviour).unwrap());
-}
-
-/// Waits until `done`, letting other fibers run; fails with `what` after a while.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE / 4;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited in vain for: {what}");
-        gossamer::sleep(Duration::from_micros(200));
-    }
-}
-
-/// The message of a panic.
-pub(crate) fn message_of(panicked: &(dyn std::any::Any + Send)) -> String {
-    let text = panicked.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panicked.downcast_ref::<String>().cloned()).expect("a panic with a message")
-}
-
-/// The message with which `body` panics.
-#[track_caller]
-pub(crate) fn panic_in<R>(body: impl FnOnce() -> R) -> String {
-    match panic::catch_unwind(panic::AssertUnwindSafe(body)) {
-        Ok(_) => panic!("it should have panicked"),
-        Err(panicked) => message_of(&*panicked),
-    }
-}
-
-/// A property whose drop is counted, wherever in the rack it happens.
-pub(crate) struct Counted(pub(crate) Trust<u32>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.apply_then(|drops| *drops += 1, |()| {});
-    }
 }

@@ -1,5 +1,5 @@
-//! Segments at the end of a rack, and outside one. `behaviours/segments.rs` has what fibers do with
-//! them.
+//! Segments at the end of a rack, and outside one. `segments.rs` of `gossamer-behaviours` has what fibers
+//! do with them.
 
 use std::sync::mpsc;
 use std::thread;

@@ -1,23 +1,29 @@
 //! What holds on every rack, however many hosts it has and whatever connects them. Each behaviour
 //! is the main function of a rack that is checked for leaks afterwards; `api.rs` runs them over the
-//! threads and hosts of one process, `processes.rs` over real processes.
+//! threads and hosts of one process, `processes.rs` over real processes, and `rdma.rs` over devices: all
+//! in the tests of `gossamer`. A crate, so that the compiler makes the code of each closure once for all
+//! of these programs.
 
-pub(crate) mod calls;
-pub(crate) mod fibers;
-pub(crate) mod latches;
-pub(crate) mod matrix;
-pub(crate) mod panics;
-pub(crate) mod prefetch;
-pub(crate) mod records;
-pub(crate) mod scatter;
-pub(crate) mod segments;
-pub(crate) mod sizes;
-pub(crate) mod sync;
-pub(crate) mod sync_waits;
-pub(crate) mod teams;
-pub(crate) mod trusts;
-pub(crate) mod views;
-pub(crate) mod waits;
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "the name of a behaviour is what it says")]
+
+pub mod calls;
+pub mod fibers;
+pub mod latches;
+pub mod matrix;
+pub mod panics;
+pub mod prefetch;
+pub mod records;
+pub mod scatter;
+pub mod segments;
+pub mod sizes;
+pub mod support;
+pub mod sync;
+pub mod sync_waits;
+pub mod teams;
+pub mod trusts;
+pub mod views;
+pub mod waits;
 
 /// Hands the list of all behaviours to a macro.
 #[macro_export]

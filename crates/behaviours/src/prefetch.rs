@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use gossamer::{DelegateError, Step, Trust};
 
-use crate::common::wait_until;
+use crate::support::wait_until;
 
 const REQUESTS: u32 = 100;
 
@@ -47,7 +47,7 @@ fn send_all(
     heard.take()
 }
 
-pub(crate) fn a_hook_sees_requests_before_they_are_served() {
+pub fn a_hook_sees_requests_before_they_are_served() {
     for trustee in gossamer::threads() {
         let journal = trustee.entrust_with(|()| Journal::default(), ());
         // Of a word, and such that is encoded.
@@ -77,7 +77,7 @@ pub(crate) fn a_hook_sees_requests_before_they_are_served() {
     }
 }
 
-pub(crate) fn others_run_while_a_call_on_the_own_thread_waits_for_memory() {
+pub fn others_run_while_a_call_on_the_own_thread_waits_for_memory() {
     let journal = gossamer::local_trustee().entrust(Journal::default());
     let hook = |journal: &Journal, &number: &u32, step| journal.look(number, step);
     let journal = Rc::new(journal);
@@ -106,7 +106,7 @@ pub(crate) fn others_run_while_a_call_on_the_own_thread_waits_for_memory() {
 }
 
 /// The requests behind one that panics have been taken out of the slot already.
-pub(crate) fn panics_beside_a_hook_are_those_of_their_calls() {
+pub fn panics_beside_a_hook_are_those_of_their_calls() {
     for trustee in gossamer::threads() {
         let sum = trustee.entrust_with(|()| 0u32, ());
         let companion = trustee.entrust_with(|()| 7u32, ());

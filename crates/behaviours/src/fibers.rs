@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use gossamer::{Barrier, JoinError, Sharded, Trust, Trustee};
 
-use crate::common::wait_until;
+use crate::support::wait_until;
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()
 }
 
-pub(crate) fn fibers_run_where_they_are_sent() {
+pub fn fibers_run_where_they_are_sent() {
     for trustee in everywhere() {
         let here = |()| gossamer::local_trustee().trustee();
         assert_eq!(gossamer::spawn_on_with(trustee, here, ()).join().unwrap(), trustee);
@@ -41,7 +41,7 @@ pub(crate) fn fibers_run_where_they_are_sent() {
     assert!(at.len() > 1, "fibers are spread over the threads of this host");
 }
 
-pub(crate) fn panics_of_fibers_reach_whoever_joins() {
+pub fn panics_of_fibers_reach_whoever_joins() {
     for trustee in everywhere() {
         let fall = |n: u32| -> u32 { panic!("fell {n} floors") };
         let joined = gossamer::spawn_on_with(trustee, fall, 7).join();
@@ -53,7 +53,7 @@ pub(crate) fn panics_of_fibers_reach_whoever_joins() {
     assert!(joined.unwrap_err().to_string().contains("fell here"));
 }
 
-pub(crate) fn ten_thousand_fibers_wait_at_once() {
+pub fn ten_thousand_fibers_wait_at_once() {
     const FIBERS: u64 = 10_000;
     let trustees = everywhere();
     let counters: Vec<Trust<u64>> = trustees.iter().map(|t| t.entrust(0)).collect();
@@ -71,7 +71,7 @@ pub(crate) fn ten_thousand_fibers_wait_at_once() {
     assert_eq!(counters.iter().map(|counter| counter.apply(|c| *c)).sum::<u64>(), FIBERS);
 }
 
-pub(crate) fn a_barrier_holds_everybody_every_time() {
+pub fn a_barrier_holds_everybody_every_time() {
     const ROUNDS: u32 = 20;
     let parties = everywhere().len() * 2;
     let barrier = Barrier::new(parties);
@@ -97,7 +97,7 @@ pub(crate) fn a_barrier_holds_everybody_every_time() {
     assert_eq!(last, ROUNDS, "one fiber of every round was the last");
 }
 
-pub(crate) fn fibers_sleep_as_long_as_they_asked() {
+pub fn fibers_sleep_as_long_as_they_asked() {
     for trustee in everywhere() {
         let doze = |ms: u64| {
             let (asked, before) = (Duration::from_millis(ms), Instant::now());
@@ -111,7 +111,7 @@ pub(crate) fn fibers_sleep_as_long_as_they_asked() {
     gossamer::yield_now();
 }
 
-pub(crate) fn shards_are_found_by_key_from_everywhere() {
+pub fn shards_are_found_by_key_from_everywhere() {
     let ages = Sharded::<u64, HashMap<u64, u64>>::new(HashMap::new);
     assert_eq!(ages.shards().len(), gossamer::trustees().count());
     for key in 0..200u64 {
@@ -144,7 +144,7 @@ pub(crate) fn shards_are_found_by_key_from_everywhere() {
     assert_eq!(sized.shard("any").apply(|v| v.len()), 3);
 }
 
-pub(crate) fn values_are_entrusted_to_any_thread() {
+pub fn values_are_entrusted_to_any_thread() {
     struct Stays(std::rc::Rc<u32>);
     struct Moves(u32);
     let me = gossamer::local_trustee();
@@ -205,7 +205,7 @@ thread_local! {
     static IS_DONE: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) fn calls_on_the_own_thread_let_its_other_fibers_run() {
+pub fn calls_on_the_own_thread_let_its_other_fibers_run() {
     for trustee in everywhere() {
         let run_all = |()| {
             let me = gossamer::local_trustee();
@@ -234,7 +234,7 @@ pub(crate) fn calls_on_the_own_thread_let_its_other_fibers_run() {
     }
 }
 
-pub(crate) fn calls_on_the_own_thread_let_requests_be_served() {
+pub fn calls_on_the_own_thread_let_requests_be_served() {
     let me = gossamer::local_trustee().trustee();
     for trustee in everywhere().into_iter().filter(|trustee| *trustee != me) {
         for number in 0..LOOPS.len() {

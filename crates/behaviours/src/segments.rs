@@ -9,9 +9,9 @@ use gossamer::{
     Trust, lookup, publish, spawn_on, spawn_on_with,
 };
 
-use crate::common::wait_until;
+use crate::support::wait_until;
 
-#[path = "../../examples/ticker.rs"]
+#[path = "../../gossamer/examples/ticker.rs"]
 mod ticker;
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ fn last_host() -> HostId {
     gossamer::threads().last().unwrap().thread().host
 }
 
-pub(crate) fn fibers_of_every_thread_share_a_segment() {
+pub fn fibers_of_every_thread_share_a_segment() {
     let owner = Segment::builder("sums").len(4096).export().unwrap();
     let add = || {
         let me = gossamer::local_trustee().trustee().number() as usize;
@@ -59,7 +59,7 @@ pub(crate) fn fibers_of_every_thread_share_a_segment() {
     assert!(matches!(gone, Err(SegmentError::NotFound { .. })), "{gone:?}");
 }
 
-pub(crate) fn errors_and_hosts_travel_with_a_question_mark() {
+pub fn errors_and_hosts_travel_with_a_question_mark() {
     let _private = Segment::builder("private").len(64).access(Access::none()).export().unwrap();
     let try_open = |name: String| -> Result<HostId, SegmentError> {
         RemoteSegment::open(&name)?;
@@ -83,7 +83,7 @@ pub(crate) fn errors_and_hosts_travel_with_a_question_mark() {
     }
 }
 
-pub(crate) fn access_is_by_host_and_notifications_park_the_fiber() {
+pub fn access_is_by_host_and_notifications_park_the_fiber() {
     let last = last_host();
     let owner = Segment::builder("prices")
         .len(64 << 10)
@@ -110,7 +110,7 @@ pub(crate) fn access_is_by_host_and_notifications_park_the_fiber() {
     writer.join().unwrap();
 }
 
-pub(crate) fn threads_outside_the_rack_use_segments_in_order() {
+pub fn threads_outside_the_rack_use_segments_in_order() {
     let far = gossamer::threads().last().unwrap();
     let owner = far.entrust_with(|()| Segment::builder("far").len(4096).export().unwrap(), ());
     let segments = gossamer::segments();
@@ -129,7 +129,7 @@ pub(crate) fn threads_outside_the_rack_use_segments_in_order() {
     assert_eq!(owner.apply(|owner| owner.at::<u64>(3).read().unwrap()), 1005);
 }
 
-pub(crate) fn every_thread_finds_a_trust_by_its_name() {
+pub fn every_thread_finds_a_trust_by_its_name() {
     let publisher = published_far_away();
     let order = || {
         let orders = lookup::<Orders>("orders").unwrap();
@@ -146,7 +146,7 @@ pub(crate) fn every_thread_finds_a_trust_by_its_name() {
     assert_eq!(orders.apply(|orders| orders.0.len()), 2 * count, "it keeps its trust");
 }
 
-pub(crate) fn a_publication_that_was_dropped_is_not_found() {
+pub fn a_publication_that_was_dropped_is_not_found() {
     let missing = lookup::<Orders>("orders").unwrap_err();
     assert!(is_not_found(&missing), "{missing}");
     assert_eq!(
@@ -177,7 +177,7 @@ pub(crate) fn a_publication_that_was_dropped_is_not_found() {
     assert_eq!(orders.apply(|orders| orders.0.len()), 0, "the new one");
 }
 
-pub(crate) fn types_and_kinds_are_told_apart() {
+pub fn types_and_kinds_are_told_apart() {
     let _publisher = published_far_away();
     let wrong = lookup::<Vec<u8>>("orders").unwrap_err();
     let LookupError::OtherType { host, published, expected, .. } = &wrong else {
@@ -199,7 +199,7 @@ pub(crate) fn types_and_kinds_are_told_apart() {
     assert!(matches!(invalid, SegmentError::InvalidName(_)), "{invalid}");
 }
 
-pub(crate) fn two_hosts_with_the_name_are_told_apart_by_options() {
+pub fn two_hosts_with_the_name_are_told_apart_by_options() {
     let HostId(last) = last_host();
     if last == 0 {
         return;
@@ -221,7 +221,7 @@ pub(crate) fn two_hosts_with_the_name_are_told_apart_by_options() {
     assert_eq!((of(0), of(last)), (1, 0));
 }
 
-pub(crate) fn the_example_of_an_exchange_has_a_good_day() {
+pub fn the_example_of_an_exchange_has_a_good_day() {
     let day = ticker::trade(500).unwrap();
     assert_eq!(day.traders.len(), last_host().0 as usize + 1);
     let bought: u32 = day.traders.iter().map(|trader| trader.bought).sum();

@@ -4,7 +4,7 @@ use gossamer::{DelegateError, Sharded, Team, TeamError, Trust};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Members with work of different lengths, round after round.
-pub(crate) fn collectives_agree_on_every_member() {
+pub fn collectives_agree_on_every_member() {
     let size = gossamer::trustees().len();
     let results = Team::run(
         |team, offset: u64| {
@@ -43,7 +43,7 @@ pub(crate) fn collectives_agree_on_every_member() {
     }
 }
 
-pub(crate) fn vectors_of_all_sizes_are_exchanged() {
+pub fn vectors_of_all_sizes_are_exchanged() {
     let checked = Team::run(
         |team, ()| {
             let sent = |from: usize, to: usize, len: usize| -> (Vec<u32>, String) {
@@ -65,7 +65,7 @@ pub(crate) fn vectors_of_all_sizes_are_exchanged() {
     assert_eq!(checked.len(), gossamer::trustees().len());
 }
 
-pub(crate) fn a_barrier_is_a_fence_for_requests_without_a_waiter() {
+pub fn a_barrier_is_a_fence_for_requests_without_a_waiter() {
     let counts = Sharded::<u64, u64>::new(|| 0);
     Team::run(
         |team, counts: Sharded<u64, u64>| {
@@ -103,7 +103,7 @@ fn fork(all: &Sharded<u64, u64>, number: u64, depth: u32) {
     all.shard(&number).apply_with_then(run, (all.clone(), number, depth), drop);
 }
 
-pub(crate) fn work_that_makes_work_is_waited_for() {
+pub fn work_that_makes_work_is_waited_for() {
     let all = Sharded::<u64, u64>::new(|| 0);
     let sums = Team::run(
         |team, all: Sharded<u64, u64>| {
@@ -135,7 +135,7 @@ fn answered(count: Trust<u64>, left: u64) {
     );
 }
 
-pub(crate) fn work_that_callbacks_make_is_waited_for() {
+pub fn work_that_callbacks_make_is_waited_for() {
     let last = gossamer::trustees().last().expect("a trustee");
     let count = last.entrust_with(|()| 0u64, ());
     let counts = Team::run(
@@ -173,7 +173,7 @@ impl Serialize for Superstitious {
     }
 }
 
-pub(crate) fn a_part_that_cannot_be_sent_ends_the_team() {
+pub fn a_part_that_cannot_be_sent_ends_the_team() {
     let failed = Team::try_run(
         |team, ()| {
             let fine = team.all_gather(Superstitious(team.index() as u64)).len();
@@ -186,7 +186,7 @@ pub(crate) fn a_part_that_cannot_be_sent_ends_the_team() {
     assert!(reason.contains("13 is not sent"), "{reason}");
 }
 
-pub(crate) fn the_member_that_ends_first_is_named() {
+pub fn the_member_that_ends_first_is_named() {
     let last = gossamer::trustees().len() - 1;
     let failed = Team::try_run(
         |team, last: usize| {

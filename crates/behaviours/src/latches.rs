@@ -7,7 +7,7 @@ use std::time::Duration;
 use gossamer::{Condvar, DelegateError, Latch, LatchGuard, Trust, Trustee};
 use serde::{Deserialize, Serialize};
 
-use crate::common::{panic_in, wait_until};
+use crate::support::{panic_in, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()
@@ -17,7 +17,7 @@ fn latch_at(trustee: Trustee) -> Trust<Latch<u64>> {
     trustee.entrust_with(Latch::new, 0u64)
 }
 
-pub(crate) fn a_launched_closure_may_wait() {
+pub fn a_launched_closure_may_wait() {
     for trustee in everywhere() {
         for other in everywhere() {
             let (latch, helper) = (latch_at(trustee), other.entrust(5u64));
@@ -38,7 +38,7 @@ pub(crate) fn a_launched_closure_may_wait() {
     }
 }
 
-pub(crate) fn launches_exclude_each_other() {
+pub fn launches_exclude_each_other() {
     const LAUNCHES: u64 = 20;
     let latch = latch_at(*everywhere().last().expect("a thread"));
     let fibers: Vec<_> = everywhere()
@@ -61,7 +61,7 @@ pub(crate) fn launches_exclude_each_other() {
     assert_eq!(latch.launch(|value| *value), LAUNCHES * threads);
 }
 
-pub(crate) fn a_latch_is_given_in_order() {
+pub fn a_latch_is_given_in_order() {
     for trustee in everywhere() {
         let latch = trustee.entrust_with(|()| Latch::new(Vec::<u32>::new()), ());
         let results = Rc::new(RefCell::new(Vec::new()));
@@ -91,7 +91,7 @@ pub(crate) fn a_latch_is_given_in_order() {
     assert_eq!(format!("{latch:?}"), "Latch(0)");
 }
 
-pub(crate) fn launches_without_a_waiter() {
+pub fn launches_without_a_waiter() {
     for trustee in everywhere() {
         let latch = latch_at(trustee);
         let results = Rc::new(RefCell::new(0));
@@ -111,7 +111,7 @@ pub(crate) fn launches_without_a_waiter() {
     }
 }
 
-pub(crate) fn a_panic_in_a_launch_opens_the_latch() {
+pub fn a_panic_in_a_launch_opens_the_latch() {
     #[derive(Debug, Serialize, Deserialize)]
     struct Never;
     for trustee in everywhere() {
@@ -148,7 +148,7 @@ fn follow(value: &mut u64, mut chain: Chain) -> Result<u64, String> {
 /// The line of `follow` that launches.
 const LAUNCHED_AT: u32 = line!() - 4;
 
-pub(crate) fn a_launch_that_would_wait_for_its_own_caller_is_refused() {
+pub fn a_launch_that_would_wait_for_its_own_caller_is_refused() {
     for home in everywhere() {
         let latch = latch_at(home);
         let others: Chain = everywhere().into_iter().map(latch_at).collect();
@@ -174,7 +174,7 @@ pub(crate) fn a_launch_that_would_wait_for_its_own_caller_is_refused() {
     }
 }
 
-pub(crate) fn launches_that_wait_for_no_caller_are_not_refused() {
+pub fn launches_that_wait_for_no_caller_are_not_refused() {
     for home in everywhere() {
         let (latch, other) = (latch_at(home), latch_at(*everywhere().last().expect("a thread")));
         // The same latch twice, one launch after the other.
@@ -214,7 +214,7 @@ fn descend(value: &mut u64, left: u64) -> Result<u64, String> {
     below.unwrap_or_else(|error| Err(error.to_string())).map(|below| below + *value)
 }
 
-pub(crate) fn launches_are_nested_so_deep_and_no_deeper() {
+pub fn launches_are_nested_so_deep_and_no_deeper() {
     let depth = primitive::limits::LAUNCH_DEPTH as u64;
     let latch = latch_at(*everywhere().last().expect("a thread"));
     assert_eq!(latch.launch_with(descend, depth), Ok(depth + 1));
@@ -223,7 +223,7 @@ pub(crate) fn launches_are_nested_so_deep_and_no_deeper() {
     assert_eq!(latch.launch(|value| *value), 2);
 }
 
-pub(crate) fn locking_a_latch_twice_is_refused() {
+pub fn locking_a_latch_twice_is_refused() {
     let latch = Latch::new(1);
     let first = line!() + 1;
     let guard = latch.lock();
@@ -273,7 +273,7 @@ fn give(jobs: &mut LatchGuard<'_, Jobs>, job: u64) {
     jobs.added.notify_one();
 }
 
-pub(crate) fn a_guard_comes_with_and_without_arguments_and_errors() {
+pub fn a_guard_comes_with_and_without_arguments_and_errors() {
     for home in everywhere() {
         let latch = home.entrust_with(Latch::new, 40u32);
         assert_eq!(latch.launch_guard(|n| **n), 40);
@@ -292,7 +292,7 @@ pub(crate) fn a_guard_comes_with_and_without_arguments_and_errors() {
     }
 }
 
-pub(crate) fn launched_closures_wait_for_each_other_under_a_latch() {
+pub fn launched_closures_wait_for_each_other_under_a_latch() {
     const EACH: u64 = 30;
     for home in everywhere() {
         let jobs = home.entrust_with(|()| Latch::new(Jobs::default()), ());
@@ -376,7 +376,7 @@ impl Counted {
     }
 }
 
-pub(crate) fn readers_share_a_latch() {
+pub fn readers_share_a_latch() {
     for trustee in gossamer::threads() {
         let latch = trustee.entrust_with(|()| Latch::new(Counted::default()), ());
         let fibers = (0..24).map(|i| {
@@ -409,7 +409,7 @@ pub(crate) fn readers_share_a_latch() {
     }
 }
 
-pub(crate) fn readers_do_not_keep_a_writer_out() {
+pub fn readers_do_not_keep_a_writer_out() {
     for trustee in gossamer::threads() {
         let latch = trustee.entrust_with(|()| Latch::new(Counted::default()), ());
         // Readers that overlap for as long as nothing has been written.
@@ -427,7 +427,7 @@ pub(crate) fn readers_do_not_keep_a_writer_out() {
     }
 }
 
-pub(crate) fn reads_inside_reads_are_refused() {
+pub fn reads_inside_reads_are_refused() {
     for trustee in gossamer::threads() {
         let latch = trustee.entrust_with(|()| Latch::new(Counted::default()), ());
         let inside = |_: &Counted, latch: Trust<Latch<Counted>>| {

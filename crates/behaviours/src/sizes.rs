@@ -6,7 +6,7 @@ use std::rc::Rc;
 use gossamer::Trustee;
 use serde_bytes::ByteBuf;
 
-use crate::common::wait_until;
+use crate::support::wait_until;
 
 /// Around every limit: words, what is encoded on the stack, what travels inside a slot, batches and
 /// slots; and some far beyond, with small ones between them.
@@ -60,7 +60,7 @@ fn check(bytes: &[u8], len: usize) {
     }
 }
 
-pub(crate) fn arguments_of_all_sizes_keep_their_order() {
+pub fn arguments_of_all_sizes_keep_their_order() {
     let trustee = others().last().expect("another thread");
     let log = trustee.entrust(Vec::<usize>::new());
     for len in SIZES {
@@ -78,7 +78,7 @@ pub(crate) fn arguments_of_all_sizes_keep_their_order() {
 
 /// Every word of a request is the request's number, and so is every word of its result: one that is
 /// served, or taken, before all of it is there has words of an earlier one.
-pub(crate) fn batches_are_taken_whole_or_not_at_all() {
+pub fn batches_are_taken_whole_or_not_at_all() {
     const REQUESTS: u64 = 3000;
     for trustee in others() {
         let torn = trustee.entrust(0u64);
@@ -107,7 +107,7 @@ pub(crate) fn batches_are_taken_whole_or_not_at_all() {
     }
 }
 
-pub(crate) fn results_of_all_sizes_come_back() {
+pub fn results_of_all_sizes_come_back() {
     for trustee in others() {
         // One that is far away in every rack gets the largest.
         let largest = if Some(trustee) == others().last() { usize::MAX } else { 100_000 };
@@ -151,7 +151,7 @@ pub(crate) fn results_of_all_sizes_come_back() {
 }
 
 /// A payload that came by the bulk path belongs to its request alone, whatever becomes of that.
-pub(crate) fn bulk_requests_that_are_refused_do_not_disturb_others() {
+pub fn bulk_requests_that_are_refused_do_not_disturb_others() {
     for trustee in others() {
         let sum = trustee.entrust(0u64);
         let fall = |_: &mut u64, _: ByteBuf| -> u64 { panic!("heavy") };

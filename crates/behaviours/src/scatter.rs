@@ -16,7 +16,7 @@ fn add(counts: &mut HashMap<String, u64>, word: &str, times: u64) {
     }
 }
 
-pub(crate) fn every_update_runs_once_at_its_shard() {
+pub fn every_update_runs_once_at_its_shard() {
     const WORDS: u64 = 20_000;
     let counts = Counts::new(HashMap::new);
     Team::run(
@@ -48,7 +48,7 @@ pub(crate) fn every_update_runs_once_at_its_shard() {
 }
 
 /// Values of all sizes, some of which travel beside the slots.
-pub(crate) fn updates_of_a_shard_keep_their_order() {
+pub fn updates_of_a_shard_keep_their_order() {
     let logs = Sharded::<u32, Vec<(u32, Vec<u8>)>>::new(Vec::new);
     let mut scatter = logs.scatter(|log, key, bytes: Vec<u8>| log.push((key, bytes)));
     let bytes = |key: u32| vec![key as u8; [1, 0, 5_000, 40, 30_000][key as usize % 5]];
@@ -64,7 +64,7 @@ pub(crate) fn updates_of_a_shard_keep_their_order() {
     assert!(all.iter().all(|(key, found)| *found == bytes(*key)));
 }
 
-pub(crate) fn what_has_been_collected_is_sent_by_a_flush_and_a_drop() {
+pub fn what_has_been_collected_is_sent_by_a_flush_and_a_drop() {
     let sums = Sharded::<u64, u64>::new(|| 0);
     let sum = || sums.reduce(|sum| *sum, |a, b| a + b);
     let mut scatter = sums.scatter(|sum, key, ()| *sum += key);
@@ -82,7 +82,7 @@ pub(crate) fn what_has_been_collected_is_sent_by_a_flush_and_a_drop() {
 }
 
 /// Also in a delegated closure, where the updates of its own thread run behind it.
-pub(crate) fn delegated_code_sends_updates() {
+pub fn delegated_code_sends_updates() {
     let sums = Sharded::<u64, u64>::new(|| 0);
     for shard in sums.shards() {
         let send = |sum: &mut u64, sums: Sharded<u64, u64>| {
@@ -99,7 +99,7 @@ pub(crate) fn delegated_code_sends_updates() {
     assert_eq!(sums.reduce(|sum| *sum, |a, b| a + b), expected);
 }
 
-pub(crate) fn updates_carry_trusts() {
+pub fn updates_carry_trusts() {
     let lists = Sharded::<u8, Vec<Trust<u64>>>::new(Vec::new);
     let counter = gossamer::threads().last().unwrap().entrust(0u64);
     let mut scatter = lists.scatter(|list, _, counter: Trust<u64>| list.push(counter));
@@ -115,7 +115,7 @@ pub(crate) fn updates_carry_trusts() {
 }
 
 /// Those of all fibers, also while the `Scatter` lives.
-pub(crate) fn a_flush_and_a_fence_send_what_is_collected() {
+pub fn a_flush_and_a_fence_send_what_is_collected() {
     let sums = Sharded::<u64, u64>::new(|| 0);
     let sum = || sums.reduce(|sum| *sum, |a, b| a + b);
     let mut scatter = sums.scatter(|sum, key, ()| *sum += key);
@@ -133,7 +133,7 @@ pub(crate) fn a_flush_and_a_fence_send_what_is_collected() {
     assert_eq!(sum(), 3 * 5050, "each update has run once");
 }
 
-pub(crate) fn a_barrier_and_quiescence_send_what_is_collected() {
+pub fn a_barrier_and_quiescence_send_what_is_collected() {
     let sums = Sharded::<u64, u64>::new(|| 0);
     Team::run(
         |team, sums: Sharded<u64, u64>| {
@@ -173,7 +173,7 @@ impl Serialize for Waits {
     }
 }
 
-pub(crate) fn a_flush_waits_for_an_update_that_waits() {
+pub fn a_flush_waits_for_an_update_that_waits() {
     let sums = Sharded::<u64, u64>::new(|| 0);
     let Some(other) = sums.shards().iter().position(|shard| !shard.is_local()) else { return };
     let flush = |sums: Sharded<u64, u64>| {
@@ -195,7 +195,7 @@ pub(crate) fn a_flush_waits_for_an_update_that_waits() {
 }
 
 /// While their sender waits for room as well.
-pub(crate) fn a_flush_sends_what_is_collected_beside_a_flood() {
+pub fn a_flush_sends_what_is_collected_beside_a_flood() {
     const UPDATES: usize = 10_000;
     thread_local!(static SENT: Cell<usize> = const { Cell::new(0) });
     let lens = Sharded::<u64, usize>::new(|| 0);

@@ -7,14 +7,14 @@ use gossamer::{CodecStep, DelegateError, Trustee};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use trust_core::Chain;
 
-use crate::common::{message_of, panic_in, wait_until};
+use crate::support::{message_of, panic_in, wait_until};
 
 fn others() -> Vec<Trustee> {
     let me = gossamer::local_trustee().trustee();
     gossamer::threads().filter(|trustee| *trustee != me).collect()
 }
 
-pub(crate) fn a_panic_reaches_the_caller_and_the_property_goes_on() {
+pub fn a_panic_reaches_the_caller_and_the_property_goes_on() {
     for trustee in gossamer::threads() {
         let list = trustee.entrust(vec![1u8]);
         let message = panic_in(|| {
@@ -28,7 +28,7 @@ pub(crate) fn a_panic_reaches_the_caller_and_the_property_goes_on() {
     }
 }
 
-pub(crate) fn every_panic_of_a_batch_is_its_own() {
+pub fn every_panic_of_a_batch_is_its_own() {
     for trustee in others() {
         let counter = trustee.entrust(0u32);
         let results = Rc::new(RefCell::new(Vec::new()));
@@ -54,7 +54,7 @@ pub(crate) fn every_panic_of_a_batch_is_its_own() {
     }
 }
 
-pub(crate) fn waiting_in_a_delegated_closure_names_both_places() {
+pub fn waiting_in_a_delegated_closure_names_both_places() {
     let me = gossamer::local_trustee().trustee();
     for outer in gossamer::threads() {
         for inner in gossamer::threads() {
@@ -103,7 +103,7 @@ fn the_only_result() -> Result<u8, DelegateError> {
 }
 
 /// Fails in as many ways as a request can, on this thread and on others.
-pub(crate) fn a_callback_for_failures_is_called_once() {
+pub fn a_callback_for_failures_is_called_once() {
     let here = gossamer::local_trustee().entrust(());
     for trustee in gossamer::threads() {
         let is_here = trustee == gossamer::local_trustee().trustee();
@@ -180,7 +180,7 @@ impl Drop for Fragile {
     }
 }
 
-pub(crate) fn a_result_whose_drop_panics_is_a_panic_of_its_own() {
+pub fn a_result_whose_drop_panics_is_a_panic_of_its_own() {
     for trustee in others() {
         let maker = trustee.entrust(());
         let results = Rc::new(RefCell::new(Vec::new()));
@@ -240,7 +240,7 @@ impl<'de> Deserialize<'de> for Awkward {
     }
 }
 
-pub(crate) fn values_that_cannot_be_encoded_or_decoded() {
+pub fn values_that_cannot_be_encoded_or_decoded() {
     for trustee in others() {
         let unit = trustee.entrust(());
         let send = |value| unit.try_apply_with(|_, _: Awkward| (), value);

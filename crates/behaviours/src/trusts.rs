@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::{Trust, Trustee};
 
-use crate::common::{Counted, wait_until};
+use crate::support::{Counted, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()
@@ -22,7 +22,7 @@ fn is_dropped_once(drops: &Trust<u32>) {
     assert_eq!(drops.apply(|drops| *drops), 1);
 }
 
-pub(crate) fn a_property_dies_after_its_last_trust() {
+pub fn a_property_dies_after_its_last_trust() {
     for trustee in everywhere() {
         let (trust, drops) = counted_at(trustee);
         let clones: Vec<_> = (0..500).map(|_| trust.clone()).collect();
@@ -37,7 +37,7 @@ pub(crate) fn a_property_dies_after_its_last_trust() {
     }
 }
 
-pub(crate) fn trusts_travel_in_arguments_and_results() {
+pub fn trusts_travel_in_arguments_and_results() {
     for trustee in everywhere() {
         for other in everywhere() {
             let (trust, drops) = counted_at(trustee);
@@ -62,7 +62,7 @@ pub(crate) fn trusts_travel_in_arguments_and_results() {
     }
 }
 
-pub(crate) fn trusts_live_in_properties() {
+pub fn trusts_live_in_properties() {
     for trustee in everywhere() {
         for keeper in everywhere() {
             let (trust, drops) = counted_at(trustee);
@@ -79,7 +79,7 @@ pub(crate) fn trusts_live_in_properties() {
     }
 }
 
-pub(crate) fn trusts_are_cloned_and_dropped_in_delegated_context() {
+pub fn trusts_are_cloned_and_dropped_in_delegated_context() {
     for trustee in everywhere() {
         for keeper in everywhere() {
             let (trust, drops) = counted_at(trustee);
@@ -95,7 +95,7 @@ pub(crate) fn trusts_are_cloned_and_dropped_in_delegated_context() {
     }
 }
 
-pub(crate) fn a_trust_is_dropped_on_a_foreign_thread() {
+pub fn a_trust_is_dropped_on_a_foreign_thread() {
     for trustee in everywhere() {
         let (trust, drops) = counted_at(trustee);
         let other = trust.clone();
@@ -112,7 +112,7 @@ pub(crate) fn a_trust_is_dropped_on_a_foreign_thread() {
 }
 
 /// The trust is dropped right behind the requests sent through it, here or on another thread.
-pub(crate) fn a_drop_does_not_overtake_what_was_queued() {
+pub fn a_drop_does_not_overtake_what_was_queued() {
     for trustee in everywhere() {
         let log = gossamer::local_trustee().entrust(0u32);
         for round in 0..50 {
@@ -158,7 +158,7 @@ impl Drop for Tally {
 }
 
 /// A trust is used on one thread, moved to the next, used there, and so on; the last drops it.
-pub(crate) fn a_drop_does_not_overtake_what_was_queued_before_a_move() {
+pub fn a_drop_does_not_overtake_what_was_queued_before_a_move() {
     for trustee in everywhere() {
         let log = gossamer::local_trustee().entrust(0u32);
         let mut tally =

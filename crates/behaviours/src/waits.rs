@@ -9,7 +9,7 @@ use gossamer::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::common::{panic_in, wait_until};
+use crate::support::{panic_in, wait_until};
 
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(3600);
@@ -34,7 +34,7 @@ impl Drop for Counted {
     }
 }
 
-pub(crate) fn a_call_that_times_out_still_runs() {
+pub fn a_call_that_times_out_still_runs() {
     let counter = another().entrust(0u32);
     let count = |n: &mut u32, more: u32| {
         *n += more;
@@ -61,7 +61,7 @@ pub(crate) fn a_call_that_times_out_still_runs() {
     assert_eq!(counter.apply_timeout(|n| *n, Duration::MAX).unwrap(), calls);
 }
 
-pub(crate) fn calls_on_the_own_thread_do_not_time_out() {
+pub fn calls_on_the_own_thread_do_not_time_out() {
     let own = gossamer::local_trustee().entrust(1u32);
     let late = |n: &mut u32| {
         std::thread::sleep(SHORT);
@@ -79,7 +79,7 @@ pub(crate) fn calls_on_the_own_thread_do_not_time_out() {
     assert!(waits.contains("`apply_timeout`"), "{waits}");
 }
 
-pub(crate) fn a_launch_that_times_out_runs_when_the_latch_is_free() {
+pub fn a_launch_that_times_out_runs_when_the_latch_is_free() {
     for trustee in gossamer::threads() {
         let latch = trustee.entrust_with(Latch::new, 0u32);
         let gate = gossamer::local_trustee().entrust(false);
@@ -106,7 +106,7 @@ pub(crate) fn a_launch_that_times_out_runs_when_the_latch_is_free() {
 
 type Counter = Trust<Latch<u32>>;
 
-pub(crate) fn a_timed_launch_that_waits_for_itself_is_refused_at_once() {
+pub fn a_timed_launch_that_waits_for_itself_is_refused_at_once() {
     // Long enough for a refusal; a launch that waits for itself lets it pass.
     const TIMEOUT: Duration = Duration::from_secs(20);
     for trustee in gossamer::threads() {
@@ -131,7 +131,7 @@ pub(crate) fn a_timed_launch_that_waits_for_itself_is_refused_at_once() {
 }
 
 /// A caller that stops waiting may let go of its latch: what it has launched is not refused.
-pub(crate) fn a_timed_launch_begins_a_new_chain() {
+pub fn a_timed_launch_begins_a_new_chain() {
     for trustee in gossamer::threads() {
         let [outer, inner] = [0; 2].map(|_: u32| trustee.entrust_with(Latch::new, 0u32));
         let timed_out = outer.launch_with(
@@ -150,7 +150,7 @@ pub(crate) fn a_timed_launch_begins_a_new_chain() {
     }
 }
 
-pub(crate) fn a_join_that_times_out_gives_the_handle_back() {
+pub fn a_join_that_times_out_gives_the_handle_back() {
     for trustee in gossamer::threads() {
         let gate = gossamer::local_trustee().entrust(false);
         let waits = |gate: Trust<bool>| {
@@ -176,7 +176,7 @@ pub(crate) fn a_join_that_times_out_gives_the_handle_back() {
     }
 }
 
-pub(crate) fn replies_are_waited_for_later() {
+pub fn replies_are_waited_for_later() {
     let trusts: Vec<_> = gossamer::threads().zip(1u64..).map(|(t, n)| t.entrust(n)).collect();
     let replies: Vec<_> =
         trusts.iter().map(|trust| trust.apply_with_later(|n, by| *n * by, 10u64)).collect();
@@ -193,7 +193,7 @@ pub(crate) fn replies_are_waited_for_later() {
     assert_eq!(sum, count * (count + 3) / 2);
 }
 
-pub(crate) fn whatever_is_there_first_is_selected() {
+pub fn whatever_is_there_first_is_selected() {
     let owner = Segment::builder("bells")
         .len(4096)
         .access(Access::read().write_for(gossamer::threads().map(|t| t.thread().host)))
@@ -272,7 +272,7 @@ pub(crate) fn whatever_is_there_first_is_selected() {
     assert!(none.contains("no `else`"), "{none}");
 }
 
-pub(crate) fn losers_of_a_select_keep_their_value() {
+pub fn losers_of_a_select_keep_their_value() {
     let trust = another().entrust(3u32);
     let mut reply = trust.apply_later(|n| *n);
     wait_until("the reply", || reply.is_ready());
@@ -291,7 +291,7 @@ pub(crate) fn losers_of_a_select_keep_their_value() {
     assert_eq!(value, 3);
 }
 
-pub(crate) fn intervals_and_deadlines_do_not_drift() {
+pub fn intervals_and_deadlines_do_not_drift() {
     let start = Instant::now();
     let mut ticks = interval(SHORT);
     let first = ticks.tick();

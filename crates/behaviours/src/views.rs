@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gossamer::{AsView, DelegateError, Trust};
 use serde::{Deserialize, Serialize};
 
-use crate::common::{panic_in, wait_until};
+use crate::support::{panic_in, wait_until};
 
 /// An item of a store, with more than bytes.
 struct Item {
@@ -40,7 +40,7 @@ fn texts() -> Texts {
     [(1, "one".to_owned()), (2, "two".repeat(100)), (3, String::new())].into()
 }
 
-pub(crate) fn every_form_sees_the_same() {
+pub fn every_form_sees_the_same() {
     let heard = Rc::new(RefCell::new(Vec::new()));
     for trustee in gossamer::threads() {
         let map = trustee.entrust(texts());
@@ -84,7 +84,7 @@ pub(crate) fn every_form_sees_the_same() {
 }
 
 /// In the place of the request, behind the requests, and by the bulk path; many at once.
-pub(crate) fn views_of_all_sizes_are_whole() {
+pub fn views_of_all_sizes_are_whole() {
     const LENGTHS: [usize; 16] = [
         0,
         1,
@@ -138,7 +138,7 @@ fn fall(_: &mut Texts) -> Option<&String> {
     panic!("fell")
 }
 
-pub(crate) fn panics_of_both_closures_of_a_view() {
+pub fn panics_of_both_closures_of_a_view() {
     for trustee in gossamer::threads() {
         let map = trustee.entrust(texts());
         let is_fall = |error: DelegateError| {
@@ -188,7 +188,7 @@ pub(crate) fn panics_of_both_closures_of_a_view() {
 }
 
 /// A delegated closure calls with a view on its own thread: when it has ended.
-pub(crate) fn views_from_delegated_code() {
+pub fn views_from_delegated_code() {
     for trustee in gossamer::threads() {
         let map = trustee.entrust(texts());
         let heard = trustee.entrust(Vec::<usize>::new());

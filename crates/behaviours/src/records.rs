@@ -2,11 +2,11 @@
 
 use gossamer::{Barrier, ReadMode, RecordsError, ShardedRecords};
 
-use crate::common::wait_until;
+use crate::support::wait_until;
 
 const BOTH: [ReadMode; 2] = [ReadMode::OneSided, ReadMode::Delegated];
 
-pub(crate) fn records_are_read_both_ways_from_everywhere() {
+pub fn records_are_read_both_ways_from_everywhere() {
     type Records = ShardedRecords<u64, [u32; 5]>;
     let records = Records::new("records", 100).unwrap();
     for key in 0..60 {
@@ -38,7 +38,7 @@ pub(crate) fn records_are_read_both_ways_from_everywhere() {
 }
 
 /// Values of some hundred bytes, which are not of one cache line, and a few keys in each other's way.
-pub(crate) fn readers_of_records_beside_their_writer_see_whole_values() {
+pub fn readers_of_records_beside_their_writer_see_whole_values() {
     type Records = ShardedRecords<u64, [u64; 60]>;
     const ROUNDS: u64 = 100;
     const LAST: u64 = u64::MAX;
@@ -77,7 +77,7 @@ pub(crate) fn readers_of_records_beside_their_writer_see_whole_values() {
 }
 
 /// A host sees what another one has put as soon as it hears of it.
-pub(crate) fn records_are_seen_by_whoever_hears_of_them() {
+pub fn records_are_seen_by_whoever_hears_of_them() {
     type Records = ShardedRecords<u32, u64>;
     const ROUNDS: u64 = 50;
     let records = Records::new("heard", 4).unwrap();
@@ -100,7 +100,7 @@ pub(crate) fn records_are_seen_by_whoever_hears_of_them() {
     listener.join().unwrap();
 }
 
-pub(crate) fn records_of_a_full_shard_are_refused_and_names_are_taken_once() {
+pub fn records_of_a_full_shard_are_refused_and_names_are_taken_once() {
     let records = ShardedRecords::<u64, u64>::new("few", 2).unwrap();
     let shards = records.shards().len() as u64;
     let refused: Vec<_> = (0..20 * shards)

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use gossamer::{DelegateError, JoinError, Latch, Sharded, Trust, Trustee, delegate};
 
-use crate::common::{panic_in, wait_until};
+use crate::support::{panic_in, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()
@@ -83,7 +83,7 @@ macro_rules! row {
     }};
 }
 
-pub(crate) fn every_call_on_a_property() {
+pub fn every_call_on_a_property() {
     for at in everywhere() {
         let to = at.entrust(0u32);
         row!(
@@ -100,7 +100,7 @@ pub(crate) fn every_call_on_a_property() {
     }
 }
 
-pub(crate) fn every_call_on_a_latch() {
+pub fn every_call_on_a_latch() {
     for at in everywhere() {
         let to = at.entrust_with(Latch::new, 0u32);
         row!(
@@ -119,7 +119,7 @@ pub(crate) fn every_call_on_a_latch() {
     }
 }
 
-pub(crate) fn every_call_on_a_trustee() {
+pub fn every_call_on_a_trustee() {
     for at in everywhere() {
         row!(
             at, at, [||] 40, [|n: u32|] 40 + n, [||] [|_: u32|],
@@ -139,7 +139,7 @@ pub(crate) fn every_call_on_a_trustee() {
     }
 }
 
-pub(crate) fn every_way_to_entrust() {
+pub fn every_way_to_entrust() {
     for at in everywhere() {
         let is_there = |trust: &Trust<u32>| {
             assert_eq!(trust.trustee(), at);
@@ -182,7 +182,7 @@ pub(crate) fn every_way_to_entrust() {
 }
 
 /// Errors travel: a fiber or a closure on any thread returns what failed for it with a question mark.
-pub(crate) fn errors_travel_with_a_question_mark() {
+pub fn errors_travel_with_a_question_mark() {
     let last = gossamer::threads().last().unwrap();
     let first = gossamer::threads().next().unwrap();
     let number = last.entrust(1u32);
@@ -208,7 +208,7 @@ pub(crate) fn errors_travel_with_a_question_mark() {
     }
 }
 
-pub(crate) fn ids_are_those_of_properties_on_every_thread() {
+pub fn ids_are_those_of_properties_on_every_thread() {
     let trusts: Vec<Trust<u32>> =
         (0..3).flat_map(|n| gossamer::threads().map(move |at| at.entrust(n))).collect();
     let ids: HashSet<_> = trusts.iter().map(Trust::id).collect();
@@ -225,7 +225,7 @@ pub(crate) fn ids_are_those_of_properties_on_every_thread() {
 }
 
 /// Iterators over the threads of the rack know their length and can be kept.
-pub(crate) fn threads_are_counted_and_numbered() {
+pub fn threads_are_counted_and_numbered() {
     let threads = gossamer::threads();
     let again = threads.clone();
     let all: Vec<_> = threads.collect();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use gossamer::{DelegateError, Trust, Trustee, delegate};
 
-use crate::common::{panic_in, wait_until};
+use crate::support::{panic_in, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     let all: Vec<_> = gossamer::threads().collect();
@@ -14,7 +14,7 @@ fn everywhere() -> Vec<Trustee> {
     all
 }
 
-pub(crate) fn results_come_back_from_every_thread() {
+pub fn results_come_back_from_every_thread() {
     for trustee in everywhere() {
         let counter = trustee.entrust(17i64);
         assert_eq!(counter.trustee(), trustee);
@@ -41,7 +41,7 @@ pub(crate) fn results_come_back_from_every_thread() {
     }
 }
 
-pub(crate) fn requests_of_a_pair_of_threads_keep_their_order() {
+pub fn requests_of_a_pair_of_threads_keep_their_order() {
     const REQUESTS: u32 = 3000;
     for trustee in everywhere() {
         let log = trustee.entrust(Vec::<u32>::new());
@@ -68,7 +68,7 @@ pub(crate) fn requests_of_a_pair_of_threads_keep_their_order() {
 
 /// Calls of delegated code on properties of its own thread run behind it, in order, although they
 /// are many, and although the last trust of a property is dropped before they run.
-pub(crate) fn delegated_code_calls_its_own_thread() {
+pub fn delegated_code_calls_its_own_thread() {
     const CALLS: u64 = 10_000;
     const RAN: u64 = u64::MAX - 1;
     const DROPPED: u64 = u64::MAX;
@@ -100,7 +100,7 @@ pub(crate) fn delegated_code_calls_its_own_thread() {
     }
 }
 
-pub(crate) fn every_thread_calls_every_other() {
+pub fn every_thread_calls_every_other() {
     const CALLS: u64 = 200;
     let counters: Vec<Trust<u64>> = everywhere().iter().map(|t| t.entrust(0)).collect();
     let callers: Vec<_> = everywhere()
@@ -130,7 +130,7 @@ pub(crate) fn every_thread_calls_every_other() {
     }
 }
 
-pub(crate) fn values_are_delegated_by_name() {
+pub fn values_are_delegated_by_name() {
     for trustee in everywhere() {
         let map = trustee.entrust(HashMap::<String, u32>::new());
         let (key, value) = ("Ada".to_owned(), 36);
@@ -145,7 +145,7 @@ pub(crate) fn values_are_delegated_by_name() {
     }
 }
 
-pub(crate) fn failures_come_back_as_errors() {
+pub fn failures_come_back_as_errors() {
     for trustee in everywhere() {
         let counter = trustee.entrust(1u8);
         match counter.try_apply(|_| -> u8 { panic!("number {}", 3) }) {
@@ -171,7 +171,7 @@ pub(crate) fn failures_come_back_as_errors() {
 }
 
 /// Each callback sends the next request: nothing may grow with the length of the chain.
-pub(crate) fn callbacks_may_send_without_end() {
+pub fn callbacks_may_send_without_end() {
     fn next(counter: Rc<Trust<u32>>, left: u32) {
         if left > 0 {
             let again = counter.clone();
@@ -188,7 +188,7 @@ pub(crate) fn callbacks_may_send_without_end() {
     }
 }
 
-pub(crate) fn a_flood_waits_for_its_trustee() {
+pub fn a_flood_waits_for_its_trustee() {
     const REQUESTS: u64 = 60_000;
     for trustee in everywhere() {
         let counter = trustee.entrust(0u64);
@@ -209,7 +209,7 @@ pub(crate) fn a_flood_waits_for_its_trustee() {
 }
 
 /// A callback cannot wait for room, so what it sends is kept.
-pub(crate) fn callbacks_that_send_are_never_refused() {
+pub fn callbacks_that_send_are_never_refused() {
     const REQUESTS: u32 = 5000;
     let me = gossamer::local_trustee().trustee();
     let targets: Vec<Rc<Trust<u32>>> =
@@ -252,7 +252,7 @@ impl Drop for Waiting {
     }
 }
 
-pub(crate) fn arguments_may_wait_when_they_are_dropped() {
+pub fn arguments_may_wait_when_they_are_dropped() {
     let me = gossamer::local_trustee().trustee();
     for trustee in everywhere().into_iter().filter(|trustee| *trustee != me) {
         let (sum, asked) = (trustee.entrust(0u32), trustee.entrust(0u32));

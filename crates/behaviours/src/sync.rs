@@ -12,14 +12,14 @@ use gossamer::{
     TryRecvError, TrySendError, channel, channel_on, spawn_on_with,
 };
 
-use crate::common::{Counted, panic_in, wait_until};
+use crate::support::{Counted, panic_in, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()
 }
 
 /// Values of all threads, tagged by sender; each sends some one by one and some at once.
-pub(crate) fn values_of_every_thread_arrive_in_order() {
+pub fn values_of_every_thread_arrive_in_order() {
     const EACH: u64 = 300;
     for home in everywhere() {
         let (sender, receiver) = channel_on::<(u32, u64)>(home, 10);
@@ -42,7 +42,7 @@ pub(crate) fn values_of_every_thread_arrive_in_order() {
     }
 }
 
-pub(crate) fn senders_wait_while_a_channel_is_full() {
+pub fn senders_wait_while_a_channel_is_full() {
     for home in everywhere() {
         for capacity in [0, 1, 4] {
             let (sender, mut receiver) = channel_on::<u64>(home, capacity);
@@ -77,7 +77,7 @@ pub(crate) fn senders_wait_while_a_channel_is_full() {
     }
 }
 
-pub(crate) fn a_channel_may_have_any_capacity() {
+pub fn a_channel_may_have_any_capacity() {
     let (sender, mut receiver) = channel::<u64>(usize::MAX);
     for n in 0..3 {
         sender.send(n).unwrap();
@@ -85,7 +85,7 @@ pub(crate) fn a_channel_may_have_any_capacity() {
     }
 }
 
-pub(crate) fn a_receiver_that_goes_gives_values_back() {
+pub fn a_receiver_that_goes_gives_values_back() {
     for home in everywhere() {
         let drops = gossamer::entrust(0u32);
         let (sender, receiver) = channel_on::<u64>(home, 1);
@@ -116,7 +116,7 @@ pub(crate) fn a_receiver_that_goes_gives_values_back() {
 }
 
 /// A receiver that has brought values travels with them.
-pub(crate) fn receivers_travel_with_what_they_have_brought() {
+pub fn receivers_travel_with_what_they_have_brought() {
     let (sender, mut receiver) = channel::<u64>(1000);
     let send = |sender: Sender<u64>| sender.send_all(0..1000).unwrap();
     spawn_on_with(*everywhere().last().unwrap(), send, sender).join().unwrap();
@@ -135,7 +135,7 @@ pub(crate) fn receivers_travel_with_what_they_have_brought() {
 }
 
 /// Values of all sizes, and values that hold trusts and senders.
-pub(crate) fn a_channel_takes_what_arguments_take() {
+pub fn a_channel_takes_what_arguments_take() {
     for home in everywhere() {
         let (sender, mut receiver) = channel_on::<Vec<u8>>(home, 4);
         let sizes = [0, 1, 70_000, 3, 300_000, 10_000, 10_000, 60_000, 1 << 20];
@@ -167,7 +167,7 @@ pub(crate) fn a_channel_takes_what_arguments_take() {
     }
 }
 
-pub(crate) fn notifications_are_permits() {
+pub fn notifications_are_permits() {
     for home in everywhere() {
         let notify = spawn_on_with(home, |()| Notify::new(), ()).join().unwrap();
         // Kept until a fiber waits, once.
@@ -200,7 +200,7 @@ pub(crate) fn notifications_are_permits() {
     }
 }
 
-pub(crate) fn shards_are_called_at_once() {
+pub fn shards_are_called_at_once() {
     let shards = Sharded::<u32, Vec<u32>>::new(Vec::new);
     for key in 0..100 {
         let index = shards.index_of(&key);
@@ -220,7 +220,7 @@ pub(crate) fn shards_are_called_at_once() {
     assert!(shards.gather(|values| values.is_empty()).into_iter().all(|empty| empty));
 }
 
-pub(crate) fn a_flush_waits_for_callbacks_and_a_fence_for_all_threads() {
+pub fn a_flush_waits_for_callbacks_and_a_fence_for_all_threads() {
     let done = Rc::new(RefCell::new(0));
     let counters: Vec<Trust<u64>> = everywhere().into_iter().map(|t| t.entrust(0)).collect();
     for counter in counters.iter().cycle().take(500) {
@@ -243,7 +243,7 @@ pub(crate) fn a_flush_waits_for_callbacks_and_a_fence_for_all_threads() {
     assert_eq!(sum, 500 * (1 + everywhere().len() as u64));
 }
 
-pub(crate) fn blocking_work_and_futures_park_the_fiber() {
+pub fn blocking_work_and_futures_park_the_fiber() {
     let here = gossamer::local_trustee().entrust(0u32);
     let (release, released) = std::sync::mpsc::channel();
     // All of them block at the same time.
@@ -283,7 +283,7 @@ pub(crate) fn blocking_work_and_futures_park_the_fiber() {
     assert!(failed.is_err());
 }
 
-pub(crate) fn fibers_of_a_scope_borrow_on_all_threads_of_the_host() {
+pub fn fibers_of_a_scope_borrow_on_all_threads_of_the_host() {
     let counters: Vec<Trust<u64>> = everywhere().into_iter().map(|t| t.entrust(0)).collect();
     let words: Vec<String> = (0..40).map(|n| "x".repeat(n)).collect();
     let longest = gossamer::scope(|s| {
@@ -321,7 +321,7 @@ pub(crate) fn fibers_of_a_scope_borrow_on_all_threads_of_the_host() {
     }));
 }
 
-pub(crate) fn callbacks_of_a_scope_borrow() {
+pub fn callbacks_of_a_scope_borrow() {
     const EACH: u64 = 300;
     let counters: Vec<Trust<u64>> = everywhere().into_iter().map(|t| t.entrust(0)).collect();
     let latches: Vec<Trust<Latch<u64>>> =

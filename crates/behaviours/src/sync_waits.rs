@@ -10,7 +10,7 @@ use gossamer::{
     after, channel_on, select, spawn_on_with,
 };
 
-use crate::common::wait_until;
+use crate::support::wait_until;
 
 const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ fn poll_once<F: Future>(future: F) {
 }
 
 /// Two channels and a clock: each future that loses is dropped.
-pub(crate) fn no_value_of_a_channel_that_loses_is_lost() {
+pub fn no_value_of_a_channel_that_loses_is_lost() {
     const VALUES: u64 = 200;
     for home in everywhere() {
         let send = |sender: Sender<u64>| {
@@ -62,7 +62,7 @@ pub(crate) fn no_value_of_a_channel_that_loses_is_lost() {
     }
 }
 
-pub(crate) fn a_receiver_waits_up_to_a_timeout() {
+pub fn a_receiver_waits_up_to_a_timeout() {
     for home in everywhere() {
         let (sender, mut receiver) = channel_on::<u64>(home, 8);
         for n in 0..3 {
@@ -91,7 +91,7 @@ pub(crate) fn a_receiver_waits_up_to_a_timeout() {
 }
 
 /// What a future has begun to wait for does not disturb a receiver that is used elsewhere then.
-pub(crate) fn a_receiver_that_has_begun_to_wait_may_travel() {
+pub fn a_receiver_that_has_begun_to_wait_may_travel() {
     for home in everywhere() {
         for there in everywhere() {
             let (sender, mut receiver) = channel_on::<u64>(home, 8);
@@ -129,7 +129,7 @@ pub(crate) fn a_receiver_that_has_begun_to_wait_may_travel() {
 }
 
 /// Fibers everywhere give up all the time, and one of them gets each permit all the same.
-pub(crate) fn no_permit_is_lost_when_a_wait_gives_up() {
+pub fn no_permit_is_lost_when_a_wait_gives_up() {
     const PERMITS: u32 = 40;
     for home in everywhere() {
         let notify = spawn_on_with(home, |()| Notify::new(), ()).join().unwrap();
@@ -155,7 +155,7 @@ pub(crate) fn no_permit_is_lost_when_a_wait_gives_up() {
     }
 }
 
-pub(crate) fn a_notified_future_that_is_dropped_gives_its_permit_back() {
+pub fn a_notified_future_that_is_dropped_gives_its_permit_back() {
     for home in everywhere() {
         let notify = spawn_on_with(home, |()| Notify::new(), ()).join().unwrap();
         let is_late = |notify: &Notify| {
