@@ -12,7 +12,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
@@ -311,53 +310,14 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    // Arguments as of any test program: those without dashes say which cases to run, and those
-    // behind `--skip` which not to.
-    let (mut wanted, mut skipped, mut words) = (Vec::new(), Vec::new(), env::args().skip(1));
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--skip" => skipped.extend(words.next()),
-            word if word.starts_with('-') => {}
-            _ => wanted.push(word),
-        }
-    }
-    let is_in = |words: &[String], name: &str| words.iter().any(|word| name.contains(word));
-    let is_wanted =
-        |name: &String| (wanted.is_empty() || is_in(&wanted, name)) && !is_in(&skipped, name);
     let names = |prefix: &'static str, cases: &'static [Case]| {
         cases.iter().map(move |(name, _)| format!("{prefix}{name}"))
     };
     let all = names("", OWN).chain(names("", BEHAVIOURS));
     let mixed = names(MIXED, MIXED_OWN).chain(names(MIXED, BEHAVIOURS));
     let all = all.chain(mixed.filter(|_| cfg!(feature = "tcp")));
-    let listed: Vec<(usize, String)> =
-        all.enumerate().filter(|(_, name)| is_wanted(name)).collect();
-    if env::args().any(|word| word == "--list") {
-        listed.iter().for_each(|(_, name)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    let queue = Mutex::new(listed.iter());
-    let failed = Mutex::new(0);
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let Some((number, name)) = queue.lock().unwrap().next() else { break };
-                    let outcome = run(*number, name);
-                    println!("test {name} ... {}", outcome.as_ref().map_or("FAILED", |()| "ok"));
-                    if let Err(message) = outcome {
-                        println!("{message}");
-                        *failed.lock().unwrap() += 1;
-                    }
-                }
-            });
-        }
-    });
-    let failed = *failed.lock().unwrap();
-    let outcome = if failed == 0 { "ok" } else { "FAILED" };
-    let passed = listed.len() - failed;
-    println!("\ntest result: {outcome}. {passed} passed; {failed} failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let numbered = all.enumerate().map(|(number, name)| (name, number));
+    cases::run(numbered, AT_ONCE, |name, number| run(*number, name))
 }
 
 /// Runs one case in processes of its own; returns their output if it failed or hung.

@@ -12,7 +12,6 @@ fn main() {}
 #[cfg(not(loom))]
 mod test {
     use std::env;
-    use std::panic::catch_unwind;
     use std::process::{Child, Command, ExitCode};
     use std::time::{Duration, Instant};
 
@@ -46,28 +45,13 @@ mod test {
     pub(super) fn main() -> ExitCode {
         let role = env::var(ROLE);
         match role.as_deref() {
-            Err(_) => run_tests(),
+            Err(_) => cases::run_here(&TESTS, |_, test| test()),
             Ok("answer") => answer(&Place::join()),
             Ok("sleep") => sleep(&Place::join()),
             Ok("serve") => serve(&Place::join()),
             Ok("hammer") => hammer(&Place::join()),
             Ok(other) => panic!("no role {other}"),
         }
-    }
-
-    /// Runs the tests, except those that `--skip NAME` excludes, as Rust's test programs do.
-    fn run_tests() -> ExitCode {
-        let arguments: Vec<_> = env::args().collect();
-        let is_skipped = |name| arguments.windows(2).any(|two| two == ["--skip", name]);
-        let tests: Vec<_> = TESTS.iter().filter(|(name, _)| !is_skipped(name)).collect();
-        let mut failed = 0;
-        for (name, test) in &tests {
-            let is_fine = catch_unwind(test).is_ok();
-            println!("test {name} ... {}", if is_fine { "ok" } else { "FAILED" });
-            failed += usize::from(!is_fine);
-        }
-        println!("\n{} passed, {failed} failed", tests.len() - failed);
-        ExitCode::from(u8::from(failed > 0))
     }
 
     /// A process among the segments of its rack, with its only thread attached.

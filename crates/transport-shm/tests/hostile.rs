@@ -4,7 +4,6 @@
 
 use std::io::stdin;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::panic::catch_unwind;
 use std::process::{Child, Command, ExitCode};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -66,7 +65,7 @@ const TESTS: [(&str, fn()); 6] = [
 
 fn main() -> ExitCode {
     match env::var(ROLE).as_deref() {
-        Err(_) => run_tests(),
+        Err(_) => cases::run_here(&TESTS, |_, test| test()),
         Ok("unknown") => flood(UNKNOWN, FLOOD),
         Ok("unread") => flood(EXPORTED, FLOOD),
         Ok("within") => flood(UNKNOWN, WITHIN),
@@ -75,21 +74,6 @@ fn main() -> ExitCode {
         Ok("unwatched") => unwatched(),
         Ok(other) => panic!("no role {other}"),
     }
-}
-
-/// Runs the tests, but for those that `--skip NAME` excludes, as Rust's test programs do.
-fn run_tests() -> ExitCode {
-    let arguments: Vec<_> = env::args().collect();
-    let is_skipped = |name| arguments.windows(2).any(|two| two == ["--skip", name]);
-    let mut failed = 0;
-    let tests = TESTS.iter().filter(|(name, _)| !is_skipped(name));
-    for (name, test) in tests.clone() {
-        let passed = catch_unwind(test).is_ok();
-        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
-        failed += usize::from(!passed);
-    }
-    println!("\n{} passed, {failed} failed", tests.count() - failed);
-    ExitCode::from(u8::from(failed > 0))
 }
 
 /// A started process, which is killed and waited for whatever happens.

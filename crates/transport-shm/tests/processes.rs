@@ -9,7 +9,6 @@ mod starting;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Read;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, ExitCode, Stdio, abort};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,31 +98,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the tests, each of which must leave this process and the machine as it found them, but for
-/// those that `--skip NAME` excludes, as Rust's test programs do.
+/// Runs the tests, each of which must leave this process and the machine as it found them.
 fn run_tests() -> ExitCode {
-    let arguments: Vec<_> = env::args().collect();
-    let is_skipped = |name| arguments.windows(2).any(|two| two == ["--skip", name]);
-    let tests = TESTS.iter().filter(|(name, _)| !is_skipped(name));
     // The first rack makes what the process keeps for good, such as the handle of its input.
     drop(rack_of(&["exit"]));
-    let mut failed = 0;
-    for (name, test) in tests.clone() {
+    cases::run_here(&TESTS, |name, test| {
         let before = traces();
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            test();
-            // A thread that has been joined may still be in the kernel for a moment.
-            let start = Instant::now();
-            while traces() != before && start.elapsed() < DEADLINE {
-                thread::yield_now();
-            }
-            assert_eq!(before, traces(), "{name} left something behind");
-        }));
-        println!("test {name} ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
-        failed += usize::from(outcome.is_err());
-    }
-    println!("\n{} passed, {failed} failed", tests.count() - failed);
-    ExitCode::from(u8::from(failed > 0))
+        test();
+        // A thread that has been joined may still be in the kernel for a moment.
+        let start = Instant::now();
+        while traces() != before && start.elapsed() < DEADLINE {
+            thread::yield_now();
+        }
+        assert_eq!(before, traces(), "{name} left something behind");
+    })
 }
 
 /// What a rack could leave behind: names in shared memory (other programs may come and go there),

@@ -6,7 +6,7 @@ mod common;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -147,20 +147,19 @@ fn a_process_that_is_killed_is_lost() {
     child.wait().expect("an end");
 }
 
-fn main() {
+const TESTS: [(&str, fn()); 3] = [
+    (
+        "a_process_that_is_stopped_for_less_than_the_bound_is_not_lost",
+        a_process_that_is_stopped_for_less_than_the_bound_is_not_lost,
+    ),
+    ("a_process_that_stays_stopped_is_lost", a_process_that_stays_stopped_is_lost),
+    ("a_process_that_is_killed_is_lost", a_process_that_is_killed_is_lost),
+];
+
+fn main() -> ExitCode {
     if let Ok(words) = env::var(HOST) {
-        return be_the_other_host(&words);
+        be_the_other_host(&words);
+        return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 3] = [
-        (
-            "stopped for less than the bound",
-            a_process_that_is_stopped_for_less_than_the_bound_is_not_lost,
-        ),
-        ("stopped for good", a_process_that_stays_stopped_is_lost),
-        ("killed", a_process_that_is_killed_is_lost),
-    ];
-    for (name, test) in tests {
-        test();
-        println!("processes: {name}: ok");
-    }
+    cases::run_here(&TESTS, |_, test| test())
 }

@@ -4,6 +4,7 @@
 /// The layers, lowest first. Crates of one line are neighbours and do not use each other.
 pub(super) const LAYERS: &[&[&str]] = &[
     &[
+        "gossamer-cases",
         "gossamer-deploy",
         "gossamer-fuzz-corpus",
         "gossamer-jam-abi",

@@ -79,45 +79,21 @@ pub(crate) fn run_all_on(
         .unwrap();
         return ExitCode::SUCCESS;
     }
-    // Words without dashes say which cases to run, and those behind `--skip` which not to.
-    let (mut wanted, mut skipped, mut words) = (Vec::new(), Vec::new(), std::env::args().skip(1));
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--skip" => skipped.extend(words.next()),
-            word if word.starts_with('-') => {}
-            _ => wanted.push(word),
-        }
-    }
-    let is_in = |words: &[String], name: &str| words.iter().any(|word| name.contains(word));
-    let is_wanted = |name: &str| wanted.is_empty() || is_in(&wanted, name);
     let all = all.filter(|(_, kind, (name, _))| rack(*kind, name).is_some());
-    let all = all.filter(|(full, ..)| is_wanted(full) && !is_in(&skipped, full));
-    let (mut passed, mut failed) = (0, 0);
-    for (number, (name, kind, _)) in all.enumerate() {
-        if std::env::args().any(|word| word == "--list") {
-            println!("{name}: test");
-            continue;
-        }
-        let is_well = run(number, &name, kind);
-        println!("test {name} ... {}", if is_well { "ok" } else { "FAILED" });
-        *(if is_well { &mut passed } else { &mut failed }) += 1;
-    }
-    println!(
-        "\ntest result: {}. {passed} passed; {failed} failed",
-        if failed == 0 { "ok" } else { "FAILED" }
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let numbered = all.enumerate().map(|(number, (name, kind, _))| (name, (number, kind)));
+    cases::run(numbered, 1, |name, (number, kind)| run(*number, name, *kind))
 }
 
 /// Runs a case in processes of its own, whose output goes to this one's.
-fn run(number: usize, name: &str, kind: Kind) -> bool {
+fn run(number: usize, name: &str, kind: Kind) -> Result<(), String> {
     let mut processes = start(number, name, kind);
     let started = Instant::now();
     let ended: Vec<_> = processes.iter_mut().map(|process| wait(process, started)).collect();
-    if ended.contains(&None) {
-        println!("{name} hung");
+    match ended.iter().find(|is_well| **is_well != Some(true)) {
+        None => Ok(()),
+        Some(None) => Err(format!("{name} hung")),
+        Some(Some(_)) => Err(format!("{name} failed")),
     }
-    ended.iter().all(|is_well| *is_well == Some(true))
 }
 
 /// Whether a process has ended well; `None` if it was killed at the deadline.
