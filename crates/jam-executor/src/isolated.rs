@@ -1,5 +1,5 @@
 //! Tests of a whole executor, isolated as it is in use: on every machine, since its jams are in
-//! assembly. `hostile.rs` of jam-tests has more of them, which a compiler builds.
+//! assembly. `tests/hostile` of jam-tests has more of them, which a compiler builds.
 
 use std::sync::mpsc;
 use std::time::Duration;
