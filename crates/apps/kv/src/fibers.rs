@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::thread;
 
-use fiber::Promise;
+use fiber::{FiberId, Promise};
 use gossamer::DelegateError;
 
 /// Runs blocking `work` on a new thread. The calling fiber waits; its thread keeps serving the
@@ -23,8 +23,29 @@ pub fn run_blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static
     }
 }
 
+/// The requests of [`request_all`].
+struct Pending<R> {
+    outstanding: Cell<usize>,
+    responses: RefCell<Vec<Option<Result<R, DelegateError>>>>,
+    fiber: FiberId,
+}
+
 /// Takes the response to one request of [`request_all`].
-pub(crate) type Reply<R> = Box<dyn FnOnce(Result<R, DelegateError>)>;
+pub(crate) struct Reply<R> {
+    pending: Rc<Pending<R>>,
+    index: usize,
+}
+
+impl<R> Reply<R> {
+    pub(crate) fn take(self, response: Result<R, DelegateError>) {
+        let Pending { outstanding, responses, fiber } = &*self.pending;
+        responses.borrow_mut()[self.index] = Some(response);
+        outstanding.set(outstanding.get() - 1);
+        if outstanding.get() == 0 {
+            fiber::unpark(*fiber);
+        }
+    }
+}
 
 /// Sends `count` requests, then waits for all responses and returns them in the order of the
 /// requests.
@@ -35,25 +56,11 @@ pub(crate) fn request_all<R: 'static>(
     count: usize,
     mut send: impl FnMut(usize, Reply<R>),
 ) -> Vec<R> {
-    struct Pending<R> {
-        outstanding: Cell<usize>,
-        responses: RefCell<Vec<Option<Result<R, DelegateError>>>>,
-    }
-    let me = fiber::current().expect("requests are sent by fibers");
+    let fiber = fiber::current().expect("requests are sent by fibers");
     let responses = RefCell::new((0..count).map(|_| None).collect());
-    let pending = Rc::new(Pending { outstanding: Cell::new(count), responses });
+    let pending = Rc::new(Pending { outstanding: Cell::new(count), responses, fiber });
     for index in 0..count {
-        let pending = Rc::clone(&pending);
-        send(
-            index,
-            Box::new(move |response| {
-                pending.responses.borrow_mut()[index] = Some(response);
-                pending.outstanding.set(pending.outstanding.get() - 1);
-                if pending.outstanding.get() == 0 {
-                    fiber::unpark(me);
-                }
-            }),
-        );
+        send(index, Reply { pending: Rc::clone(&pending), index });
     }
     while pending.outstanding.get() > 0 {
         fiber::park();

@@ -12,8 +12,8 @@
 //! - [`assignment`]: the work of a group; [`group`]: its clients; [`report`]: its measurements;
 //!   [`progress`]: the progress bar.
 //! - [`comparison`]: several stores in interleaved rounds.
-//! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store, with [`key`], the
-//!   encoding of its arguments.
+//! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store, with [`value`], an
+//!   argument of its calls.
 //! - [`text`], [`json`], [`plot`]: output formats.
 
 pub mod assignment;
@@ -21,7 +21,6 @@ pub mod backend;
 pub mod comparison;
 pub mod group;
 pub mod json;
-pub mod key;
 pub mod lock_based;
 pub mod plot;
 pub mod progress;
@@ -29,6 +28,7 @@ pub mod rack;
 pub mod report;
 pub mod table;
 pub mod text;
+pub mod value;
 
 pub use assignment::{Assignment, Phase};
 pub use backend::Backend;

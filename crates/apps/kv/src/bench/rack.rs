@@ -11,11 +11,12 @@ use crate::bench::assignment::{Assignment, Phase};
 use crate::bench::backend::Backend;
 use crate::bench::comparison::{Candidate, Outcome};
 use crate::bench::group::Group;
-use crate::bench::key::{Key, Value};
 use crate::bench::progress::Progress;
 use crate::bench::report::Report;
 use crate::bench::table::{ByteRange, ScanRequest, Table, scan_shards};
+use crate::bench::value::Value;
 use crate::fibers::request_all;
+use crate::store::Key;
 use crate::ycsb::Workload;
 
 /// The records of a rack.
@@ -72,7 +73,7 @@ impl Backend for RackTable {
                         table.scan(&start, count, part)
                     },
                     (Key::new(start), *count, part),
-                    reply,
+                    move |response| reply.take(response),
                 );
             })
         };

@@ -13,14 +13,14 @@
 //! between, a round ends before a write to a key that it reads.
 
 use std::collections::VecDeque;
-
-use serde::{Deserialize, Serialize};
+use std::iter;
 
 use crate::memcached::command::Command;
 use crate::memcached::control;
 use crate::memcached::format::Format;
 use crate::memcached::output::{Output, Shortage};
-use crate::store::{Control, Request, Response, Seconds, Settings};
+use crate::memcached::target::{ServerState, Shards};
+use crate::store::{Key, Request, Response, Seconds};
 
 /// Bytes of output after which a batch stops until they are sent.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
@@ -43,67 +43,6 @@ const OVERHEAD_BYTES: usize = 512;
 /// Memory reserved for a report or a part of one: more than any takes.
 pub(super) const REPORT_BYTES: usize = 16 * 1024;
 
-/// All shards of the store. Calls may block the calling fiber or thread; the caller passes the
-/// time.
-pub trait Shards {
-    /// Executes a request on the shard of its key.
-    fn call(&self, request: Request, now: Seconds) -> Response;
-
-    /// Executes requests; responses are in the order of the requests. Those on one key take effect
-    /// in this order.
-    fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
-        requests.into_iter().map(|request| self.call(request, now)).collect()
-    }
-
-    /// Executes a control request on every shard.
-    fn control(&self, control: Control, now: Seconds) -> Vec<Response>;
-
-    /// Executes a control request on the shard of this number; `None` if there is none.
-    fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response>;
-
-    /// Waits, for so many microseconds.
-    fn sleep_micros(&self, micros: u32);
-}
-
-/// What `stats conns` reports of a connection or a listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConnectionReport {
-    /// Its number, which no other one of the rack has.
-    pub number: u64,
-    /// The address of the client, or the one that is listened on.
-    pub address: String,
-    /// Where the server listens; `None` for a listener.
-    pub listener: Option<String>,
-    /// What it does, as memcached names it.
-    pub state: String,
-    /// Seconds since its last command.
-    pub idle: u64,
-}
-
-/// What a batch reads and changes of the server, besides the store.
-pub trait ServerState {
-    /// Names and values of `stats`, in report order.
-    fn stats(&self, now: Seconds) -> Vec<(&'static str, String)>;
-
-    /// Resets the counters behind [`stats`](Self::stats) that `stats reset` concerns.
-    fn reset(&self) {}
-
-    /// Names and values of `stats settings`.
-    fn settings(&self) -> Vec<(&'static str, String)> {
-        Vec::new()
-    }
-
-    /// The first `count` connections whose numbers are not less than `from`, in the order of the
-    /// numbers, and a number that is larger than those of all connections.
-    fn connections(&self, from: u64, count: usize, now: Seconds) -> (Vec<ConnectionReport>, u64) {
-        let _ = (from, count, now);
-        (Vec::new(), 0)
-    }
-
-    /// Starts [`crawl`](crate::memcached::crawl) with these settings, and does not wait for its end.
-    fn start_crawl(&self, settings: Settings);
-}
-
 /// What a command still needs before its response can be written.
 #[derive(Debug, PartialEq)]
 enum Work {
@@ -117,7 +56,7 @@ struct Sent {
     /// The response, if the command needed no request.
     response: Option<Response>,
     /// The request, if its response may be large and `format` does not tell it.
-    request: Option<Request>,
+    request: Option<Box<Request>>,
 }
 
 /// Commands of one connection, in order.
@@ -201,7 +140,7 @@ impl Batch {
         }
         let text = |text| Some((Format::Text(text), Work::Response(Response::Done)));
         if let Some(Command::Retrieve { keys, touch, cas }) = self.commands.front_mut()
-            && let Some(key) = keys.next_key().map(<[u8]>::to_vec)
+            && let Some(key) = keys.next_key().map(Key::new)
         {
             let is_last = keys.is_empty();
             let format = Format::Value { key, touch: *touch, cas: *cas, is_last };
@@ -222,7 +161,7 @@ impl Batch {
                 if let Request::MetaGet { max_bytes: Some(max), .. } = &mut request {
                     *max = SMALL_BYTES as u32;
                 }
-                Some((Format::Meta(Box::new(show)), Work::Request(request)))
+                Some((Format::Meta(show), Work::Request(request)))
             }
             Command::Respond(response) => text(response),
             // Without keys.
@@ -239,13 +178,16 @@ impl Batch {
         now: Seconds,
         output: &mut Output,
     ) -> Result<(), Shortage> {
+        let mut next = self.next();
+        if self.is_empty()
+            && let Some(only) = next
+        {
+            return self.run_alone(only, shards, now, output);
+        }
         let mut round: Vec<Sent> = Vec::new();
         let mut requests = Vec::new();
         let (mut need, mut meta_reads) = (0, 0);
-        while round.len() < ROUND_COMMANDS
-            && meta_reads < ROUND_META_READS
-            && let Some((format, work)) = self.next()
-        {
+        while let Some((format, work)) = next {
             let more = needed_bytes(&work);
             let conflicts = match &work {
                 Work::Request(request) => {
@@ -266,39 +208,64 @@ impl Batch {
                     round.push(Sent { format, response: Some(response), request: None });
                 }
                 Work::Request(request) => {
-                    let returns_data =
-                        matches!(request, Request::MetaGet { max_bytes: Some(_), .. });
-                    meta_reads += usize::from(returns_data);
-                    let kept = returns_data.then(|| request.clone());
+                    let kept = returns_data(&request).then(|| Box::new(request.clone()));
+                    meta_reads += usize::from(kept.is_some());
                     requests.push(request);
                     round.push(Sent { format, response: None, request: kept });
                 }
             }
+            let goes_on = round.len() < ROUND_COMMANDS && meta_reads < ROUND_META_READS;
+            next = if goes_on { self.next() } else { None };
         }
         let responses = match requests.len() {
             1 => requests.pop().map(|request| shards.call(request, now)).into_iter().collect(),
             0 => Vec::new(),
             _ => shards.call_all(requests, now),
         };
-        self.write_round(round, responses, (shards, now), need, output)
+        let responses = responses.into_iter();
+        self.write_round(round.into_iter(), responses, (shards, now), need, output)
+    }
+
+    /// Runs the last command of the batch, or the only one, as is usual, without the lists of a round.
+    fn run_alone(
+        &mut self,
+        (format, work): (Format, Work),
+        shards: &dyn Shards,
+        now: Seconds,
+        output: &mut Output,
+    ) -> Result<(), Shortage> {
+        let need = needed_bytes(&work);
+        if output.reserve(need).is_err() {
+            self.begun.push_front((format, work));
+            return Err(Shortage { bytes: need });
+        }
+        let (response, request) = match work {
+            Work::Response(response) => (response, None),
+            Work::Request(request) => {
+                let kept = returns_data(&request).then(|| Box::new(request.clone()));
+                (shards.call(request, now), kept)
+            }
+        };
+        let sent = Sent { format, response: Some(response), request };
+        self.write_round(iter::once(sent), iter::empty(), (shards, now), need, output)
     }
 
     fn write_round(
         &mut self,
-        round: Vec<Sent>,
-        responses: Vec<Response>,
+        mut round: impl Iterator<Item = Sent>,
+        mut responses: impl Iterator<Item = Response>,
         (shards, now): (&dyn Shards, Seconds),
         need: usize,
         output: &mut Output,
     ) -> Result<(), Shortage> {
-        let mut responses = responses.into_iter();
-        let mut round = round.into_iter();
         while let Some(sent) = round.next() {
             let mut response = sent.response.or_else(|| responses.next()).unwrap_or(Response::Miss);
             // Loops more than once only if the item grows in the meantime.
             while let Response::Large { bytes } = response {
-                let again =
-                    sent.format.request(bytes).or_else(|| full_request(&sent.request, bytes));
+                let again = sent
+                    .format
+                    .request(bytes)
+                    .or_else(|| full_request(sent.request.as_deref(), bytes));
                 let Some(request) = again else { break };
                 let is_enough = output.len() >= OUTPUT_BYTES;
                 let reserved = match is_enough {
@@ -329,7 +296,7 @@ impl Batch {
             // Reads again rather than keep data for which memory is not reserved any more. No
             // command of the round behind this one has changed the item.
             let again = format.request(SMALL_BYTES as u32).or(match response {
-                Response::Large { .. } => request,
+                Response::Large { .. } => request.map(|request| *request),
                 _ => None,
             });
             begun.push_back((format, again.map_or(Work::Response(response), Work::Request)));
@@ -357,16 +324,21 @@ impl Sent {
     /// Whether the command reads the data of `key`, which may be large.
     fn reads(&self, key: &[u8]) -> bool {
         match (&self.format, &self.request) {
-            (Format::Value { key: read, .. }, _) => read == key,
+            (Format::Value { key: read, .. }, _) => **read == *key,
             (_, Some(request)) => request.key() == key,
             _ => false,
         }
     }
 }
 
+/// Whether the request is a meta get's, for data.
+fn returns_data(request: &Request) -> bool {
+    matches!(request, Request::MetaGet { max_bytes: Some(_), .. })
+}
+
 /// The request of a meta get, for data of so many bytes.
-fn full_request(request: &Option<Request>, bytes: u32) -> Option<Request> {
-    let mut request = request.clone()?;
+fn full_request(request: Option<&Request>, bytes: u32) -> Option<Request> {
+    let mut request = request?.clone();
     if let Request::MetaGet { max_bytes, .. } = &mut request {
         *max_bytes = Some(bytes);
     }
@@ -379,34 +351,4 @@ fn changes(request: &Request) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memcached::budget::Budget;
-    use crate::memcached::connection::Connection;
-    use crate::memcached::local::{LocalShards, NoServer};
-
-    #[test]
-    fn little_data_is_kept_outside_the_budget() {
-        let shards = LocalShards::new(1, None);
-        let set = |key: &str, bytes| format!("set {key} 0 0 {bytes}\r\n{}\r\n", "x".repeat(bytes));
-        let run = |input: String, budget: &Budget| {
-            let mut connection = Connection::new();
-            connection.received(input.as_bytes());
-            let batch = connection.next_batch().unwrap();
-            batch.run(&shards, &NoServer, 1_700_000_000, Output::new(budget))
-        };
-        let unlimited = Budget::new(usize::MAX);
-        run(set("large", 400_000), &unlimited);
-        (0..50).for_each(|n| drop(run(set(&format!("small{n}"), SMALL_BYTES), &unlimited)));
-        let reads =
-            (0..50).fold("mg large v\r\n".to_owned(), |all, n| all + &format!("mg small{n} v\r\n"));
-        let Progress { remaining, shortage, .. } = run(reads, &Budget::new(300_000));
-        assert!(shortage.is_some());
-        let kept = |(_, work): &(Format, Work)| match work {
-            Work::Response(Response::Meta(item)) => item.data.as_ref().map_or(0, |data| data.len()),
-            _ => 0,
-        };
-        let kept: usize = remaining.begun.iter().map(kept).sum();
-        assert_eq!(kept, (ROUND_META_READS - 1) * SMALL_BYTES);
-    }
-}
+mod tests;

@@ -66,6 +66,11 @@ impl Budget {
         Self(Arc::new(Pool { limit, used, queued, queue }))
     }
 
+    /// Whether both are the same budget.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The unreserved bytes.
     pub fn available(&self) -> usize {
         self.0.limit.saturating_sub(self.0.used.load(Ordering::Relaxed))

@@ -7,7 +7,9 @@ use crate::memcached::admin::{self, Admin};
 use crate::memcached::keys::Keys;
 use crate::memcached::meta::{self, Show};
 use crate::store::number::{signed, unsigned};
-use crate::store::{Direction, KEY_BYTES_MAX, MetaStore, Refusal, Request, Verb, is_too_large};
+use crate::store::{
+    Direction, KEY_BYTES_MAX, Key, MetaStore, Refusal, Request, Verb, is_too_large,
+};
 
 const ERROR: &str = "ERROR\r\n";
 const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
@@ -46,7 +48,7 @@ pub enum Command {
         /// The request.
         request: Request,
         /// How to write the response.
-        show: Show,
+        show: Box<Show>,
     },
     /// A command on the server or the whole store.
     Admin {
@@ -88,7 +90,7 @@ pub struct Store {
     /// The condition and kind of the write.
     pub verb: Verb,
     /// The key.
-    pub key: Vec<u8>,
+    pub key: Key,
     /// Flags of the item.
     pub flags: u32,
     /// Expiry as sent.
@@ -106,7 +108,7 @@ impl Store {
         let (meta, show) = meta.unzip();
         let request = Request::Store { verb, key, flags, exptime, data, meta };
         match show {
-            Some(show) => Command::Meta { request, show: *show },
+            Some(show) => Command::Meta { request, show },
             None => Command::Single { request, noreply },
         }
     }
@@ -171,12 +173,7 @@ pub fn parse(line: &[u8]) -> Line {
 }
 
 /// The commands that count a refused write, and respond.
-pub(super) fn refused(
-    key: Vec<u8>,
-    reason: Refusal,
-    meta: bool,
-    text: &'static str,
-) -> Vec<Command> {
+pub(super) fn refused(key: Key, reason: Refusal, meta: bool, text: &'static str) -> Vec<Command> {
     let request = Request::Refused { key, reason, meta };
     vec![Command::Single { request, noreply: true }, Command::Respond(text)]
 }
@@ -236,9 +233,9 @@ fn store(verb: Verb, arguments: &[&[u8]], noreply: bool) -> Line {
     if is_too_large(key.len(), length, flags) {
         let reason = Refusal::TooLarge { removes: verb == Verb::Set };
         let text = if noreply { "" } else { TOO_LARGE };
-        return Line::Skip { length, then: refused(key.to_vec(), reason, false, text) };
+        return Line::Skip { length, then: refused(Key::new(key), reason, false, text) };
     }
-    let store = Store { verb, key: key.to_vec(), flags, exptime, noreply, meta: None };
+    let store = Store { verb, key: Key::new(key), flags, exptime, noreply, meta: None };
     Line::Data { store, length }
 }
 
@@ -248,7 +245,7 @@ fn arithmetic(direction: Direction, arguments: &[&[u8]], noreply: bool) -> Line 
         return respond_unless(noreply, BAD_FORMAT);
     }
     let Some(delta) = unsigned(arguments[1]) else { return respond_unless(noreply, BAD_DELTA) };
-    single(Request::Arithmetic { key: key.to_vec(), direction, delta }, noreply)
+    single(Request::Arithmetic { key: Key::new(key), direction, delta }, noreply)
 }
 
 fn touch(arguments: &[&[u8]], noreply: bool) -> Line {
@@ -257,7 +254,7 @@ fn touch(arguments: &[&[u8]], noreply: bool) -> Line {
         return respond_unless(noreply, BAD_FORMAT);
     }
     let Some(exptime) = signed(arguments[1]) else { return respond_unless(noreply, BAD_EXPTIME) };
-    single(Request::Touch { key: key.to_vec(), exptime: exptime as i32 }, noreply)
+    single(Request::Touch { key: Key::new(key), exptime: exptime as i32 }, noreply)
 }
 
 fn delete(arguments: &[&[u8]], noreply: bool) -> Line {
@@ -275,7 +272,7 @@ fn delete(arguments: &[&[u8]], noreply: bool) -> Line {
     if arguments[0].len() > KEY_BYTES_MAX {
         return respond_unless(noreply, BAD_FORMAT);
     }
-    single(Request::Delete { key: arguments[0].to_vec() }, noreply)
+    single(Request::Delete { key: Key::new(arguments[0]) }, noreply)
 }
 
 fn flush_all(arguments: &[&[u8]], noreply: bool) -> Line {

@@ -5,7 +5,7 @@
 //! read, which bounds the memory of a connection and isolates the others.
 
 use crate::memcached::batch::{Batch, OUTPUT_BYTES, Progress};
-use crate::memcached::budget::Reservation;
+use crate::memcached::budget::{Budget, Reservation};
 use crate::memcached::command::Command;
 use crate::memcached::output::{Output, Shortage};
 use crate::memcached::parser::{FREE_BYTES, Parser};
@@ -113,7 +113,12 @@ impl Connection {
             }
         }
         self.running = !batch.is_empty();
-        self.running.then_some(batch)
+        if !self.running {
+            // For its memory.
+            self.remaining = batch;
+            return None;
+        }
+        Some(batch)
     }
 
     /// Handles the result of a batch.
@@ -136,6 +141,11 @@ impl Connection {
     /// Ends the wait for the budget. Call [`Connection::next_batch`] afterwards.
     pub fn resume(&mut self) {
         self.shortage = None;
+    }
+
+    /// An empty output that is charged to `budget`, for the next batch.
+    pub fn next_output(&mut self, budget: &Budget) -> Output {
+        self.output.take_sent(budget).unwrap_or_else(|| Output::new(budget))
     }
 
     /// The unsent bytes.
@@ -163,7 +173,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memcached::budget::Budget;
     use crate::memcached::local::{LocalShards, NoServer};
 
     /// The responses to `input`, sent in chunks of `size`, for a client that reads at once.

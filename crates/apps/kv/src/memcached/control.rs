@@ -1,9 +1,9 @@
 //! Executes commands on the server: reports, settings, flushes, the crawler.
 
 use crate::memcached::admin::{Admin, LruChange};
-use crate::memcached::batch::{ServerState, Shards};
 use crate::memcached::output::Output;
 use crate::memcached::stats;
+use crate::memcached::target::{ServerState, Shards};
 use crate::store::{Control, LruSettings, Response, Seconds, Setting, Settings};
 
 /// Items that one request to a shard crawls or evicts.

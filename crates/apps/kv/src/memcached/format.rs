@@ -3,14 +3,14 @@
 use crate::memcached::meta::Show;
 use crate::memcached::output::Output;
 use crate::store::number::Decimal;
-use crate::store::{Request, Response};
+use crate::store::{Key, Request, Response};
 
 /// How to write the response to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Format {
     /// As a retrieval's: `VALUE`, with the key, maybe with the unique number, and with the end of the
     /// retrieval behind the last one.
-    Value { key: Vec<u8>, touch: Option<i32>, cas: bool, is_last: bool },
+    Value { key: Key, touch: Option<i32>, cas: bool, is_last: bool },
     /// As a classic command's, or not at all.
     Single { noreply: bool },
     /// As a meta command's.

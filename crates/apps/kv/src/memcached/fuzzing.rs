@@ -3,11 +3,11 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/memcached`.
 
-use crate::memcached::batch::ServerState;
 use crate::memcached::budget::Budget;
 use crate::memcached::connection::Connection;
 use crate::memcached::local::LocalShards;
 use crate::memcached::output::Output;
+use crate::memcached::target::ServerState;
 use crate::store::Settings;
 
 /// The budget for responses: that of one batch, which is less than an input can request.

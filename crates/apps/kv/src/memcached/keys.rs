@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::store::Key;
+
 /// The keys of a retrieval, in order. A line can have half a million keys, so they stay in one piece
 /// of memory as they came, and are taken out one by one.
 ///
@@ -15,7 +17,8 @@ use std::fmt;
 /// ```
 #[derive(Clone)]
 pub struct Keys {
-    words: Box<[u8]>,
+    /// A key's memory: one short key, the usual retrieval, allocates nothing.
+    words: Key,
     /// Bytes that were taken, with the spaces behind them.
     taken: usize,
 }
@@ -23,9 +26,8 @@ pub struct Keys {
 impl Keys {
     /// The words of `text`, which spaces separate.
     pub fn new(text: &[u8]) -> Self {
-        let mut keys = Self { words: text.into(), taken: 0 };
-        keys.skip_spaces();
-        keys
+        let start = text.iter().position(|&byte| byte != b' ').unwrap_or(text.len());
+        Self { words: Key::new(&text[start..]), taken: 0 }
     }
 
     fn skip_spaces(&mut self) {

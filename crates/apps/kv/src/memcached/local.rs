@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 
-use crate::memcached::batch::Shards;
+use crate::memcached::target::Shards;
 use crate::store::{Control, Limits, Request, Response, Seconds, Store};
 
 /// Stores behind locks, in this process.

@@ -12,7 +12,8 @@
 //!
 //! In reading order: [`command`] (command lines), [`keys`] (of retrievals), [`meta`] and [`admin`]
 //! (lines of meta commands and of commands on the server), [`parser`] (framing), [`budget`] (memory that
-//! connections share), [`output`] (unsent responses), [`batch`] (executing commands), `format` (writing responses), `control` (executing commands
+//! connections share), [`output`] (unsent responses), [`target`] (what commands run on), [`batch`]
+//! (executing them), `format` (writing responses), `control` (executing commands
 //! on the server), [`stats`] (reports), [`local`] (a store without a rack), [`connection`] (one client:
 //! order, limits), `fuzzing` (properties for arbitrary input); [`base64`].
 
@@ -41,11 +42,12 @@ pub mod meta;
 pub mod output;
 pub mod parser;
 pub mod stats;
+pub mod target;
 
 /// The version reported to clients.
 pub const VERSION: &str = version!();
 
-pub use batch::{Batch, ConnectionReport, Progress, ServerState, Shards};
+pub use batch::{Batch, Progress};
 pub use budget::{Budget, Place, Reservation};
 pub use command::{Command, Line};
 pub use connection::Connection;
@@ -53,3 +55,4 @@ pub use control::crawl;
 pub use keys::Keys;
 pub use output::{Output, Shortage};
 pub use parser::Parser;
+pub use target::{ConnectionReport, ServerState, Shards};

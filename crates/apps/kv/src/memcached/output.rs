@@ -20,6 +20,12 @@ use crate::store::Data;
 /// which costs less than a segment.
 const SHARED_BYTES: usize = 4096;
 
+/// Memory of the first segment: a response of usual size.
+const FIRST_BYTES: usize = 256;
+
+/// Memory of the first segment that is kept for the next response, at most.
+const KEPT_BYTES: usize = 8192;
+
 /// Maximum number of segments in one write to a socket.
 const SLICES_MAX: usize = 32;
 
@@ -34,8 +40,12 @@ pub struct Shortage {
 /// Unsent responses to one client, in order.
 #[derive(Debug, Default)]
 pub struct Output {
-    segments: VecDeque<Segment>,
-    /// Bytes of the first segment that were sent; less than its length.
+    /// The first segment, if it is owned; its memory serves again once it is sent. Usually the only one.
+    first: Vec<u8>,
+    /// The segments behind it.
+    rest: VecDeque<Segment>,
+    /// Bytes of `first` that were sent, or of the first segment of `rest` if that is empty; less than
+    /// its length.
     sent: usize,
     /// Unsent bytes.
     length: usize,
@@ -75,6 +85,12 @@ impl Output {
         output
     }
 
+    /// The memory of an output that is sent, for the next one, if both have the same budget.
+    pub fn take_sent(&mut self, budget: &Budget) -> Option<Self> {
+        let serves = self.is_empty() && self.budget.as_ref().is_some_and(|own| own.is(budget));
+        serves.then(|| std::mem::take(self))
+    }
+
     /// Reserves memory for `bytes` more bytes.
     ///
     /// # Errors
@@ -104,9 +120,15 @@ impl Output {
     /// Appends bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.length += bytes.len();
-        match self.segments.back_mut() {
+        match self.rest.back_mut() {
             Some(Segment::Owned(last)) => last.extend_from_slice(bytes),
-            _ => self.segments.push_back(Segment::Owned(bytes.to_vec())),
+            Some(Segment::Shared(_)) => self.rest.push_back(Segment::Owned(bytes.to_vec())),
+            None => {
+                if self.first.capacity() == 0 {
+                    self.first.reserve(FIRST_BYTES.max(bytes.len()));
+                }
+                self.first.extend_from_slice(bytes);
+            }
         }
     }
 
@@ -116,7 +138,7 @@ impl Output {
             return self.push(data);
         }
         self.length += data.len();
-        self.segments.push_back(Segment::Shared(data.clone()));
+        self.rest.push_back(Segment::Shared(data.clone()));
     }
 
     /// Appends the bytes of `other`, with its reservation.
@@ -127,7 +149,10 @@ impl Output {
         }
         self.length += std::mem::take(&mut other.length);
         self.held += std::mem::take(&mut other.held);
-        self.segments.append(&mut other.segments);
+        if !other.first.is_empty() {
+            self.rest.push_back(Segment::Owned(std::mem::take(&mut other.first)));
+        }
+        self.rest.append(&mut other.rest);
     }
 
     /// The number of unsent bytes.
@@ -140,11 +165,25 @@ impl Output {
         self.length == 0
     }
 
-    /// The first unsent bytes, for one vectored write.
-    pub fn slices(&self) -> Vec<IoSlice<'_>> {
-        let segments = self.segments.iter().take(SLICES_MAX).enumerate();
-        let start = |index| if index == 0 { self.sent } else { 0 };
-        segments.map(|(index, segment)| IoSlice::new(&segment.bytes()[start(index)..])).collect()
+    /// The unsent segments.
+    fn segments(&self) -> impl Iterator<Item = &[u8]> {
+        let first = (!self.first.is_empty()).then_some(&self.first[..]);
+        let all = first.into_iter().chain(self.rest.iter().map(Segment::bytes)).enumerate();
+        all.map(|(index, bytes)| if index == 0 { &bytes[self.sent..] } else { bytes })
+    }
+
+    /// Calls `write` with the first unsent bytes, for one vectored write.
+    pub fn write_with<R>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+        if self.rest.is_empty() {
+            return write(&[IoSlice::new(&self.first[self.sent..])]);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        for (slice, bytes) in slices.iter_mut().zip(self.segments()) {
+            *slice = IoSlice::new(bytes);
+            count += 1;
+        }
+        write(&slices[..count])
     }
 
     /// Removes the first `bytes` bytes, which were sent, and releases their reservation.
@@ -152,19 +191,25 @@ impl Output {
         let bytes = bytes.min(self.length);
         self.length -= bytes;
         self.sent += bytes;
-        while let Some(first) = self.segments.front()
-            && self.sent >= first.bytes().len()
-        {
-            self.sent -= first.bytes().len();
-            self.segments.pop_front();
+        if self.sent >= self.first.len() {
+            self.sent -= self.first.len();
+            self.first.clear();
+            if self.first.capacity() > KEPT_BYTES {
+                self.first = Vec::new();
+            }
+            while let Some(first) = self.rest.front()
+                && self.sent >= first.bytes().len()
+            {
+                self.sent -= first.bytes().len();
+                self.rest.pop_front();
+            }
         }
         self.settle();
     }
 
     /// A copy of the unsent bytes.
     pub fn to_vec(&self) -> Vec<u8> {
-        let all: Vec<&[u8]> = self.segments.iter().map(Segment::bytes).collect();
-        all.concat().split_off(self.sent)
+        self.segments().flatten().copied().collect()
     }
 }
 
@@ -204,9 +249,9 @@ mod tests {
             prop_assert_eq!(output.to_vec(), expected.clone());
             let mut sent = Vec::new();
             for step in steps {
-                let slices = output.slices();
-                prop_assert_eq!(slices.is_empty() || slices.iter().all(|s| s.is_empty()), output.is_empty());
-                let mut taken: Vec<u8> = slices.iter().flat_map(|s| s.iter()).copied().collect();
+                let mut taken: Vec<u8> =
+                    output.write_with(|slices| slices.iter().flat_map(|s| s.iter()).copied().collect());
+                prop_assert_eq!(taken.is_empty(), output.is_empty());
                 taken.truncate(step);
                 output.advance(taken.len());
                 sent.extend_from_slice(&taken);

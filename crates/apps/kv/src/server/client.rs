@@ -71,7 +71,7 @@ impl Serving<'_> {
                 self.client.last_use.store(now, Ordering::Relaxed);
                 let output = match self.granted.take() {
                     Some(granted) => Output::with(granted),
-                    None => Output::new(&self.host.output),
+                    None => self.connection.next_output(&self.host.output),
                 };
                 let progress = batch.run(&*self.host.shards, self.host, now, output);
                 if self.connection.output().is_empty() {
@@ -100,7 +100,8 @@ impl Serving<'_> {
     fn send(&mut self) -> io::Result<()> {
         while !self.connection.output().is_empty() {
             let output = self.connection.output();
-            match self.socket.try_write_with(|socket| socket.write(&output.slices())) {
+            let write = |socket: &Socket| output.write_with(|parts| socket.write(parts));
+            match self.socket.try_write_with(write) {
                 Some(Ok(0)) => return Err(ErrorKind::WriteZero.into()),
                 Some(Ok(length)) => {
                     self.connection.sent(length);

@@ -41,7 +41,7 @@ impl Shards for RackShards {
                 self.shards.shard(request.key()).try_apply_with_then(
                     |store, (request, now)| store.execute(request, now),
                     (request, now),
-                    reply,
+                    move |response| reply.take(response),
                 );
             }
         })
@@ -53,7 +53,7 @@ impl Shards for RackShards {
             shards[index].try_apply_with_then(
                 |store, (control, now)| store.control(control, now),
                 (control.clone(), now),
-                reply,
+                move |response| reply.take(response),
             );
         })
     }

@@ -8,15 +8,15 @@
 //! changes with every write; expiry is lazy; a store with a memory limit evicts the least recently
 //! used items.
 //!
-//! In reading order: [`wire`] (requests and responses), [`data`] (the bytes of an item), [`item`]
+//! In reading order: [`wire`] (requests and responses), `key` and [`data`] (the bytes of an item), [`item`]
 //! (an item and its expiry), [`lru`] (lists in order of use), `index` (lookup, memory accounting),
 //! [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the whole
 //! store), [`number`] (numbers in items), [`stats`], [`prefixes`] and [`sizes`] (counters).
 //!
 //! ```
-//! use gossamer_kv::store::{Limits, Request, Response, Store, Verb};
+//! use gossamer_kv::store::{Key, Limits, Request, Response, Store, Verb};
 //! let mut store = Store::new(Limits::default());
-//! let (key, data) = (b"answer".to_vec(), b"42".to_vec());
+//! let (key, data) = (Key::new(b"answer"), b"42".to_vec());
 //! let set =
 //!     Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data, meta: None };
 //! assert_eq!(store.execute(set, 1000), Response::Stored);
@@ -30,6 +30,7 @@ pub mod data;
 pub mod eviction;
 mod index;
 pub mod item;
+mod key;
 pub mod lru;
 mod meta;
 pub mod number;
@@ -43,6 +44,7 @@ pub use data::Data;
 pub use eviction::LruSettings;
 pub use index::{Limits, Store};
 pub use item::{ITEM_BYTES_MAX, KEY_BYTES_MAX, Seconds, is_too_large};
+pub use key::Key;
 pub use stats::Stats;
 pub use wire::{
     Control, Direction, ItemsReport, MetaItem, MetaStore, Refusal, Request, Response, Setting,

@@ -57,8 +57,8 @@ fn each_verb_has_its_condition() {
 fn a_read_of_more_than_it_asked_for_learns_the_size_and_changes_nothing() {
     let mut store = Store::default();
     set(&mut store, "k", "abc");
-    let get = |max_bytes| Request::Get { key: b"k".to_vec(), max_bytes };
-    let gat = |max_bytes| Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, max_bytes };
+    let get = |max_bytes| Request::Get { key: Key::new(b"k"), max_bytes };
+    let gat = |max_bytes| Request::GetAndTouch { key: Key::new(b"k"), exptime: -1, max_bytes };
     assert_eq!(store.execute(get(2), NOW), Response::Large { bytes: 3 });
     assert_eq!(store.execute(gat(2), NOW), Response::Large { bytes: 3 });
     assert_eq!(store.stats().cmd_get, 0);
@@ -71,7 +71,7 @@ fn responses_share_the_data_and_keep_it_when_the_item_changes() {
     let mut store = Store::default();
     set(&mut store, "k", "12");
     let read = |store: &mut Store| match store
-        .execute(Request::Get { key: b"k".to_vec(), max_bytes: u32::MAX }, NOW)
+        .execute(Request::Get { key: Key::new(b"k"), max_bytes: u32::MAX }, NOW)
     {
         Response::Value { data, .. } => data,
         other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ fn appending_keeps_flags_and_expiry() {
     let mut store = Store::default();
     store.store(Verb::Set, b"k", 5, 10, b"a", NOW);
     store.store(Verb::Append, b"k", 9, 100, b"b", NOW);
-    let value = store.execute(Request::Get { key: b"k".to_vec(), max_bytes: u32::MAX }, NOW + 9);
+    let value = store.execute(Request::Get { key: Key::new(b"k"), max_bytes: u32::MAX }, NOW + 9);
     assert!(matches!(value, Response::Value { flags: 5, .. }), "{value:?}");
     assert_eq!(get_at(&mut store, "k", NOW + 10), None);
 }
@@ -97,10 +97,10 @@ fn appending_keeps_flags_and_expiry() {
 fn items_expire_lazily_and_touch_moves_the_deadline() {
     let mut store = Store::default();
     store.store(Verb::Set, b"k", 0, 10, b"v", NOW);
-    let touch = |exptime| Request::Touch { key: b"k".to_vec(), exptime };
+    let touch = |exptime| Request::Touch { key: Key::new(b"k"), exptime };
     assert_eq!(store.execute(touch(20), NOW), Response::Touched);
     assert_eq!(get_at(&mut store, "k", NOW + 19).as_deref(), Some("v"));
-    let gat = Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, max_bytes: u32::MAX };
+    let gat = Request::GetAndTouch { key: Key::new(b"k"), exptime: -1, max_bytes: u32::MAX };
     assert!(matches!(store.execute(gat, NOW + 19), Response::Value { .. }));
     assert_eq!(store.len(), 1, "a dead item stays until its key is accessed");
     assert_eq!(get_at(&mut store, "k", NOW + 19), None);
@@ -345,7 +345,7 @@ fn refused_writes_are_counted() {
     store.control(Control::CountPrefixes(true), NOW);
     set(&mut store, "p:k", "v");
     let mut refused = |reason, meta| {
-        store.execute(Request::Refused { key: b"p:k".to_vec(), reason, meta }, NOW);
+        store.execute(Request::Refused { key: Key::new(b"p:k"), reason, meta }, NOW);
         (store.stats().cmd_set, store.stats().store_too_large, store.len())
     };
     assert_eq!(refused(Refusal::BadData, false), (2, 0, 1));
@@ -368,8 +368,8 @@ fn sizes_and_prefixes_are_counted_on_request() {
     let all = Control::Sizes { from: 0, count: 10 };
     let Response::Sizes(Some(sizes)) = store.control(all.clone(), NOW) else { panic!() };
     assert_eq!(sizes.iter().map(|(_, count)| count).sum::<u64>(), 1);
-    store.execute(Request::Delete { key: b"p:k".to_vec() }, NOW);
-    store.execute(Request::Delete { key: b"before:k".to_vec() }, NOW);
+    store.execute(Request::Delete { key: Key::new(b"p:k") }, NOW);
+    store.execute(Request::Delete { key: Key::new(b"before:k") }, NOW);
     assert_eq!(store.control(all, NOW), Response::Sizes(Some(Vec::new())));
     let all = Control::Prefixes { from: Vec::new(), count: 10 };
     let Response::Prefixes { counters, counting: true } = store.control(all.clone(), NOW) else {
@@ -390,7 +390,7 @@ fn counters_add_up() {
     set(&mut store, "k", "v");
     get(&mut store, "k");
     get(&mut store, "none");
-    store.execute(Request::Delete { key: b"k".to_vec() }, NOW);
+    store.execute(Request::Delete { key: Key::new(b"k") }, NOW);
     let mut stats = store.stats();
     stats.add(&stats.clone());
     let of = |name| stats.each().find(|(n, _)| *n == name).unwrap().1;
@@ -408,7 +408,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let key = (0..6u8).prop_map(|k| vec![b'a' + k; 1 + usize::from(k)]);
+    let key = (0..6u8).prop_map(|k| Key::new(&vec![b'a' + k; 1 + usize::from(k)]));
     let data = prop::collection::vec(prop::sample::select(&b"0123456789 x"[..]), 0..60);
     let exptime = prop::sample::select(vec![0, 0, 0, 5, 50, -1]);
     let verb = prop_oneof![

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::data::Data;
 use crate::store::eviction::LruSettings;
+use crate::store::key::Key;
 use crate::store::prefixes::PrefixStats;
 use crate::store::stats::Stats;
 
@@ -76,24 +77,21 @@ pub enum Request {
     /// Read an item.
     Get {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// Maximum size of the data in the response; see [`Response::Large`].
         max_bytes: u32,
     },
     /// Change when an item expires.
     Touch {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// The new expiry.
         exptime: i32,
     },
     /// Read an item and change when it expires.
     GetAndTouch {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// The new expiry.
         exptime: i32,
         /// Maximum size of the data in the response; see [`Response::Large`].
@@ -104,8 +102,7 @@ pub enum Request {
         /// The condition.
         verb: Verb,
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// Opaque to the store.
         flags: u32,
         /// When it expires.
@@ -119,8 +116,7 @@ pub enum Request {
     /// Read an item with its circumstances.
     MetaGet {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// Whether the key came in base64, for an item that is created.
         binary_key: bool,
         /// Whether to return the data, of up to so many bytes; see [`Response::Large`].
@@ -133,8 +129,7 @@ pub enum Request {
     /// Remove or invalidate an item.
     MetaDelete {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// Only if the item has this unique number.
         compare: Option<u64>,
         /// Mark the item as stale instead, and change when it expires.
@@ -143,8 +138,7 @@ pub enum Request {
     /// Change the decimal number in an item, or create it.
     MetaArithmetic {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// Increment or decrement.
         direction: Direction,
         /// The amount.
@@ -159,20 +153,17 @@ pub enum Request {
     /// Read the circumstances of an item, and change none.
     MetaDebug {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
     },
     /// Remove an item.
     Delete {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
     },
     /// Count a write that was refused before it reached the store.
     Refused {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// Why.
         reason: Refusal,
         /// Whether a meta command sent it, which does not count by prefix.
@@ -181,8 +172,7 @@ pub enum Request {
     /// Change the decimal number in an item.
     Arithmetic {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Key,
         /// Increment or decrement.
         direction: Direction,
         /// The amount.

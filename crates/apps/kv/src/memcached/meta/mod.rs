@@ -11,7 +11,7 @@ use crate::memcached::base64;
 use crate::memcached::command::{Command, Line, Store, TOO_LARGE, refused, respond};
 use crate::store::number::{signed, unsigned};
 use crate::store::{
-    Direction, KEY_BYTES_MAX, MetaStore, Refusal, Request, Step, Verb, is_too_large,
+    Direction, KEY_BYTES_MAX, Key, MetaStore, Refusal, Request, Step, Verb, is_too_large,
 };
 
 const ERROR: &str = "ERROR\r\n";
@@ -30,7 +30,7 @@ const OPAQUE_BYTES_MAX: usize = 32;
 /// The flags of a command.
 #[derive(Default)]
 struct Flags {
-    key: Option<Vec<u8>>,
+    key: Option<Key>,
     steps: Vec<Step>,
     returns: Vec<Return>,
     value: bool,
@@ -90,7 +90,7 @@ fn flags(key: &[u8], words: &[&[u8]]) -> Result<Flags, &'static str> {
             b'q' => flags.quiet = true,
             b'I' => flags.invalidate = true,
             b'b' => {
-                flags.key = base64::decode(key);
+                flags.key = base64::decode(key).map(|key| Key::new(&key));
                 if flags.key.is_none() {
                     error = Some(BAD_KEY);
                 }
@@ -125,9 +125,9 @@ fn flags(key: &[u8], words: &[&[u8]]) -> Result<Flags, &'static str> {
 
 impl Flags {
     /// The key, and how to write the response.
-    fn show(&mut self, kind: Kind, key: &[u8]) -> (Vec<u8>, Show) {
+    fn show(&mut self, kind: Kind, key: &[u8]) -> (Key, Show) {
         let is_binary_key = self.key.is_some();
-        let key = self.key.take().unwrap_or_else(|| key.to_vec());
+        let key = self.key.take().unwrap_or_else(|| Key::new(key));
         let returns = std::mem::take(&mut self.returns);
         let show = Show {
             kind,
@@ -153,7 +153,9 @@ pub(super) fn parse(letter: u8, arguments: &[&[u8]]) -> Line {
         (b'e', None) => Err(BAD_FORMAT),
         _ => Err(ERROR),
     };
-    parsed.map_or_else(respond, |(request, show)| Line::Command(Command::Meta { request, show }))
+    parsed.map_or_else(respond, |(request, show)| {
+        Line::Command(Command::Meta { request, show: Box::new(show) })
+    })
 }
 
 /// Refuses a long key, and a command of too many words.
@@ -223,8 +225,8 @@ fn debug(key: &[u8], rest: &[&[u8]]) -> Result<(Request, Show), &'static str> {
     }
     let is_binary_key = rest.first() == Some(&&b"b"[..]);
     let key = match is_binary_key {
-        true => base64::decode(key).ok_or(BAD_FORMAT)?,
-        false => key.to_vec(),
+        true => Key::new(&base64::decode(key).ok_or(BAD_FORMAT)?),
+        false => Key::new(key),
     };
     let mut flags = Flags { key: Some(key.clone()), ..Flags::default() };
     let (key, show) = flags.show(Kind::Debug, &key);

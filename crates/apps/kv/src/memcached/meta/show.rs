@@ -4,7 +4,7 @@ use crate::memcached::base64;
 use crate::memcached::command::TOO_LARGE;
 use crate::memcached::output::Output;
 use crate::store::number::Decimal;
-use crate::store::{MetaItem, Response};
+use crate::store::{Key, MetaItem, Response};
 
 /// A part of the response that a flag asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Show {
     pub(super) kind: Kind,
-    pub(super) key: Vec<u8>,
+    pub(super) key: Key,
     pub(super) is_binary_key: bool,
     pub(super) returns: Vec<Return>,
     /// Whether to return the value (v).

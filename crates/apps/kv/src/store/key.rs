@@ -1,5 +1,4 @@
-//! Arguments of delegated calls: [`Key`], which does not allocate if short, and [`Value`], which is
-//! encoded as one byte string.
+//! [`Key`], which does not allocate if short, and is encoded as one byte string.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,13 +6,14 @@ use std::ops::Deref;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Longest key stored inline; YCSB's keys have up to 24 bytes.
+/// Longest key stored inline; YCSB's keys have up to 24 bytes, and a `Key` has 32.
 const INLINE_BYTES: usize = 30;
 
-/// A key. Short keys, which the bench sends with every operation, do not allocate on either side.
+/// A key, or other bytes that are mostly as short. Short ones allocate neither where they are made nor
+/// where they are received.
 ///
 /// ```
-/// use gossamer_kv::bench::key::Key;
+/// use gossamer_kv::store::Key;
 /// let key = Key::new(b"user42");
 /// assert_eq!(&*key, b"user42");
 /// ```
@@ -50,6 +50,18 @@ impl Deref for Key {
     }
 }
 
+impl From<&[u8]> for Key {
+    fn from(key: &[u8]) -> Self {
+        Self::new(key)
+    }
+}
+
+impl From<&str> for Key {
+    fn from(key: &str) -> Self {
+        Self::new(key.as_bytes())
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.escape_ascii())
@@ -61,6 +73,8 @@ impl PartialEq for Key {
         **self == **other
     }
 }
+
+impl Eq for Key {}
 
 impl Serialize for Key {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -86,10 +100,6 @@ impl<'de> Deserialize<'de> for Key {
         deserializer.deserialize_bytes(Bytes)
     }
 }
-
-/// A value, encoded as one byte string.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Value(#[serde(with = "serde_bytes")] pub Vec<u8>);
 
 #[cfg(test)]
 mod tests {
