@@ -293,13 +293,21 @@ impl Batch {
         let mut begun = VecDeque::from([first]);
         for Sent { format, response, request } in round {
             let response = response.or_else(|| responses.next()).unwrap_or(Response::Miss);
-            // Reads again rather than keep data for which memory is not reserved any more. No
-            // command of the round behind this one has changed the item.
-            let again = format.request(SMALL_BYTES as u32).or(match response {
-                Response::Large { .. } => request.map(|request| *request),
-                _ => None,
-            });
-            begun.push_back((format, again.map_or(Work::Response(response), Work::Request)));
+            let work = match (&format, response) {
+                // Reads again rather than keep data for which memory is not reserved any more. No
+                // command of the round behind this one has changed the item.
+                (Format::Value { key, .. }, Response::Value { .. }) => {
+                    let (key, max_bytes) = (key.clone(), SMALL_BYTES as u32);
+                    Work::Request(Request::GetAgain { key, max_bytes })
+                }
+                (_, response @ Response::Large { .. }) => {
+                    let again =
+                        format.request(SMALL_BYTES as u32).or(request.map(|request| *request));
+                    again.map_or(Work::Response(response), Work::Request)
+                }
+                (_, response) => Work::Response(response),
+            };
+            begun.push_back((format, work));
         }
         begun.append(&mut self.begun);
         self.begun = begun;
@@ -312,6 +320,7 @@ fn needed_bytes(work: &Work) -> usize {
         + match work {
             Work::Request(
                 Request::Get { max_bytes, .. }
+                | Request::GetAgain { max_bytes, .. }
                 | Request::GetAndTouch { max_bytes, .. }
                 | Request::MetaGet { max_bytes: Some(max_bytes), .. },
             ) => *max_bytes as usize,
@@ -347,7 +356,7 @@ fn full_request(request: Option<&Request>, bytes: u32) -> Option<Request> {
 
 /// Whether a request can change an item.
 fn changes(request: &Request) -> bool {
-    !matches!(request, Request::Get { .. } | Request::MetaDebug { .. })
+    !matches!(request, Request::Get { .. } | Request::GetAgain { .. } | Request::MetaDebug { .. })
 }
 
 #[cfg(test)]

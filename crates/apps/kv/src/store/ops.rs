@@ -11,6 +11,16 @@ impl Store {
         self.apply_due_flush(now);
         match request {
             Request::Get { key, max_bytes } => self.get(&key, max_bytes, now),
+            Request::GetAgain { key, max_bytes } => match self.peek(&key, now) {
+                // Lossless: items have at most 1 MiB of data.
+                Some(item) if item.data().len() > max_bytes as usize => {
+                    Response::Large { bytes: item.data().len() as u32 }
+                }
+                Some(item) => {
+                    Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
+                }
+                None => Response::Miss,
+            },
             Request::Touch { key, exptime } => self.touch(&key, exptime, now),
             Request::GetAndTouch { key, exptime, max_bytes } => {
                 self.get_and_touch(&key, exptime, max_bytes, now)

@@ -81,6 +81,13 @@ pub enum Request {
         /// Maximum size of the data in the response; see [`Response::Large`].
         max_bytes: u32,
     },
+    /// Read an item of which a read was counted and whose data was not kept: counts nothing.
+    GetAgain {
+        /// The key.
+        key: Key,
+        /// Maximum size of the data in the response; see [`Response::Large`].
+        max_bytes: u32,
+    },
     /// Change when an item expires.
     Touch {
         /// The key.
@@ -185,6 +192,7 @@ impl Request {
     pub fn key(&self) -> &[u8] {
         match self {
             Self::Get { key, .. }
+            | Self::GetAgain { key, .. }
             | Self::Touch { key, .. }
             | Self::GetAndTouch { key, .. }
             | Self::Store { key, .. }

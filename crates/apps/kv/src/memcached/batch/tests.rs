@@ -4,6 +4,34 @@ use super::*;
 use crate::memcached::budget::Budget;
 use crate::memcached::connection::Connection;
 use crate::memcached::local::{LocalShards, NoServer};
+use crate::store::Control;
+
+#[test]
+fn a_get_that_is_read_again_counts_once() {
+    let shards = LocalShards::new(1, None);
+    let mut connection = Connection::new();
+    let large = "x".repeat(100_000);
+    let set = format!("set large 0 0 100000\r\n{large}\r\nset small 0 0 1\r\ny\r\n");
+    connection.received(set.as_bytes());
+    connection.received(b"get small large small other\r\n");
+    let mut answers = Vec::new();
+    // At first there is no room for the large item.
+    for budget in [Budget::new(50_000), Budget::new(usize::MAX)] {
+        let batch = connection.next_batch().unwrap();
+        let output = Output::new(&budget);
+        connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, output));
+        answers.extend_from_slice(&connection.output().to_vec());
+        connection.sent(connection.output().len());
+        connection.resume();
+    }
+    let small = "VALUE small 0 1\r\ny\r\n";
+    let large = format!("VALUE large 0 100000\r\n{large}\r\n");
+    let expected = format!("STORED\r\nSTORED\r\n{small}{large}{small}END\r\n");
+    assert!(answers == expected.as_bytes(), "{} bytes", answers.len());
+    let stats = shards.control(Control::Stats, 1_700_000_000);
+    let [Response::Stats(stats)] = &stats[..] else { panic!("{stats:?}") };
+    assert_eq!((stats.cmd_get, stats.get_hits, stats.get_misses), (4, 3, 1));
+}
 
 #[test]
 fn little_data_is_kept_outside_the_budget() {
