@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use gossamer::{Polled, Readiness};
 
 use crate::memcached::{Budget, Connection, Output, Reservation};
-use crate::server::counters::{Client, HostState, Kick, STALL_INTERVAL, State, unix_time};
+use crate::server::counters::{Client, Holds, HostState, Kick, STALL_INTERVAL, State, unix_time};
 use crate::server::socket::Socket;
 
 /// Maximum number of bytes of one read.
@@ -188,7 +188,7 @@ impl Serving<'_> {
             let mut until = start + stall;
             if until <= now {
                 let is_stalled = moved < MIN_BYTES;
-                match is_stalled.then(|| self.host.kicks_stalled(now)) {
+                match is_stalled.then(|| self.host.kicks_stalled(self.holds(), now)) {
                     Some(Kick::Now) => return false,
                     // It is still stalled then, unless its client makes good what it has missed.
                     Some(Kick::Later) => until = now + STALL_INTERVAL,
@@ -202,6 +202,11 @@ impl Serving<'_> {
                 return true;
             }
         }
+    }
+
+    /// The budgets that this connection holds memory of.
+    fn holds(&self) -> Holds {
+        Holds { output: !self.connection.output().is_empty(), input: self.connection.holds_input() }
     }
 
     /// Waits while the next response needs more memory than there is; false if the client is gone.

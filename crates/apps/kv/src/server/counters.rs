@@ -99,8 +99,17 @@ pub(super) enum Kick {
     Now,
     /// Not yet, since another one was closed just before.
     Later,
-    /// No: no connection waits for memory.
+    /// No: no connection waits for memory that it holds.
     No,
+}
+
+/// The budgets that a connection holds memory of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Holds {
+    /// That for unsent responses.
+    pub(super) output: bool,
+    /// That for unfinished commands.
+    pub(super) input: bool,
 }
 
 /// The connections of a host.
@@ -225,8 +234,9 @@ impl HostState {
 
     /// Whether to close a connection whose client has neither read nor sent for long, although it
     /// holds memory: while others wait for that, one at a time.
-    pub(super) fn kicks_stalled(&self, now: Instant) -> Kick {
-        if self.output.waiting() + self.input.waiting() == 0 {
+    pub(super) fn kicks_stalled(&self, holds: Holds, now: Instant) -> Kick {
+        let waits_for = |holds: bool, budget: &Budget| holds && budget.waiting() > 0;
+        if !waits_for(holds.output, &self.output) && !waits_for(holds.input, &self.input) {
             return Kick::No;
         }
         let mut last = self.last_stalled.lock();
@@ -275,10 +285,21 @@ mod tests {
     #[test]
     fn stalled_connections_are_closed_one_after_the_other_while_others_wait() {
         let (host, now) = (host(), Instant::now());
-        assert_eq!(host.kicks_stalled(now), Kick::No);
+        let both = Holds { output: true, input: true };
+        assert_eq!(host.kicks_stalled(both, now), Kick::No);
         let _place = host.output.queue(usize::MAX, || ());
-        assert_eq!(host.kicks_stalled(now), Kick::Now);
-        assert_eq!(host.kicks_stalled(now), Kick::Later);
-        assert_eq!(host.kicks_stalled(now + STALL_INTERVAL), Kick::Now);
+        assert_eq!(host.kicks_stalled(both, now), Kick::Now);
+        assert_eq!(host.kicks_stalled(both, now), Kick::Later);
+        assert_eq!(host.kicks_stalled(both, now + STALL_INTERVAL), Kick::Now);
+    }
+
+    #[test]
+    fn no_connection_is_closed_for_memory_that_it_does_not_hold() {
+        let (host, now) = (host(), Instant::now());
+        let _place = host.output.queue(usize::MAX, || ());
+        let input = Holds { input: true, ..Holds::default() };
+        assert_eq!(host.kicks_stalled(input, now), Kick::No);
+        let output = Holds { output: true, ..Holds::default() };
+        assert_eq!(host.kicks_stalled(output, now), Kick::Now);
     }
 }
