@@ -83,6 +83,10 @@ impl Serving<'_> {
                     self.batches = 0;
                     self.host.yields.fetch_add(1, Ordering::Relaxed);
                     fiber::yield_to_worker();
+                } else {
+                    // The fibers that were woken together read and run their commands first, then send
+                    // their answers in a row: a client process that sleeps is woken by the first.
+                    fiber::yield_now();
                 }
                 continue;
             }
