@@ -30,7 +30,13 @@ impl RackShards {
 impl Shards for RackShards {
     fn call(&self, request: Request, now: Seconds) -> Response {
         let shard = self.shards.shard(request.key());
-        shard.apply_with(|store, (request, now)| store.execute(request, now), (request, now))
+        // The fibers of other connections look for their items meanwhile.
+        let ahead = |store: &Store, (request, _): &(Request, Seconds), step| {
+            store.prefetch(request.key(), step);
+        };
+        shard
+            .with_prefetch(ahead)
+            .apply_with(|store, (request, now)| store.execute(request, now), (request, now))
     }
 
     fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
