@@ -8,11 +8,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use jam_format::{Digest, Machine, Proof};
 use parking_lot::RwLock;
-use primitive::sync::{AtomicBool, AtomicU32, Ordering};
+use primitive::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::error::Refusal;
 
@@ -92,6 +93,8 @@ pub(crate) struct Gatekeeper {
     is_unauthenticated: AtomicBool,
     admitted: RwLock<HashMap<Digest, Origin>>,
     verifier: RwLock<Option<Arc<dyn Verifier>>>,
+    /// Changes of any of these.
+    changes: AtomicU64,
 }
 
 /// The policy of one part of the process, such as a mailbox, or of the process itself.
@@ -184,6 +187,7 @@ impl Default for Gatekeeper {
             is_unauthenticated: AtomicBool::new(false),
             admitted: RwLock::default(),
             verifier: RwLock::default(),
+            changes: AtomicU64::new(0),
         }
     }
 }
@@ -191,8 +195,11 @@ impl Default for Gatekeeper {
 impl Gatekeeper {
     pub(crate) fn set(&self, policy: Policy) {
         let mut now = self.policy.write();
-        *now = policy;
+        let before = mem::replace(&mut *now, policy);
         self.bit.store(policy.bit(), Ordering::Relaxed);
+        if before != policy {
+            self.note_change();
+        }
     }
 
     /// The gate of a part of the process that has this policy; of the process if that is `None`.
@@ -207,10 +214,23 @@ impl Gatekeeper {
         *now = Some(verifier);
         // With the lock, so that nothing is admitted behind this by the one before.
         self.admitted.write().retain(|_, origin| !matches!(origin, Origin::Signer(_)));
+        self.note_change();
     }
 
     pub(crate) fn set_unauthenticated(&self) {
         self.is_unauthenticated.store(true, Ordering::Relaxed);
+        self.note_change();
+    }
+
+    /// How often policy, verifier or what is admitted has changed: while this is the same, so is the answer
+    /// to a question, as far as it does not depend on the time.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Behind the change: an answer of before it then has a number of before it.
+    fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     fn is_authenticated(&self) -> bool {
@@ -219,8 +239,12 @@ impl Gatekeeper {
 
     pub(crate) fn admit(&self, digests: impl IntoIterator<Item = Digest>, origin: &Origin) {
         let mut admitted = self.admitted.write();
+        let before = admitted.len();
         for digest in digests {
             admitted.entry(digest).or_insert_with(|| origin.clone());
+        }
+        if admitted.len() > before {
+            self.note_change();
         }
     }
 

@@ -280,6 +280,12 @@ impl Receiver {
         Ok(true)
     }
 
+    /// Numbers that change whenever code which was refused before might be linked: by what is admitted, and
+    /// by the functions that imports resolve to.
+    pub(crate) fn changes(&self) -> (u64, u64) {
+        (self.gatekeeper.changes(), self.symbols.generation())
+    }
+
     /// The policy of a part of the process; that of the process if it is `None`.
     #[inline(always)]
     pub(crate) fn gate(&self, policy: Option<Policy>) -> Gate<'_> {

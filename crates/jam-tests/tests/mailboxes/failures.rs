@@ -129,6 +129,38 @@ pub(crate) fn each_mailbox_has_its_policy(make: Make) {
     play(make, [receiver, sender]);
 }
 
+/// A refusal is remembered until the policy changes: the sender is not asked for the code of each frame.
+pub(crate) fn refused_code_is_read_once(make: Make) {
+    const CALLS: u64 = 24;
+    let receiver = script(|player| {
+        let mut inbox = player.export_mailbox(small("refused"));
+        player.meet();
+        player.until("refused calls", || {
+            let _refused = inbox.poll().expect("a frame");
+            inbox.stats().failed_by(FailureKind::Policy) == CALLS
+        });
+        // Again once a second: not on a machine that anything else leaves to this.
+        let fetched = inbox.stats().fetched();
+        assert!((1..=CALLS / 2).contains(&fetched), "{fetched} of {CALLS}");
+        let first = inbox.stats().last_failure().expect("a failure").reason.clone();
+        assert!(matches!(first, FrameError::Refused(_)), "the reason is remembered: {first:?}");
+        inbox.set_policy(Policy::AnyPeer);
+        player.meet();
+        player.serve(&mut inbox);
+        assert_eq!((inbox.stats().ran(), inbox.stats().failed()), (1, CALLS));
+    });
+    let sender = script(|player| {
+        player.meet();
+        let (price, mut sender) = (unseen("price"), player.open_mailbox("refused"));
+        let price = price.in_mode(Mode::Cached);
+        (0..CALLS).for_each(|_| sender.send(&price, 1, &[]).expect("a call"));
+        player.meet();
+        sender.send(&price, 1, &[]).expect("a call");
+        assert_eq!(sender.close(WITHIN).expect("it runs").failed, CALLS);
+    });
+    play(make, [receiver, sender]);
+}
+
 pub(crate) fn what_cannot_be_sent_is_refused(make: Make) {
     let receiver = script(|player| {
         let mut inbox = player.export_mailbox(small("room").frame_bytes(128));

@@ -51,6 +51,7 @@ macro_rules! suite {
                 }
                 failures {
                     failures_are_counted_and_reported, each_mailbox_has_its_policy,
+                    refused_code_is_read_once,
                     what_cannot_be_sent_is_refused, a_sender_learns_that_its_mailbox_is_closed, a_lost_sender_stops_no_other,
                     a_sender_learns_that_its_receiver_is_lost,
                 }

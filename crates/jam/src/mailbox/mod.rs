@@ -60,8 +60,8 @@
 //! 1. `failure.rs` ([`FrameFailure`], [`SendError`]), `form.rs` (what frames say; [`SenderReport`]),
 //!    `stats.rs`: pure.
 //! 2. `store.rs` (what a sender keeps), `sender.rs` ([`JamSender`]).
-//! 3. `peers.rs` (what a receiver knows of senders), `runs.rs` (running a frame), `reactive.rs`
-//!    ([`ReactiveMailbox`]).
+//! 3. `peers.rs` (what a receiver knows of senders), `refused.rs` (what it remembers of refused code),
+//!    `runs.rs` (running a frame), `reactive.rs` ([`ReactiveMailbox`]).
 
 mod failure;
 mod form;
@@ -69,6 +69,7 @@ mod form;
 pub mod fuzzing;
 mod peers;
 mod reactive;
+mod refused;
 #[allow(unsafe_code)]
 mod runs;
 mod sender;

@@ -2,10 +2,12 @@
 //!
 //! Arguments and payload are copied out first: their sender may change them at any time. A frame names
 //! its jam by digest; if that is linked here, nothing else of the code is looked at. If not, the code is
-//! taken from the frame or read at the sender, then parsed, verified and linked (`frame.rs`).
+//! taken from the frame or read at the sender, then parsed, verified and linked (`frame.rs`). Code that was
+//! read and refused is not read again for a while (`refused.rs`).
 
 use std::any::Any;
 use std::panic::Location;
+use std::time::Instant;
 
 use ::mailbox::Frame;
 use gossamer_segment::Segments;
@@ -17,6 +19,7 @@ use crate::error::Refusal;
 use crate::mailbox::failure::{FrameError, FrameFailure};
 use crate::mailbox::form::Form;
 use crate::mailbox::peers::Peers;
+use crate::mailbox::refused::{Refused, Source, Standing};
 use crate::mailbox::stats::MailboxStats;
 use crate::policy::Policy;
 use crate::receiver::{Failure, Receiver, receiver};
@@ -42,6 +45,7 @@ pub(super) struct Runs {
     scratch: Box<[u8]>,
     reply: Box<Reply>,
     pub(super) peers: Peers,
+    refused: Refused,
     pub(super) stats: MailboxStats,
 }
 
@@ -60,6 +64,7 @@ impl Runs {
             scratch: vec![0; frame_bytes + 2 * Call::ALIGNMENT].into(),
             reply: Box::new(Reply([0; MAX_REPLY_BYTES])),
             peers: Peers::new(),
+            refused: Refused::new(standing(receiver(), None)),
             stats: MailboxStats::default(),
         }
     }
@@ -151,12 +156,12 @@ impl Runs {
             for _ in 0..MAX_LINKS {
                 let has_arrived = receiver.link_arrived(self.policy, host, &digest);
                 if !has_arrived.map_err(FrameError::Refused)? {
-                    if code.is_none() {
-                        code = self.code(frame, form, &digest);
-                    }
-                    let code = code.as_ref().ok_or(FrameError::NoCode)?;
-                    let linked = receiver.receive_under(self.policy, host, code, digest);
-                    linked.map_err(FrameError::Refused)?;
+                    let code = match code {
+                        Some(ref code) => code,
+                        None => code.insert(self.code(receiver, frame, form, &digest)?),
+                    };
+                    let linked = receiver.receive_under(self.policy, host, &code.bytes, digest);
+                    linked.map_err(|refusal| self.refuse(code, refusal))?;
                 }
                 ended = self.enter(receiver, form, &digest, &mut call);
                 if ended != Err(Failure::NeedCode) {
@@ -216,22 +221,55 @@ impl Runs {
         self.peers.report(&self.segments);
     }
 
-    /// The code of a frame's jam, from the frame or from its sender.
+    /// The code of a frame's jam, from the frame or from its sender, unless that was refused before.
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn code(&mut self, frame: &Frame<'_>, form: Form, digest: &Digest) -> Option<Vec<u8>> {
+    fn code(
+        &mut self,
+        receiver: &Receiver,
+        frame: &Frame<'_>,
+        form: Form,
+        digest: &Digest,
+    ) -> Result<Code, FrameError> {
         if (1..=MAX_PROVEN_BYTES).contains(&frame.attachment_len()) {
-            let mut code = vec![0; frame.attachment_len()];
-            frame.copy_attachment(&mut code);
+            let mut bytes = vec![0; frame.attachment_len()];
+            frame.copy_attachment(&mut bytes);
             self.stats.arrived += 1;
-            return Some(code);
+            return Ok(Code { bytes, read: None });
         }
-        let from = (frame.sender(), frame.header().reply);
-        let code = self.peers.fetch(&self.segments, from, form.place, digest)?;
+        let (host, token, place) = (frame.sender(), frame.header().reply, form.place);
+        let (source, now) = (Source { host, token, place, digest: *digest }, Instant::now());
+        if let Some(refusal) = self.refused.find(now, standing(receiver, self.policy), &source) {
+            return Err(FrameError::Refused(refusal));
+        }
+        let bytes = self.peers.fetch(&self.segments, (host, token), place, digest);
+        let bytes = bytes.ok_or(FrameError::NoCode)?;
         self.stats.fetched += 1;
-        Some(code)
+        Ok(Code { bytes, read: Some((now, source)) })
     }
+
+    /// Remembers that code was refused, if it was read at its sender: what a frame carries is here already.
+    #[cold]
+    fn refuse(&mut self, code: &Code, refusal: Refusal) -> FrameError {
+        if let Some((time, source)) = code.read {
+            self.refused.note(time, source, &refusal);
+        }
+        FrameError::Refused(refusal)
+    }
+}
+
+/// The code of a frame's jam.
+struct Code {
+    bytes: Vec<u8>,
+    /// When it was read at its sender, and where; `None` if the frame carried it.
+    read: Option<(Instant, Source)>,
+}
+
+/// What judgements on code depend on at this moment.
+fn standing(receiver: &Receiver, policy: Option<Policy>) -> Standing {
+    let (admissions, symbols) = receiver.changes();
+    Standing { policy, admissions, symbols }
 }
 
 /// The address of the property of this name.

@@ -172,3 +172,28 @@ fn a_part_of_the_process_has_a_policy_of_its_own() {
     }
     assert_eq!(gatekeeper.gate(None).bit(), Policy::Signed.bit(), "the process keeps its own");
 }
+
+#[test]
+fn changes_are_counted_where_an_answer_may_be_another() {
+    let gatekeeper = Gatekeeper::default();
+    let mut before = gatekeeper.changes();
+    let mut has_changed = || {
+        let now = gatekeeper.changes();
+        now != std::mem::replace(&mut before, now)
+    };
+    let ([sum, put], proof) = signed_by(b"ann");
+    gatekeeper.set(Policy::Signed);
+    assert!(!has_changed(), "it was this one");
+    gatekeeper.set(Policy::AnyPeer);
+    assert!(has_changed());
+    gatekeeper.set_verifier(Arc::new(Ann::default()));
+    assert!(has_changed());
+    gatekeeper.admit_proven(&Proof::parse(&proof).unwrap()).unwrap();
+    assert!(has_changed());
+    gatekeeper.admit([sum, put], &Origin::Admitted);
+    assert!(!has_changed(), "they are admitted");
+    gatekeeper.admit([Digest::of(b"another")], &Origin::Admitted);
+    assert!(has_changed());
+    gatekeeper.set_unauthenticated();
+    assert!(has_changed());
+}
