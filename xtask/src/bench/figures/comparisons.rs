@@ -236,7 +236,7 @@ pub(super) fn operations_picture(tables: &[Table]) -> String {
     let lines = lines.filter(|line| line.points.iter().any(Option::is_some)).collect::<Vec<_>>();
     let [shm, tcp, rdma] = TRANSPORTS;
     let title = "segments: time of an operation, and that of 1994";
-    dots(title, &[shm, tcp, rdma, "1994"], &lines)
+    dots(title, &[shm, tcp, rdma, "1994"], &lines, time)
 }
 
 /// The plot of the table of GETs, as it is in the documents.
@@ -248,7 +248,7 @@ pub(super) fn gets_picture(table: &Table) -> String {
     let ways = WAYS.map(|(name, _)| plain(name));
     let ways = ways.each_ref().map(|name| &**name);
     let title = "GETs: time of the sample divided by their number";
-    dots(title, &ways, &lines.collect::<Vec<_>>())
+    dots(title, &ways, &lines.collect::<Vec<_>>(), time)
 }
 
 /// A text without marks of Markdown.

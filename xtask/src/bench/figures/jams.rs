@@ -221,9 +221,9 @@ pub(super) fn picture(part: &str, table: &Table) -> Option<Picture> {
         });
         lines.collect::<Vec<_>>()
     };
-    let of_columns = |names: usize, columns: &[usize]| {
+    let of_columns = |names: usize, columns: &[usize], value: fn(&str) -> Option<f64>| {
         let line = |row: &Vec<String>| {
-            let points = columns.iter().map(|&column| drawn_ns(&row[column])).collect();
+            let points = columns.iter().map(|&column| value(&row[column])).collect();
             Line { name: row[..names].join(", "), points }
         };
         table.rows.iter().map(line).collect::<Vec<_>>()
@@ -236,7 +236,7 @@ pub(super) fn picture(part: &str, table: &Table) -> Option<Picture> {
             "Half a round trip of a frame that runs nothing",
             "a frame that runs nothing: half a round trip",
             &["write", "empty frame", "UCX put"][..],
-            of_columns(2, &[2, 3, 5]),
+            of_columns(2, &[2, 3, 5], drawn_ns),
         ),
         "jam-latency" => (
             "jams-latency.svg",
@@ -257,12 +257,21 @@ pub(super) fn picture(part: &str, table: &Table) -> Option<Picture> {
             "Median and 99.9th percentile, alone and beside stress-ng",
             "jams over shared memory, alone and beside stress-ng: half a round trip",
             loads,
-            of_columns(1, &[1, 2, 4, 5]),
+            of_columns(1, &[1, 2, 4, 5], drawn_ns),
+        ),
+        "jam-waiting" => (
+            "jams-waiting.svg",
+            "Processor time of a host that polls, and of one that waits",
+            "jams over shared memory: processor time of the receiving host",
+            &["spins", "waits"],
+            of_columns(1, &[2, 4], |cell| cell.parse().ok()),
         ),
         _ => return None,
     };
     lines.retain(|line| line.points.iter().any(Option::is_some));
-    let svg = dots(title, series, &lines);
+    let label: fn(f64) -> String =
+        if part == "jam-waiting" { |percent| format!("{percent} %") } else { time };
+    let svg = dots(title, series, &lines, label);
     (!lines.is_empty()).then_some(Picture { file, shows, svg })
 }
 
@@ -291,6 +300,12 @@ mod tests {
                     "gossamer/Indirect Put, 4 KiB, alone, 99.9th percentile",
                     3.0,
                     "us",
+                ),
+                row(
+                    "jam-shm-waiting",
+                    "gossamer/Indirect Put, one in a millisecond, waits, processor time",
+                    12.3,
+                    "%",
                 ),
             ],
         );
@@ -327,7 +342,10 @@ mod tests {
         assert_eq!(dots("jam-rate", rate(&lists)), Some(1));
         assert_eq!(dots("jam-loaded", loaded(&lists)), Some(2));
         assert_eq!(dots("jam-latency", latency(&lists)), None);
-        assert_eq!(dots("jam-waiting", waiting(&lists)), None);
+        assert_eq!(dots("jam-waiting", waiting(&lists)), Some(1));
+        let waiting = picture("jam-waiting", &Table::parse(&waiting(&lists)).expect("a table"));
+        let svg = waiting.expect("a plot").svg;
+        assert!(svg.contains("10 %") && svg.contains("100 %"), "{svg}");
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! | `rows LIST PREFIX..` | all rows of the suites whose names begin with one of these |
 //! | `bars LIST PREFIX..` | those of them that have a bar |
 //! | `costs`, `table-2`, `table-3`, `gets` | figures of all transports, and those of 1994 |
-//! | `jam-frames`, `jam-latency`, `jam-rate`, `jam-calls`, `jam-loaded`, `jam-waiting` | jams over all transports; the first three and `jam-loaded` with a plot, once it has a figure |
+//! | `jam-frames`, `jam-latency`, `jam-rate`, `jam-calls`, `jam-loaded`, `jam-waiting` | jams over all transports; all but `jam-calls` with a plot, once it has a figure |
 //!
 //! Plots are drawn from the tables as they are then in the documents.
 //!
