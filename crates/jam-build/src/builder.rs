@@ -257,6 +257,8 @@ impl Builder {
             Some(library) => library.clone(),
             None => abi.insert(self.compilers.abi()?).clone(),
         };
+        // A call with a payload is a run of its own, so that the shorter code counts.
+        let is_apart = source.shape.element.is_some();
         let build = |is_apart| {
             let entry = generate::injected(file.name, file.path, &source.shape, is_apart);
             let (bytes, prefix) = self.compilers.rust(file, &entry, &library)?;
@@ -265,10 +267,9 @@ impl Builder {
             let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
             Ok((blob, imports))
         };
-        // A call with a payload is a run of its own, so that the shorter code counts.
-        let (blob, imports) = match build(source.shape.element.is_some()) {
+        let (blob, imports) = match build(is_apart) {
             // In the form that is apart the same error has its line.
-            Err(error) if !matches!(error, Error::Compile { .. }) => build(true)?,
+            Err(error) if !is_apart && !matches!(error, Error::Compile { .. }) => build(true)?,
             built => built?,
         };
         Ok((blob, source.shape, imports))

@@ -26,11 +26,7 @@ pub(crate) struct CSource<'a> {
 /// The names of a Local Function for the linker begin so. They have the digest of the jam's code, so that
 /// jams of two packages have the same names only if they are the same jam.
 pub(crate) fn prefix(blob: &[u8]) -> String {
-    format!("__jam_{:016x}", number(blob))
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    Digest::of(bytes).as_bytes().first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+    format!("__jam_{}", Digest::of(blob))
 }
 
 impl Compilers {
@@ -47,7 +43,7 @@ impl Compilers {
             return Ok(None);
         }
         let blobs: Vec<u8> = jams.iter().flat_map(|jam| jam.blob).copied().collect();
-        let library = format!("jams_{package}_{:016x}", number(&blobs));
+        let library = format!("jams_{package}_{}", Digest::of(&blobs));
         let archive = out.join(format!("lib{library}.a"));
         if archive.exists() {
             // A member that is no longer compiled would stay.

@@ -1,8 +1,8 @@
-//! Packages that `gossamer jam send` has brought into the running job: [`ArrivedPackage`].
+//! [`ArrivedPackage`]: a package that `gossamer jam send` has delivered to this process.
 //!
-//! The daemon of each machine hands a package to each process of the job there. The process verifies
-//! the signature itself, keeps the package, and links a jam of it when it is called first. So a call
-//! of such a jam carries no code, from whatever process it comes, and a load of its ried no library.
+//! The daemon of each machine hands the package to each process of the job there. The process verifies
+//! the signature itself, keeps the package, and links each of its jams when a call first names it. So a
+//! call of such a jam carries no code, whatever process sends it, and a load of its ried no library.
 
 use std::collections::HashMap;
 use std::fmt;

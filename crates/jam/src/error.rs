@@ -184,17 +184,17 @@ pub enum Refusal {
         /// As in [`jam_abi::code`].
         code: u32,
     },
-    /// It was to run as a Local Function.
+    /// It was to run as a Local Function, and the program does not include its package.
     #[error(
-        "this program has no Local Function of it: include its package with `jam::package!`, or use \
+        "no Local Function of it in this program: include its package with `jam::package!`, or use \
          another mode"
     )]
     NotLocal,
-    /// It was to run as a Local Function, and is written in C, and its package was not built for the program
-    /// by `jam_build::package`.
+    /// It was to run as a Local Function, and is a jam in C whose package `Builder` has built, without
+    /// Local Functions.
     #[error(
-        "this program has no Local Function of it, which is in C: build its package with \
-         `jam_build::package`, or use another mode"
+        "its package has no Local Functions of jams in C: build it with `jam_build::package`, or use \
+         another mode"
     )]
     NoLocalInC,
 }

@@ -31,14 +31,14 @@ pub(crate) struct Running {
 /// what may have changed since.
 pub(crate) struct Again {
     word: u64,
-    code: Code,
+    target: Target,
     /// What calls of the word's host are told.
     context: ContextData,
     receiver: &'static Receiver,
 }
 
 /// What a word names.
-enum Code {
+enum Target {
     Injected {
         linked: *const Linked,
         /// Where its handle finds it.
@@ -46,6 +46,20 @@ enum Code {
         thread: &'static Thread,
     },
     Local(Resolved<'static>),
+}
+
+/// Why what a word names does not run at once.
+enum NotReady {
+    /// It is linked with symbols that have changed since.
+    Outdated(Digest),
+    Failed(Failure),
+}
+
+impl NotReady {
+    #[cold]
+    fn failed(failure: Failure) -> Box<Self> {
+        Box::new(NotReady::Failed(failure))
+    }
 }
 
 struct State {
@@ -88,8 +102,8 @@ impl Running {
     /// As [`again`](Self::again), and if that returns `None`, as [`find`](Self::find).
     #[inline(always)]
     pub(crate) fn again_or_find(&mut self, word: u64, signature: u64) -> Option<&Again> {
-        if self.again(word).is_none() && !self.find(word, signature) {
-            return None;
+        if self.again(word).is_none() {
+            return self.find(word, signature).ok();
         }
         self.again.as_ref()
     }
@@ -100,42 +114,32 @@ impl Running {
         self.state = None;
     }
 
-    /// Looks for the jam with the handle in this word. True if it is linked, may run, has this signature and
-    /// the newest symbols: then it is what [`again`](Self::again) finds. Else [`run`](Self::run) says why not.
+    /// Looks for what the handle in this word names. If it is linked, may run, has this signature and the
+    /// newest symbols, it is what [`again`](Self::again) finds from now on.
     #[inline(never)]
-    fn find(&mut self, word: u64, signature: u64) -> bool {
+    fn find(&mut self, word: u64, signature: u64) -> Result<&Again, Box<NotReady>> {
         let (handle, host) = handles::of_word(word);
-        if handles::is_local(handle) {
-            return self.find_local(word, signature);
-        }
-        let state = self.state.get_or_insert_with(|| State::of(receiver()));
-        let State { receiver, thread, inside } = state;
-        let receiver: &'static Receiver = receiver;
-        let Some(linked) = receiver.cache.find_by_handle(handle, inside) else { return false };
-        let may_run = linked.is_admitted(receiver.gate(None).bit())
-            && linked.shape.signature == signature
-            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation();
-        if !may_run {
-            return false;
-        }
-        let (context, place) = (receiver.context(host), receiver.cache.place_of(handle));
-        let code = Code::Injected { linked, place, thread };
-        self.again = Some(Again { word, code, context, receiver });
-        true
-    }
-
-    /// As [`find`](Self::find), of a word with the handle of a Local Function.
-    fn find_local(&mut self, word: u64, signature: u64) -> bool {
-        let receiver = self.state.as_ref().map_or_else(receiver, |state| state.receiver);
-        let (handle, host) = handles::of_word(word);
-        match receiver.local_by_handle(handle, signature) {
-            Ok(local) => {
-                let (context, code) = (receiver.context(host), Code::Local(local));
-                self.again = Some(Again { word, code, context, receiver });
-                true
+        let (receiver, target) = if handles::is_local(handle) {
+            let receiver = self.state.as_ref().map_or_else(receiver, |state| state.receiver);
+            let local = receiver.local_by_handle(handle, signature).map_err(NotReady::failed)?;
+            (receiver, Target::Local(local))
+        } else {
+            let state = self.state.get_or_insert_with(|| State::of(receiver()));
+            let State { receiver, thread, inside } = state;
+            let receiver: &'static Receiver = receiver;
+            let linked = receiver.cache.find_by_handle(handle, inside);
+            // What is not admitted only a mailbox with a policy of its own may run.
+            let linked = linked.filter(|linked| linked.is_admitted(receiver.gate(None).bit()));
+            let linked = linked.ok_or_else(|| NotReady::failed(Failure::NeedCode))?;
+            check_signature(signature, &linked.shape).map_err(NotReady::failed)?;
+            if linked.generation.load(Ordering::Relaxed) != receiver.symbols.generation() {
+                return Err(Box::new(NotReady::Outdated(linked.digest)));
             }
-            Err(_) => false,
-        }
+            let place = receiver.cache.place_of(handle);
+            (receiver, Target::Injected { linked, place, thread })
+        };
+        let context = receiver.context(host);
+        Ok(self.again.insert(Again { word, target, context, receiver }))
     }
 
     /// Runs the jam with the handle in this word, if it is linked, or the Local Function with it.
@@ -148,32 +152,15 @@ impl Running {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
-        if self.find(word, signature)
-            && let Some(found) = &self.again
-        {
+        match self.find(word, signature).map_err(|not_ready| *not_ready) {
             // SAFETY: as the caller promises, and the signatures are equal.
-            return unsafe { found.run(call) };
+            Ok(found) => unsafe { found.run(call) },
+            // SAFETY: as the caller promises.
+            Err(NotReady::Outdated(digest)) => unsafe {
+                self.run_renewed(&digest, signature, call)
+            },
+            Err(NotReady::Failed(failure)) => Err(Box::new(failure)),
         }
-        let (handle, _) = handles::of_word(word);
-        if handles::is_local(handle) {
-            let local = receiver().local_by_handle(handle, signature).map_err(Box::new)?;
-            // SAFETY: as the caller promises, and the signatures are equal.
-            return unsafe { run_local(&local, call) };
-        }
-        let state = self.state.get_or_insert_with(|| State::of(receiver()));
-        let State { receiver, inside, .. } = state;
-        let receiver: &'static Receiver = receiver;
-        let Some(linked) = receiver.cache.find_by_handle(handle, inside) else {
-            return Err(need_code());
-        };
-        if !linked.is_admitted(receiver.gate(None).bit()) {
-            // Only a mailbox with a policy of its own may run it.
-            return Err(need_code());
-        }
-        check_signature(signature, &linked.shape)?;
-        let digest = linked.digest;
-        // SAFETY: as the caller promises.
-        unsafe { self.run_renewed(receiver, &digest, signature, call) }
     }
 
     /// Runs the jam with this digest, whose code has arrived with the call: the one that is linked, if
@@ -220,11 +207,11 @@ impl Running {
     #[inline(never)]
     unsafe fn run_renewed(
         &mut self,
-        receiver: &Receiver,
         digest: &Digest,
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
+        let receiver = self.state.as_ref().map_or_else(receiver, |state| state.receiver);
         // Outside, since what is taken out waits for all that are inside.
         self.leave();
         // SAFETY: as the caller promises.
@@ -236,11 +223,11 @@ impl Again {
     /// Whether a call with this word runs it, still.
     #[inline(always)]
     fn is_valid(&self, word: u64) -> bool {
-        let Again { receiver, ref code, .. } = *self;
+        let Again { receiver, ref target, .. } = *self;
         let (gate, generation) = (receiver.gate(None), receiver.symbols.generation());
         self.word == word
-            && match *code {
-                Code::Injected { linked, place, .. } => {
+            && match *target {
+                Target::Injected { linked, place, .. } => {
                     let is_found = ptr::eq(place.load(Ordering::Relaxed), linked);
                     // SAFETY: `find` has found it, and the thread has been inside since.
                     let linked = unsafe { &*linked };
@@ -248,7 +235,7 @@ impl Again {
                         && linked.is_admitted(gate.bit())
                         && linked.generation.load(Ordering::Relaxed) == generation
                 }
-                Code::Local(ref local) => {
+                Target::Local(ref local) => {
                     gate.check_local().is_ok() && local.is_resolved(generation)
                 }
             }
@@ -270,9 +257,9 @@ impl Again {
         // SAFETY: `Running::find` has found it, and the thread has been inside since if it was injected; the
         // rest as the caller promises.
         unsafe {
-            match &self.code {
-                Code::Injected { linked, thread, .. } => run_linked(&**linked, thread, call),
-                Code::Local(local) => run_local(local, call),
+            match &self.target {
+                Target::Injected { linked, thread, .. } => run_linked(&**linked, thread, call),
+                Target::Local(local) => run_local(local, call),
             }
         }
     }
@@ -309,12 +296,6 @@ unsafe fn run_linked(
 #[inline(never)]
 fn entry_code(code: u32) -> Box<Failure> {
     Box::new(Refusal::Entry { code }.into())
-}
-
-#[cold]
-#[inline(never)]
-fn need_code() -> Box<Failure> {
-    Box::new(Failure::NeedCode)
 }
 
 #[cold]
