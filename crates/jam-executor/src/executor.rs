@@ -324,6 +324,20 @@ pub(crate) fn write_call(
     store(at + request::TEXT_START, linked.text);
     store(at + request::TEXT_END, linked.text_end);
     store(at + request::STACK_TOP, STACK + sizes.stack as u64);
+    store(at + request::HAS_SME, has_sme().into());
+}
+
+/// Whether the processor has aarch64's SME, and the system lets programs use it.
+fn has_sme() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    {
+        /// `HWCAP2_SME` of the kernel, which the crate `libc` does not have.
+        const SME: u64 = 1 << 23;
+        // SAFETY: it reads a number that the system has given the process.
+        return unsafe { libc::getauxval(libc::AT_HWCAP2) } & SME != 0;
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    false
 }
 
 /// Where [`Call`] has the length of the result.

@@ -49,6 +49,8 @@ pub(crate) mod request {
     pub(crate) const TEXT_END: usize = 16;
     /// The end of the stack (u64).
     pub(crate) const STACK_TOP: usize = 24;
+    /// Whether the processor has the registers of aarch64's SME, which are cleared before each run (u64).
+    pub(crate) const HAS_SME: usize = 32;
 }
 
 /// Offsets in the call. The process writes the first block, this one the rest.

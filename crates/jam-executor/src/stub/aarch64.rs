@@ -1,5 +1,8 @@
 //! The program for 64-bit ARM. Before each run it cleans the text from the data cache and invalidates
 //! it in the instruction cache, since this process has written it at another address.
+//!
+//! The system clears what SVE has beside the vector registers at each system call, and ends the streaming
+//! mode of SME; SME's matrix and its thread register it keeps, so they are cleared here.
 
 use std::arch::global_asm;
 
@@ -99,7 +102,12 @@ global_asm!(
     "movz x0, #({CALL} >> 32), lsl #32",
     "movk x0, #(({CALL} >> 16) & 0xffff), lsl #16",
     "add x0, x0, #{THE_CALL}",
-    "msr fpcr, xzr",
+    "ldr x10, [x9, #{HAS_SME}]",
+    "cbz x10, 74f",
+    // smstop za; msr tpidr2_el0, xzr: by their numbers, since not every assembler knows SME.
+    ".inst 0xd503447f",
+    "msr s3_3_c13_c0_5, xzr",
+    "74: msr fpcr, xzr",
     "msr fpsr, xzr",
     ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
     "movi v\\n\\().2d, #0",
@@ -264,6 +272,7 @@ global_asm!(
     TEXT_START = const request::TEXT_START,
     TEXT_END = const request::TEXT_END,
     STACK_TOP = const request::STACK_TOP,
+    HAS_SME = const request::HAS_SME,
     RETURNED = const kind::RETURNED,
     PANICKED = const kind::PANICKED,
     SIGNALLED = const kind::SIGNALLED,

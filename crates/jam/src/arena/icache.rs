@@ -5,7 +5,9 @@
 //! that held code before: `reuse/barrier.rs`.
 //!
 //! On aarch64 the writer cleans the data cache and invalidates the instruction cache, line by line,
-//! by the address where the code runs; and each thread that is to run it executes an `isb`, because
+//! by the address where the code runs. It has stored the code through the other view, and a processor
+//! orders the cleaning of a line behind stores to the same address only, so a barrier stands between
+//! them. And each thread that is to run it executes an `isb`, because
 //! its processor may have fetched ahead. [`Seen`] tells a thread when that is due: one comparison per
 //! run.
 
@@ -59,6 +61,8 @@ fn clean(address: usize, bytes: usize) {
     // Log2 of words of four bytes.
     let (code_line, data_line) = (4usize << (sizes & 15), 4usize << (sizes >> 16 & 15));
     let lines = |line: usize| (address & !(line - 1)..address + bytes).step_by(line);
+    // SAFETY: a barrier, which touches no memory of the program.
+    unsafe { std::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
     for at in lines(data_line) {
         // SAFETY: cleans a line of mapped, readable memory; it changes no byte.
         unsafe { std::arch::asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
