@@ -118,8 +118,7 @@ impl Hello {
             *word = memory.load(at + HELLO + number * WORD, Ordering::Acquire);
         }
         let is_intact = words[3] == checksum_of(3, |at| words[at]);
-        let mode =
-            [Mode::Mapped, Mode::Checked].into_iter().find(|mode| *mode as u64 == words[2])?;
+        let mode = Mode::ALL.into_iter().find(|mode| *mode as u64 == words[2])?;
         let hello = Hello { claim, flags: words[1], mode };
         (is_intact && words[0] == claim.0).then_some(hello)
     }

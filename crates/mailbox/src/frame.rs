@@ -11,6 +11,7 @@
 //! | Mode | Written | Has come when |
 //! |---|---|---|
 //! | [`Mode::Mapped`] | the body but for its first 16 bytes; the line of the header with those, its last word first, so that the tag is the last word of all; no closing word | the tag is the expected one |
+//! | [`Mode::Streamed`] | what it contains, the tag last, in one message of a stream | the tag is the expected one |
 //! | [`Mode::Checked`] | all of it by one write, with its checksum behind the body or, if frames are fixed, at the end of the place | the tag is the expected one, and the checksum is right |
 //!
 //! A tag has a place of its own in each frame: no earlier frame's body can have left the next one's tag
@@ -32,6 +33,13 @@ pub enum Mode {
     Mapped = 1,
     /// Each frame is one write, whose bytes have no order.
     Checked = 2,
+    /// Each frame is a write and, behind it in the same message of a stream, a signal of its tag.
+    Streamed = 3,
+}
+
+impl Mode {
+    /// All of them.
+    pub(crate) const ALL: [Mode; 3] = [Mode::Mapped, Mode::Checked, Mode::Streamed];
 }
 
 /// The header of a frame, which a sender sets for the layer above; a mailbox does not interpret it.

@@ -124,7 +124,7 @@ impl Incoming {
         if self.mode == Mode::Checked {
             return self.take_checked(memory, copy);
         }
-        // The tag was stored last: all of the frame is there.
+        // The tag was stored last, by the sender or by the transport: all of the frame is there.
         let at = self.cursor.at;
         match self.parse(memory, at) {
             Err(malformed) => self.refuse(malformed),

@@ -64,7 +64,8 @@ const MAX: (u32, u32, u32) = (64, 4096, 1024);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Where memory is not mapped, every frame travels as a whole, whatever its contents: for mailboxes
-    /// whose frames are all nearly full. Where it is mapped, as [`Variable`](Self::Variable).
+    /// whose frames are all nearly full. Where it is mapped, and over streams, as
+    /// [`Variable`](Self::Variable).
     Fixed,
     /// Only what a frame contains travels.
     Variable,

@@ -40,6 +40,17 @@ pub trait Target {
     fn write_frame(&self, at: usize, bytes: &[u8]) -> Result<(), Self::Error> {
         self.write(at, bytes)
     }
+
+    /// As [`write_frame`](Self::write_frame), of at least a word: a reader that sees the first one sees all
+    /// of it.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn write_tagged(&self, at: usize, bytes: &[u8]) -> Result<(), Self::Error> {
+        let Some((word, body)) = bytes.split_first_chunk::<WORD>() else { return Ok(()) };
+        self.write(at + WORD, body)?;
+        self.signal(at, &[u64::from_ne_bytes(*word)])
+    }
 }
 
 /// A sender's side of a bank set.
@@ -170,6 +181,11 @@ impl Outgoing {
         match self.mode {
             Mode::Mapped => self.store(to, header, parts, lengths)?,
             Mode::Checked => self.write_at_once(to, header, parts, lengths)?,
+            Mode::Streamed => {
+                let (_, _, end) = lengths.places();
+                self.put_together(header, parts, lengths, end);
+                to.write_tagged(self.cursor.at, &self.scratch)?;
+            }
         }
         self.advance();
         Ok(())
@@ -201,14 +217,31 @@ impl Outgoing {
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
-        let Cursor { at, next, .. } = self.cursor;
-        debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
-        let words = encode(frame::tag(self.epoch, next), header, lengths);
-        let (payload, attachment, end) = lengths.places();
+        let (_, _, end) = lengths.places();
         let end = match self.geometry.kind {
             FrameKind::Fixed => self.cursor.stride() - WORD,
             FrameKind::Variable => end,
         };
+        self.put_together(header, parts, lengths, end);
+        let bytes = &mut self.scratch;
+        let (all, _) = bytes.as_chunks::<WORD>();
+        let sum = checksum(all.len(), |at| u64::from_ne_bytes(all[at]));
+        bytes.extend_from_slice(&sum.to_ne_bytes());
+        to.write_frame(self.cursor.at, bytes)
+    }
+
+    /// Puts the frame together in the scratch, up to byte `end` of it.
+    fn put_together(
+        &mut self,
+        header: &FrameHeader,
+        parts: &Parts<'_>,
+        lengths: Lengths,
+        end: usize,
+    ) {
+        let next = self.cursor.next;
+        debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
+        let words = encode(frame::tag(self.epoch, next), header, lengths);
+        let (payload, attachment, _) = lengths.places();
         let bytes = &mut self.scratch;
         bytes.clear();
         bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
@@ -219,10 +252,6 @@ impl Outgoing {
             bytes.extend_from_slice(part);
         }
         bytes.resize(end, 0);
-        let (all, _) = bytes.as_chunks::<WORD>();
-        let sum = checksum(all.len(), |at| u64::from_ne_bytes(all[at]));
-        bytes.extend_from_slice(&sum.to_ne_bytes());
-        to.write_frame(at, bytes)
     }
 }
 

@@ -82,6 +82,10 @@ impl Target for To<'_> {
             (true, false) => self.mailbox.write_block_notify(at, bytes),
         }
     }
+
+    fn write_tagged(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        self.mailbox.write_tagged(at, bytes, self.notifies)
+    }
 }
 
 /// The same memory where it is mapped, and the calling thread may store into it.
@@ -116,7 +120,11 @@ impl Sender {
         (set, claim): (u32, Claim),
         flags: OwnFlags,
     ) -> Result<Sender, MailboxError> {
-        let mode = if mailbox.is_mapped() { Mode::Mapped } else { Mode::Checked };
+        let mode = match (mailbox.is_mapped(), mailbox.is_streamed()) {
+            (true, _) => Mode::Mapped,
+            (false, true) => Mode::Streamed,
+            (false, false) => Mode::Checked,
+        };
         let at = geometry.claim_at(set);
         let say_hello = || {
             let identity = identity(mailbox.name(), mailbox.generation(), set, claim);

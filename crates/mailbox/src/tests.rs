@@ -103,7 +103,7 @@ fn geometry() -> impl Strategy<Value = Geometry> {
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
-    any::<bool>().prop_map(|mapped| if mapped { Mode::Mapped } else { Mode::Checked })
+    proptest::sample::select(&Mode::ALL[..])
 }
 
 /// The receiver's side: its memory, that of the flags, and what it has.

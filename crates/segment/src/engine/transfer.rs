@@ -115,6 +115,46 @@ impl Engine {
         lane.flush()
     }
 
+    /// Writes any number of bytes, of which a reader that sees the first word sees all others, and then
+    /// notifies `notify`, a thread of the owner. The last [`PIECE`], that word and the notification leave
+    /// together.
+    #[track_caller]
+    pub(crate) fn write_tagged(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        bytes: &[u8],
+        notify: Option<u32>,
+    ) -> Result<(), OpError> {
+        let Some((word, body)) = bytes.split_first_chunk::<8>() else {
+            return self.write(to, at, bytes, notify);
+        };
+        let (before, last) = body.split_at(body.len().saturating_sub(PIECE));
+        let (host, at_body) = (to.owner(), at + word.len());
+        self.write_block(to, at_body, before)?;
+        let reserved = last.len() + word.len();
+        self.reserve(to, reserved, notify)?;
+        let staging = self.staging(last.len());
+        staging.write_from(0, last);
+        let mut lane = self.progress.lane(host).borrow_mut();
+        let mut start = || {
+            if !last.is_empty() {
+                lane.write(to, at_body + before.len(), &staging)?;
+            }
+            lane.signal(to, at, u64::from_ne_bytes(*word))?;
+            match notify {
+                Some(thread) => lane.write_notify(to, at, &self.nothing, thread, 0),
+                None => Ok(()),
+            }
+        };
+        let started = start();
+        if started.is_err() {
+            self.flow.take_back(host, reserved);
+        }
+        started?;
+        lane.flush()
+    }
+
     /// Writes any number of bytes.
     #[track_caller]
     pub(crate) fn write_block(

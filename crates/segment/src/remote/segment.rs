@@ -115,6 +115,13 @@ impl RemoteSegment {
         self.region.window().is_some()
     }
 
+    /// For layers above: whether what is written travels as one ordered stream
+    /// ([`Transport::streams`](transport_api::Transport::streams)).
+    #[doc(hidden)]
+    pub fn is_streamed(&self) -> bool {
+        self.shared.transport.streams(self.owner())
+    }
+
     /// Element `index` of the segment as an array of `T`.
     ///
     /// ```

@@ -88,6 +88,26 @@ impl RemoteSegment {
         })
     }
 
+    /// For layers above: writes any number of bytes at byte `at`, in flight when this returns, their first
+    /// word behind the others and as [`signal`](Self::signal) stores it; then notifies the owner, if that
+    /// is requested and the segment takes it. A message of its own where all of it fits into one.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn write_tagged(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        is_notify_requested: bool,
+    ) -> Result<(), SegmentError> {
+        let thread = self.thread_to_notify(is_notify_requested);
+        self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
+            engine.write_tagged(region, at, bytes, thread)
+        })
+    }
+
     /// For layers above: the mapping, where the calling thread may store into it without notifying the
     /// owner. An operation that it refuses is to be repeated on this segment, which knows why.
     #[doc(hidden)]
