@@ -81,10 +81,14 @@ impl Compilers {
         // A panic ends at the border of the ried, which needs unwinding; the bytes travel.
         cargo.args(["--config", "profile.release.panic=\"unwind\""]);
         cargo.args(["--config", "profile.release.strip=\"symbols\""]);
+        // For the linker, which names lines; then they are stripped.
+        cargo.args(["--config", "profile.release.debug=\"line-tables-only\""]);
         cargo.arg("--target-dir").arg(&target_dir);
         // Panics name the file as its author knows it.
         let shown = shown.join("src");
         cargo.args(["--", &format!("--remap-path-prefix=src={}", shown.display())]);
+        // What nothing defines is found here, with its line, and not by a receiver's loader.
+        cargo.arg("-Clink-arg=-Wl,--no-undefined");
         run(cargo, &manifest).map_err(|error| self.or_no_library(error))?;
         let bytes = read(&library)?;
         let wrong = |message: String| Error::Ried { ried: name.clone(), message };

@@ -112,6 +112,10 @@ fn what_a_ried_must_not_be() {
     let wrong = error("", &[("prices/src/lib.rs", "fn wrong() -> u64 { \"text\" }")]);
     assert!(wrong.starts_with("cannot compile ") && wrong.contains("mismatched types"), "{wrong}");
     assert!(wrong.contains("prices/Cargo.toml:\n") && wrong.contains("src/lib.rs:1:"), "{wrong}");
+    let nowhere = SOURCE.replace("base_price(shop, article)", "unsafe { nowhere(article) }");
+    let nowhere = format!("unsafe extern \"C\" {{ fn nowhere(article: u64) -> u64; }}\n{nowhere}");
+    let nowhere = error("", &[("prices/src/lib.rs", &nowhere)]);
+    assert!(nowhere.contains("nowhere") && nowhere.contains("src/lib.rs:"), "{nowhere}");
     let manifest = "[package]\nname = \"other\"\n[workspace]\n";
     let files = [("prices/Cargo.toml", manifest), ("prices/src/lib.rs", SOURCE)];
     let other = build_all(&files).expect_err("another name").to_string();
