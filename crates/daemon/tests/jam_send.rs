@@ -228,7 +228,7 @@ fn signed(rack: &Rack, name: &str, package: &[u8], by: &str, job: Option<&str>) 
     let shown = rack.gossamer(&["jam", "inspect", &to]).output().unwrap();
     let text = String::from_utf8_lossy(&shown.stdout);
     let job = job.map_or("every job".to_owned(), |job| format!("job {job}"));
-    let (signer, with) = (format!("  signed by signer {by} of rack "), " with ECDSA P-256, for ");
+    let (signer, with) = (format!("  signed by signer {by} of rack "), " with Ed25519, for ");
     let line = text.lines().find(|line| line.starts_with(&signer) && line.contains(with));
     let end = format!("{job} (not verified)");
     assert!(line.is_some_and(|line| line.ends_with(&end)), "{text}");
@@ -248,10 +248,10 @@ fn signed(rack: &Rack, name: &str, package: &[u8], by: &str, job: Option<&str>) 
 fn signed_by_other_role(identity: &Identity, package: &[u8]) -> Vec<u8> {
     let package = jam_format::Package::parse(package).unwrap();
     let key = rustls::crypto::ring::sign::any_supported_type(&identity.key).unwrap();
-    let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]).unwrap();
+    let signer = key.choose_scheme(&[SignatureScheme::ED25519]).unwrap();
     let signature = signer.sign(&package.signed_message(None)).unwrap();
     let block = Signature {
-        algorithm: Algorithm::EcdsaP256,
+        algorithm: Algorithm::Ed25519,
         job: None,
         certificate: &identity.certificate,
         signature: &signature,

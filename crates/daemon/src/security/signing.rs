@@ -104,10 +104,37 @@ pub fn verify(identity: &Identity, package: &Package<'_>) -> Result<(), NotVerif
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use jam_format::encode_package;
+    use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 
     use super::*;
-    use crate::security::authority::{Authority, init_rack};
+    use crate::security::authority::{self, Authority, good_for, init_rack};
+    use crate::security::identity;
+
+    /// An identity whose key was made when keys were of P-256.
+    #[test]
+    fn a_key_of_p256_signs_as_before() {
+        let place = tempfile::tempdir().unwrap();
+        let admin = init_rack(place.path(), &"lab".parse().unwrap(), None).unwrap();
+        let authority = Authority::open(place.path()).unwrap();
+        let old = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let key_file = old.path().join(identity::KEY);
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+        fs::set_permissions(&key_file, Permissions::from_mode(0o600)).unwrap();
+        let request = authority::request(old.path()).unwrap();
+        let name = "ann".parse().unwrap();
+        let card = authority.sign(&request, &name, Role::Signer, good_for(1)).unwrap();
+        authority::accept(old.path(), &card).unwrap();
+        let ann = Identity::load(old.path()).unwrap();
+        let signed = sign(&ann, &encode_package("none", &[]).unwrap(), None).unwrap();
+        let package = Package::parse(&signed).unwrap();
+        assert_eq!(package.signature().unwrap().unwrap().algorithm, Algorithm::EcdsaP256);
+        verify(&admin, &package).unwrap();
+    }
 
     #[test]
     fn what_a_signer_signs_is_verified() {

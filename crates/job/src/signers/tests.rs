@@ -6,7 +6,7 @@ use jam_format::{Blob, ElementKind, Machine, NewElement, Package, encode_package
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519,
-    RevokedCertParams, SanType, SerialNumber, SigningKey,
+    RevokedCertParams, SanType, SerialNumber, SignatureAlgorithm, SigningKey,
 };
 
 use super::*;
@@ -25,8 +25,13 @@ struct Member {
     algorithm: Algorithm,
 }
 
+/// As new racks have it.
 fn authority() -> Authority {
-    let key = KeyPair::generate().unwrap();
+    authority_with(&PKCS_ED25519)
+}
+
+fn authority_with(kind: &'static SignatureAlgorithm) -> Authority {
+    let key = KeyPair::generate_for(kind).unwrap();
     let mut params = CertificateParams::new([]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -122,8 +127,9 @@ fn verify(signers: &Signers, package: &[u8]) -> Result<Signer, SignatureError> {
 
 #[test]
 fn a_signer_of_the_rack_is_taken_with_either_kind_of_key() {
-    let authority = authority();
-    for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
+    const KINDS: [&SignatureAlgorithm; 2] = [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519];
+    for (of_authority, kind) in KINDS.into_iter().flat_map(|of| KINDS.map(|kind| (of, kind))) {
+        let authority = authority_with(of_authority);
         let key = KeyPair::generate_for(kind).unwrap();
         let ann = authority.member_with(key, "gossamer:lab/signer/ann", |_| ());
         let signers = authority.signers();
@@ -353,9 +359,9 @@ fn the_authority_survives_json() {
 #[test]
 #[ignore = "prints figures: cargo test --release -p gossamer-job --lib figures -- --ignored --nocapture"]
 fn figures() {
-    let mut authority = authority();
-    authority.revoke(9);
     for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
+        let mut authority = authority_with(kind);
+        authority.revoke(9);
         let key = KeyPair::generate_for(kind).unwrap();
         let ann = authority.member_with(key, "gossamer:lab/signer/ann", |_| ());
         let proof = Package::parse(&ann.sign(None)).unwrap().proof().unwrap();

@@ -263,7 +263,7 @@ pub(super) fn picture(part: &str, table: &Table) -> Option<Picture> {
             "jams-waiting.svg",
             "Processor time of a host that polls, and of one that waits",
             "jams over shared memory: processor time of the receiving host",
-            &["spins", "waits"],
+            &["spins", "waits"][..],
             of_columns(1, &[2, 4], |cell| cell.parse().ok()),
         ),
         _ => return None,

@@ -11,7 +11,7 @@ use jam_tests::jams::indirect_put::INDIRECT_PUT;
 use jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType, SerialNumber, SigningKey,
+    KeyUsagePurpose, PKCS_ED25519, SanType, SerialNumber, SigningKey,
 };
 
 use crate::harness::Limit::AtMost;
@@ -91,14 +91,14 @@ struct Signed {
 impl Signed {
     /// A package with this jam.
     fn new(name: &str, blob: &[u8]) -> Result<Signed, Box<dyn std::error::Error>> {
-        let key = KeyPair::generate()?;
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let mut params = CertificateParams::new([])?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca = params.self_signed(&key)?.der().to_vec();
         let issuer = Issuer::new(params, key);
 
-        let key = KeyPair::generate()?;
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let mut params = CertificateParams::new([])?;
         params.subject_alt_names = vec![SanType::URI("gossamer:bench/signer/ann".try_into()?)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::CodeSigning];
@@ -112,7 +112,7 @@ impl Signed {
         let package = encode_package("bench", &[NewElement { kind, machine, name, bytes: blob }])?;
         let package = Package::parse(&package)?;
         let signature = key.sign(&package.signed_message(None))?;
-        let (algorithm, job) = (Algorithm::EcdsaP256, None);
+        let (algorithm, job) = (Algorithm::Ed25519, None);
         let block = Signature { algorithm, job, certificate: &certificate, signature: &signature };
         let package = sign_package(&package, &block.encode()?)?;
         let proof = Package::parse(&package)?.proof().ok_or("the package has no proof")?;

@@ -12,6 +12,7 @@ use crate::files;
 use crate::security::authority::error::{
     AuthorityError, get, in_file, make_directory, put, put_toml,
 };
+use crate::security::authority::new_key;
 use crate::security::identity::{self, Hosts};
 use crate::security::known_signers::SIGNERS;
 use crate::security::member::{Member, Role};
@@ -48,7 +49,7 @@ pub fn request(directory: &Path) -> Result<String, AuthorityError> {
         files::only_for_owner(&path).map_err(in_file(&path))?;
         KeyPair::from_pem(&get(&path)?)?
     } else {
-        let key = KeyPair::generate()?;
+        let key = new_key()?;
         put(&path, key.serialize_pem().as_bytes(), 0o600)?;
         key
     };

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, SanType,
 };
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ impl Authority {
             }
             _ => make_directory(&place)?,
         }
-        let key = KeyPair::generate()?;
+        let key = new_key()?;
         let mut params = params(&format!("rack {rack}"), SystemTime::now() + AUTHORITY_LIFE)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -255,6 +255,12 @@ impl Authority {
 /// When a certificate expires that is made now and valid for `days` days.
 pub fn good_for(days: u32) -> SystemTime {
     SystemTime::now() + DAY * days
+}
+
+/// A new key, of the authority or a member: Ed25519, whose signatures processes verify in two thirds of the
+/// time of ECDSA on P-256. Keys of P-256, which racks had before, can still be used.
+fn new_key() -> Result<KeyPair, rcgen::Error> {
+    KeyPair::generate_for(&PKCS_ED25519)
 }
 
 /// The parameters that all certificates share.
