@@ -18,7 +18,6 @@ use std::cell::{Cell, UnsafeCell};
 
 use primitive::SharedBytes;
 use primitive::limits::BATCH_REQUESTS;
-use primitive::sync::Ordering;
 use transport_api::ThreadId;
 
 use crate::client::completion::{Completion, boxed};
@@ -33,6 +32,8 @@ pub(crate) struct Kind {
     run: Run,
     run_one: RunOne,
     waiter: WaiterOf,
+    /// Words of one in a list.
+    words: usize,
     /// Its name in messages.
     pub(crate) name: CallbackName,
 }
@@ -45,6 +46,7 @@ pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
             run: run::<C>,
             run_one: run_one::<C>,
             waiter: waiter_of::<C>,
+            words: words_of::<C>(),
             name: C::name,
         }
     }
@@ -124,30 +126,32 @@ const fn is_kept_apart<C>() -> bool {
     align_of::<C>() > WORD || words_of::<C>() > LIST_WORDS / 2
 }
 
-/// The second word of a completion in a list.
+/// The second word of a completion in a list. In two halves, because each is a store by itself: one
+/// number made of both would cost a request three instructions more.
 #[derive(Clone, Copy)]
-struct Header(u64);
+#[repr(C, align(8))]
+struct Header {
+    /// The word at which its request's head is.
+    at: u32,
+    /// Words behind the head.
+    request_words: u32,
+}
 
 impl Header {
     #[cfg_attr(optimised, inline(always))]
-    fn new(at: usize, request_words: usize, words: usize) -> Self {
-        debug_assert!(request_words <= 0xffff && words <= 0xffff);
-        Header((request_words as u64) << 48 | (words as u64) << 32 | at as u64)
+    fn new(at: usize, request_words: usize) -> Self {
+        debug_assert!(u32::try_from(at).is_ok() && request_words <= 0xffff);
+        Header { at: at as u32, request_words: request_words as u32 }
     }
 
     #[cfg_attr(optimised, inline(always))]
     fn at(self) -> usize {
-        self.0 as u32 as usize
+        self.at as usize
     }
 
     #[cfg_attr(optimised, inline(always))]
     fn request_words(self) -> usize {
-        (self.0 >> 48) as usize
-    }
-
-    #[cfg_attr(optimised, inline(always))]
-    fn words(self) -> usize {
-        (self.0 >> 32) as u16 as usize
+        self.request_words as usize
     }
 }
 
@@ -201,7 +205,7 @@ impl Completions {
         }
         let Room { place, end } = room;
         debug_assert!(place == self.end.get() && end == place + words_of::<C>());
-        let header = Header::new(at, request_words, const { words_of::<C>() });
+        let header = Header::new(at, request_words);
         // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is
         // behind `place`. A completion's last partial word need not be initialised because it is
         // only ever read as a `C`.
@@ -226,8 +230,8 @@ impl Completions {
     /// How many completions have not been taken.
     pub(crate) fn len(&self) -> usize {
         let (mut place, mut len) = (self.next.get(), 0);
-        while let Some((_, header, _)) = self.at(place) {
-            place += header.words();
+        while let Some((kind, ..)) = self.at(place) {
+            place += kind.words;
             len += 1;
         }
         len
@@ -242,7 +246,7 @@ impl Completions {
             if unsafe { (kind.waiter)(data) } == waiter {
                 return Some(header.at());
             }
-            place += header.words();
+            place += kind.words;
         }
         None
     }
@@ -255,19 +259,23 @@ impl Completions {
     /// The completion at `place`, if it is not behind the last: its kind, its header, its bytes.
     #[cfg_attr(optimised, inline(always))]
     fn at(&self, place: usize) -> Option<(&'static Kind, Header, *const u64)> {
-        if place >= self.end.get() {
-            return None;
-        }
-        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, and
-        // `place` is where one begins (only what `push` and the steps over whole completions make
-        // it is ever asked for): with a word made from a `&Kind`, and a header.
+        // SAFETY: in front of the end, where a completion begins: only what `push` and the steps over
+        // whole completions make it is ever asked for.
+        (place < self.end.get()).then(|| unsafe { self.entry(place) })
+    }
+
+    /// As [`at`](Self::at).
+    ///
+    /// # Safety
+    /// A completion begins there, in front of `end`.
+    #[cfg_attr(optimised, inline(always))]
+    unsafe fn entry(&self, place: usize) -> (&'static Kind, Header, *const u64) {
+        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, each with a
+        // word made from a `&Kind`, and a header.
         unsafe {
             let first = (*self.words.get()).as_ptr().add(place);
-            Some((
-                first.cast::<&Kind>().read(),
-                first.add(1).cast::<Header>().read(),
-                first.add(HEADER),
-            ))
+            let header = first.add(1).cast::<Header>().read();
+            (first.cast::<&Kind>().read(), header, first.add(HEADER))
         }
     }
 
@@ -281,7 +289,7 @@ impl Completions {
     pub(crate) fn next(&self) -> Option<Next> {
         let place = self.next.get();
         let (kind, header, data) = self.at(place)?;
-        self.next.set(place + header.words());
+        self.next.set(place + kind.words);
         Some(Next { kind, at: header.at(), request_words: header.request_words(), data, place })
     }
 
@@ -309,10 +317,8 @@ impl Completions {
     /// # Panics
     /// As [`run`](Self::run).
     pub(crate) fn run_in_place(&self, next: Next, pair: &SharedBytes, trustee: ThreadId) {
-        let value = pair.words().load(next.at, Ordering::Relaxed);
-        let (at, words) = (next.at + 1, next.request_words);
-        let outcome = Outcome::InPlace(InPlace { value, at, words, pair, trustee });
-        self.run(next, outcome);
+        let place = InPlace::of((next.at, next.request_words), pair, trustee);
+        self.run(next, Outcome::InPlace(place));
     }
 
     /// Takes the next completions, which are of this kind, and runs them, with the results that are
@@ -325,7 +331,7 @@ impl Completions {
     pub(crate) fn run_kind(&self, kind: &'static Kind, pair: &SharedBytes, trustee: ThreadId) {
         debug_assert!(self.kind().is_some_and(|next| std::ptr::eq(next, kind)));
         let Some((kind, header, data)) = self.at(self.next.get()) else { return };
-        let behind = self.next.get() + header.words();
+        let behind = self.next.get() + kind.words;
         if self.at(behind).is_some_and(|(next, ..)| std::ptr::eq(next, kind)) {
             // SAFETY: `run` and the kind were made for the same type (`kind_of`).
             unsafe { (kind.run)(kind, self, pair, trustee) }
@@ -335,6 +341,18 @@ impl Completions {
             // `run`. It is taken once: `next` is behind it.
             unsafe { (kind.run_one)(data, header, pair, trustee) }
         }
+    }
+
+    /// Moves the completions of this list, none of which has been taken, to `empty`, which has none and
+    /// room for as many.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn move_to(&self, empty: &Completions) {
+        debug_assert!(self.most == empty.most && self.next.get() == 0);
+        debug_assert_eq!((empty.next.get(), empty.end.get(), empty.surplus.get()), (0, 0, 0));
+        // SAFETY: as in `push`; the two vectors are swapped whole, and may be the same.
+        unsafe { std::ptr::swap(self.words.get(), empty.words.get()) };
+        empty.end.set(self.end.replace(0));
+        empty.surplus.set(self.surplus.replace(0));
     }
 
     /// Exchanges the completions of two lists, which have room for as many.
@@ -399,11 +417,35 @@ unsafe fn run_one<C: Completion>(
     pair: &SharedBytes,
     trustee: ThreadId,
 ) {
-    let value = pair.words().load(header.at(), Ordering::Relaxed);
-    let (at, words) = (header.at() + 1, header.request_words());
+    let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
     // SAFETY: the caller's promise.
     let completion = unsafe { data.cast::<C>().read() };
-    completion.complete(Outcome::InPlace(InPlace { value, at, words, pair, trustee }));
+    completion.complete(Outcome::InPlace(place));
+}
+
+/// A run that is being taken. Meanwhile nothing else finds a completion in the list, so that where the
+/// run has come to need not be stored for each; it is when this is dropped, also if one panics.
+struct Taking<'a> {
+    list: &'a Completions,
+    place: usize,
+    end: usize,
+}
+
+impl<'a> Taking<'a> {
+    #[cfg_attr(optimised, inline(always))]
+    fn new(list: &'a Completions) -> Self {
+        let (place, end) = (list.next.get(), list.end.get());
+        list.next.set(end);
+        Taking { list, place, end }
+    }
+}
+
+impl Drop for Taking<'_> {
+    #[cfg_attr(optimised, inline(always))]
+    fn drop(&mut self) {
+        debug_assert_eq!(self.list.next.get(), self.end, "other code took completions");
+        self.list.next.set(self.place);
+    }
 }
 
 /// # Safety
@@ -414,126 +456,21 @@ unsafe fn run<C: Completion>(
     pair: &SharedBytes,
     trustee: ThreadId,
 ) {
-    let slot = pair.words();
-    let mut place = list.next.get();
-    while let Some((next, header, data)) = list.at(place)
-        && std::ptr::eq(next, kind)
-    {
-        place += const { words_of::<C>() };
-        list.next.set(place);
-        let (at, words) = (header.at(), header.request_words());
-        let value = slot.load(at, Ordering::Relaxed);
-        // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `next` is behind
-        // it, and no other code takes from this list while it is being answered.
+    let mut run = Taking::new(list);
+    while run.place < run.end {
+        // SAFETY: in front of the end, where a completion begins, as for all that `place` comes to.
+        let (next, header, data) = unsafe { list.entry(run.place) };
+        if !std::ptr::eq(next, kind) {
+            break;
+        }
+        run.place += const { words_of::<C>() };
+        let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
+        // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `place` is behind it,
+        // and no other code takes from this list or adds to it while it is being answered.
         let completion = unsafe { data.cast::<C>().read() };
-        completion.complete(Outcome::InPlace(InPlace { value, at: at + 1, words, pair, trustee }));
-        debug_assert_eq!(place, list.next.get(), "other code took completions");
+        completion.complete(Outcome::InPlace(place));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
-
-    use super::*;
-    use crate::error::DelegateError;
-
-    struct Note<const N: usize>(Rc<RefCell<Vec<usize>>>, [u8; N]);
-    impl<const N: usize> Completion for Note<N> {
-        fn complete(self, _: Outcome<'_>) {
-            self.0.borrow_mut().push(N);
-        }
-    }
-    #[repr(align(64))]
-    struct Aligned(Rc<RefCell<Vec<usize>>>);
-    impl Completion for Aligned {
-        fn complete(self, _: Outcome<'_>) {
-            self.0.borrow_mut().push(64);
-        }
-    }
-    fn add<C: Completion + 'static>(
-        to: &Completions,
-        at: usize,
-        request_words: usize,
-        completion: C,
-    ) {
-        let room = to.room::<C>().expect("room for one more");
-        to.push(room, at, request_words, completion);
-    }
-
-    const ERROR: DelegateError = DelegateError::NoRack(std::borrow::Cow::Borrowed("a test"));
-
-    #[test]
-    fn a_list_takes_as_many_as_it_may_and_runs_all_of_them() {
-        for most in [BATCH_REQUESTS, 5 * BATCH_REQUESTS] {
-            let log = Rc::new(RefCell::new(vec![]));
-            let completions = Completions::new(most);
-            while completions.room::<Note<0>>().is_some() {
-                add(&completions, 8, 0, Note(log.clone(), []));
-            }
-            assert_eq!((completions.len(), completions.count()), (most, most));
-            drop(completions);
-            assert_eq!(log.borrow().len(), most);
-        }
-    }
-
-    #[test]
-    fn completions_of_all_shapes_run_in_order_and_once() {
-        let log = Rc::new(RefCell::new(vec![]));
-        let completions = Completions::default();
-        add(&completions, 8, 0, Note(log.clone(), [0; 0]));
-        add(&completions, 24, 1, Note(log.clone(), [0; 9]));
-        add(&completions, 40, 2, Aligned(log.clone()));
-        add(&completions, 56, 3, Note(log.clone(), [0; 300]));
-        assert_eq!(completions.len(), 4);
-        for at in [8, 24, 40, 56] {
-            let next = completions.next().expect("one more");
-            assert_eq!(next.at, at);
-            completions.run(next, Outcome::Failed(&ERROR));
-        }
-        assert!(completions.next().is_none());
-        assert_eq!(completions.len(), 0);
-        completions.clear();
-        assert_eq!(*log.borrow(), [0, 9, 64, 300]);
-        add(&completions, 8, 0, Note(log.clone(), [0; 1]));
-        drop(completions);
-        assert_eq!(*log.borrow(), [0, 9, 64, 300, 1], "the rest completes with the failure");
-        assert_eq!(Rc::strong_count(&log), 1, "nothing is leaked");
-    }
-
-    /// Notes the word of its result, and panics if that is 13.
-    struct Value<const N: usize>(Rc<RefCell<Vec<(usize, u64)>>>);
-    impl<const N: usize> Completion for Value<N> {
-        fn complete(self, outcome: Outcome<'_>) {
-            let word = outcome.at_hand().expect("a result in its place");
-            self.0.borrow_mut().push((N, word));
-            assert_ne!(word, 13, "on purpose");
-        }
-    }
-
-    #[test]
-    fn results_in_place_reach_their_completions_one_by_one_and_in_runs() {
-        use std::panic::{AssertUnwindSafe, catch_unwind};
-        let trustee = ThreadId { host: transport_api::HostId(0), thread: 0 };
-        let (pair, log) = (SharedBytes::heap(128), Rc::new(RefCell::new(vec![])));
-        let expected =
-            [(1, 10), (2, 11), (1, 12), (1, 13), (1, 14), (2, 13), (1, 16), (2, 17), (2, 18)];
-        let completions = Completions::default();
-        for (at, (kind, word)) in expected.into_iter().enumerate() {
-            pair.store(at * WORD, word, Ordering::Relaxed);
-            match kind {
-                1 => add(&completions, at, 0, Value::<1>(log.clone())),
-                _ => add(&completions, at, 0, Value::<2>(log.clone())),
-            }
-        }
-        let mut panics = 0;
-        while let Some(kind) = completions.kind() {
-            let run = || completions.run_kind(kind, &pair, trustee);
-            panics += usize::from(catch_unwind(AssertUnwindSafe(run)).is_err());
-        }
-        assert_eq!((&log.borrow()[..], panics), (&expected[..], 2));
-        completions.clear();
-        assert_eq!(Rc::strong_count(&log), 1, "each is taken once");
-    }
-}
+mod tests;

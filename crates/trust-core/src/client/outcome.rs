@@ -40,6 +40,19 @@ pub(crate) struct InPlace<'a> {
     pub(super) trustee: ThreadId,
 }
 
+impl<'a> InPlace<'a> {
+    /// The result of the request whose head was at this word of `pair`, with so many words behind it.
+    #[inline(always)]
+    pub(super) fn of(
+        (head, words): (usize, usize),
+        pair: &'a SharedBytes,
+        trustee: ThreadId,
+    ) -> Self {
+        let value = pair.words().load(head, Ordering::Relaxed);
+        InPlace { value, at: head + 1, words, pair, trustee }
+    }
+}
+
 impl Outcome<'_> {
     /// The result, if it is a word in its request's place; else it is to be had by
     /// [`result`](Self::result). This is what makes a small reply cheap.
