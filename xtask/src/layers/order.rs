@@ -211,7 +211,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/node",
         &[
-            &["awaited", "collected", "deferred", "idle", "turn"],
+            &["awaited", "collected", "deferred", "idle", "outboxes", "turn"],
             &["callers"],
             &["state"],
             &["entered"],

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use crate::Trust;
 use crate::api::callback::{Callback, Either, Tell, Then};
 use crate::client::completion_list::kind_of;
+use crate::client::outbox::Outbox;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::closure::registry::Tag;
@@ -225,11 +226,14 @@ impl<T: 'static> Trust<T> {
                 node.run_deferred();
                 result
             }
-            Some(node) if node.id.rack() == self.home.rack() => {
+            Some(node) => {
+                let Some(outbox) = node.outbox_at(self.home) else {
+                    return Err(outside_of(self.home));
+                };
                 node.context().check_may_wait("`apply`", place);
-                node.call(self.target(), invoke, arguments, place)
+                node.call(self.target_by(outbox), invoke, arguments, place)
             }
-            _ => Err(outside_of(self.home)),
+            None => Err(outside_of(self.home)),
         }
     }
 
@@ -250,14 +254,14 @@ impl<T: 'static> Trust<T> {
         C: Callback<I::Output>,
     {
         let place = Location::caller();
-        match current(self) {
-            Some(node) if self.is_used_by(node) => {
-                node.request(self.target(), invoke, &arguments, Tell(then, PhantomData));
+        let Some(node) = current(self) else { raise(&outside_of(self.home)) };
+        match self.outbox_of(node) {
+            Some(outbox) => {
+                let then = Tell(then, PhantomData);
+                node.request(self.target_by(outbox), invoke, &arguments, then);
             }
-            Some(node) if self.is_at(node) => {
-                self.cast_inline(node, invoke, arguments, then, place);
-            }
-            _ => raise(&outside_of(self.home)),
+            None if self.is_at(node) => self.cast_inline(node, invoke, arguments, then, place),
+            None => raise(&outside_of(self.home)),
         }
     }
 
@@ -294,8 +298,15 @@ impl<T: 'static> Trust<T> {
     }
 
     #[inline(always)]
-    pub(crate) fn target(&self) -> Target<T> {
-        Target { home: self.home.number(), property: self.property, _property: PhantomData }
+    pub(crate) fn target(&self) -> Target<'static, T> {
+        let home = self.home.number();
+        Target { home, property: self.property, outbox: None, _property: PhantomData }
+    }
+
+    /// As [`target`](Self::target), whose requests go by `outbox`.
+    #[inline(always)]
+    pub(crate) fn target_by<'a>(&self, outbox: &'a Outbox) -> Target<'a, T> {
+        Target { outbox: Some(outbox), ..self.target() }
     }
 }
 

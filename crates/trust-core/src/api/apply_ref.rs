@@ -243,11 +243,14 @@ impl<T: 'static> Trust<T> {
                 node.run_deferred();
                 result
             }
-            Some(node) if node.id.rack() == self.home.rack() => {
+            Some(node) => {
+                let Some(outbox) = node.outbox_at(self.home) else {
+                    return Err(outside_of(self.home));
+                };
                 node.context().check_may_wait("`apply_ref`", place);
-                node.call_ref(self.target(), invoke, arguments, view, place)
+                node.call_ref(self.target_by(outbox), invoke, arguments, view, place)
             }
-            _ => Err(outside_of(self.home)),
+            None => Err(outside_of(self.home)),
         }
     }
 
@@ -261,15 +264,14 @@ impl<T: 'static> Trust<T> {
         C: RefCallback<I::Output>,
     {
         let place = Location::caller();
-        match current(self) {
-            Some(node) if self.is_used_by(node) => {
+        let Some(node) = current(self) else { raise(&outside_of(self.home)) };
+        match self.outbox_of(node) {
+            Some(outbox) => {
                 let tell = TellRef(then, PhantomData::<fn(&I::Output)>);
-                node.request_ref(self.target(), invoke, &arguments, tell);
+                node.request_ref(self.target_by(outbox), invoke, &arguments, tell);
             }
-            Some(node) if self.is_at(node) => {
-                self.cast_ref_inline(node, invoke, arguments, then, place);
-            }
-            _ => raise(&outside_of(self.home)),
+            None if self.is_at(node) => self.cast_ref_inline(node, invoke, arguments, then, place),
+            None => raise(&outside_of(self.home)),
         }
     }
 

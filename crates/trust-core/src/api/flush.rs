@@ -55,7 +55,7 @@ pub fn flush_counted() -> u64 {
         let made = busy.len() as u64;
         let left = Rc::new(Cell::new(busy.len()));
         for home in busy {
-            let target = Target { home, property: RUNTIME, _property: PhantomData };
+            let target = Target { home, property: RUNTIME, outbox: None, _property: PhantomData };
             let served = |_: &mut Runtime| {};
             node.request(target, Plain(served), &(), Served { left: left.clone(), fiber });
         }

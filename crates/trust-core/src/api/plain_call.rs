@@ -8,6 +8,7 @@ use primitive::limits::MESSAGE_BYTES;
 
 use crate::Trust;
 use crate::client::completion::Completion;
+use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
 use crate::client::plain_completion::{PlainResult, TellPlain, WakePlain};
 use crate::client::request::{Arguments, Parts, Request};
@@ -46,15 +47,19 @@ impl<T: 'static> Trust<T> {
         let place = Location::caller();
         match current(self) {
             Some(node) if self.is_at(node) => None,
-            Some(node) if node.id.rack() == self.home.rack() => {
+            Some(node) => {
+                let Some(outbox) = node.outbox_at(self.home) else {
+                    return Some(Err(*outside_of(self.home)));
+                };
                 node.context().check_may_wait("a call", place);
                 let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
                 let waiter = Waiter::new(fiber);
                 let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
-                self.send_plain::<C, _>(node, parts::<T, C>(word, None, head, tails), completion);
+                let parts = parts::<T, C>(word, None, head, tails);
+                self.send_plain::<C, _>(node, outbox, parts, completion);
                 Some(waiter.wait(place, AwaitsReply::of).map_err(|error| *error))
             }
-            _ => Some(Err(*outside_of(self.home))),
+            None => Some(Err(*outside_of(self.home))),
         }
     }
 
@@ -76,14 +81,12 @@ impl<T: 'static> Trust<T> {
     where
         F: FnOnce(PlainResult<C::Reply, C::Error>) + 'static,
     {
-        match current(self) {
-            Some(node) if self.is_used_by(node) => {
-                let completion = TellPlain::<F, C::Reply, C::Error>::new(wrap(then));
-                self.send_plain::<C, _>(node, parts::<T, C>(word, name, head, tails), completion);
-                Ok(())
-            }
-            _ => Err(then),
-        }
+        let Some(node) = current(self) else { return Err(then) };
+        let Some(outbox) = self.outbox_of(node) else { return Err(then) };
+        let completion = TellPlain::<F, C::Reply, C::Error>::new(wrap(then));
+        let parts = parts::<T, C>(word, name, head, tails);
+        self.send_plain::<C, _>(node, outbox, parts, completion);
+        Ok(())
     }
 
     /// As [`plain_call_then`](Self::plain_call_then), with the word of the call of plain bytes before it, if
@@ -103,12 +106,8 @@ impl<T: 'static> Trust<T> {
     where
         F: FnOnce(PlainResult<C::Reply, C::Error>) + 'static,
     {
-        let Some(node) = current(self).filter(|node| self.is_used_by(node)) else {
-            return Err(then);
-        };
-        let Some(outbox) = node.outbox_to(self.home.number()) else {
-            return Err(then);
-        };
+        let Some(node) = current(self) else { return Err(then) };
+        let Some(outbox) = self.outbox_of(node) else { return Err(then) };
         let (parts, words) = (parts::<T, C>(0, Some(name), head, &[]), plain_words::<C::Reply>());
         match outbox.append_again::<TellPlain<F, C::Reply, C::Error>>(
             name,
@@ -128,6 +127,7 @@ impl<T: 'static> Trust<T> {
     fn send_plain<C: PlainCall<T>, D: Completion + 'static>(
         &self,
         node: &Node,
+        outbox: &Outbox,
         parts: Parts<'_>,
         completion: D,
     ) {
@@ -143,7 +143,7 @@ impl<T: 'static> Trust<T> {
             arguments: Arguments::Bytes(parts),
             reply_words: plain_words::<C::Reply>(),
         };
-        node.send(self.home.number(), request, completion);
+        node.send_by(outbox, request, completion);
     }
 
     /// The thread of the property as a number that no other thread has, of this rack or of another

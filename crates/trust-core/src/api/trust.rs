@@ -1,6 +1,7 @@
 //! [`Trust`]: a counted reference to a property (thesis 2.3.1).
 
 use std::fmt;
+use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use parking_lot::Mutex;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use transport_api::ThreadId;
 
 use crate::api::trustee::Trustee;
+use crate::client::outbox::{NO_TOKEN, Outbox};
 use crate::closure::registry::{Tag, registry};
 use crate::codec::trusts::{self, Record};
 use crate::node::{Node, NodeId, current, on_node, racks, with_node};
@@ -33,8 +35,8 @@ pub struct Trust<T: 'static> {
     pub(crate) home: NodeId,
     pub(crate) property: u32,
     pub(crate) tag: Tag,
-    /// The thread that last sent a request through this trust without waiting for the reply; never
-    /// the trustee's.
+    /// The outbox of the thread that last sent a request through this trust without waiting for the
+    /// reply: its token, or [`NO_TOKEN`]. It leads to the trustee.
     user: AtomicU64,
     ledger: Mutex<Ledger>,
     _property: PhantomData<fn(T) -> T>,
@@ -98,7 +100,7 @@ impl<T: 'static> Trust<T> {
             home,
             property,
             tag,
-            user: AtomicU64::new(NodeId::NONE.word()),
+            user: AtomicU64::new(NO_TOKEN),
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
@@ -157,26 +159,42 @@ impl<T: 'static> Trust<T> {
     /// Whether `node`, which is not the trustee's, may queue a request here without waiting for the
     /// reply. If so, that has been noted: the drop of this trust must not overtake the request, on
     /// whatever thread that happens.
-    ///
-    /// One comparison answers most calls: a thread is only ever noted here if it may.
     #[inline(always)]
     pub(crate) fn is_used_by(&self, node: &Node) -> bool {
-        self.user.load(Ordering::Relaxed) == node.id.word()
-            || (self.home != node.id && self.becomes_used_by(node.id))
+        self.outbox_of(node).is_some()
+    }
+
+    /// Where `node` queues such a request, if it [may](Self::is_used_by).
+    ///
+    /// One comparison answers most calls: a thread is only ever noted here if it may, and goes on
+    /// sending to the trustee that it has sent to last.
+    #[inline(always)]
+    pub(crate) fn outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
+        match node.recent_with_token(self.user.load(Ordering::Relaxed)) {
+            Some(outbox) => Some(outbox),
+            None => {
+                cold_path();
+                self.find_outbox_of(node)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn find_outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
+        let outbox = node.outbox_at(self.home)?;
+        if self.user.load(Ordering::Relaxed) != outbox.token() {
+            self.note_user(node.number(), outbox.token());
+        }
+        Some(outbox)
     }
 
     #[cold]
-    #[inline(never)]
-    fn becomes_used_by(&self, user: NodeId) -> bool {
-        if user.rack() != self.home.rack() {
-            return false;
-        }
+    fn note_user(&self, user: u32, token: u64) {
         let mut ledger = self.ledger.lock();
-        if !ledger.users.contains(&user.number()) {
-            ledger.users.push(user.number());
+        if !ledger.users.contains(&user) {
+            ledger.users.push(user);
         }
-        self.user.store(user.word(), Ordering::Relaxed);
-        true
+        self.user.store(token, Ordering::Relaxed);
     }
 
     /// Another trust of the property, made on its own thread, which has no id of its own.

@@ -170,8 +170,8 @@ impl Trustee {
         outside_of(self.id)
     }
 
-    pub(super) fn runtime(&self) -> Target<Runtime> {
-        Target { home: self.number(), property: RUNTIME, _property: PhantomData }
+    pub(super) fn runtime(&self) -> Target<'static, Runtime> {
+        Target { home: self.number(), property: RUNTIME, outbox: None, _property: PhantomData }
     }
 
     /// Calls the runtime of the thread and waits for it, on behalf of the method `what`, called at

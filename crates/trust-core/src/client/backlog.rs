@@ -19,6 +19,7 @@ impl Outbox {
     #[inline(never)]
     pub(crate) fn postpone(&self, request: Request<'_>, completion: Boxed) -> u64 {
         self.slot.block(true);
+        self.needs_room.set(true);
         let ticket = self.postponed.get();
         self.postponed.set(ticket + 1);
         self.backlog.borrow_mut().push_back(Waiting {
@@ -58,6 +59,7 @@ impl Outbox {
 
     /// Remembers a fiber to wake when there is room.
     pub(crate) fn wait_for_room(&self, fiber: FiberId) {
+        self.needs_room.set(true);
         self.waiting_for_room.borrow_mut().push(fiber);
     }
 
@@ -68,7 +70,7 @@ impl Outbox {
         lane: impl FnOnce() -> &'a LaneRef,
         unpark: impl FnMut(FiberId),
     ) {
-        if !self.backlog.borrow().is_empty() || !self.waiting_for_room.borrow().is_empty() {
+        if self.needs_room.get() {
             self.refill_now(lane(), unpark);
         }
     }
@@ -106,9 +108,11 @@ impl Outbox {
                 }
             }
         }
-        if self.backlog.borrow().is_empty() {
+        let has_backlog = !self.backlog.borrow().is_empty();
+        if !has_backlog {
             self.slot.block(self.is_closed.get());
         }
+        self.needs_room.set(has_backlog);
         for fiber in self.waiting_for_room.borrow_mut().drain(..) {
             unpark(fiber);
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use fiber::FiberId;
 use primitive::limits::{BATCH_REQUESTS, BUFFERS};
-use primitive::sync::Ordering;
+use primitive::sync::{AtomicU64, Ordering};
 use progress::LaneRef;
 use transport_api::ThreadId;
 
@@ -33,8 +33,13 @@ const COALESCING_POLLS: u32 = 4;
 /// How many times as many requests a batch has that a small one waits for.
 const COALESCING_FACTOR: usize = 4;
 
+/// The token of no outbox.
+pub(crate) const NO_TOKEN: u64 = u64::MAX;
+
 /// The client's end of one pair of threads.
 pub(crate) struct Outbox {
+    /// Names it among all that this process has ever had.
+    token: u64,
     pub(super) slot: ClientSlot,
     /// The completions of the batch being filled.
     pub(super) filling: Completions,
@@ -46,6 +51,8 @@ pub(crate) struct Outbox {
     pub(super) postponed: Cell<u64>,
     /// Fibers that wait for room.
     pub(super) waiting_for_room: RefCell<Vec<FiberId>>,
+    /// Whether anything waits for room: a request of the backlog, or a fiber.
+    pub(super) needs_room: Cell<bool>,
     /// The word in the oldest answered buffer at which the next reply that stands apart begins;
     /// zero where none of them has been taken.
     pub(super) apart: Cell<usize>,
@@ -80,7 +87,9 @@ impl Outbox {
     pub(crate) fn new(slot: ClientSlot, link: Link) -> Self {
         let most = if link.is_mapped() { BATCH_REQUESTS } else { MOST_REQUESTS };
         let completions = || Completions::new(most);
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
+            token: NEXT.fetch_add(1, Ordering::Relaxed),
             slot,
             filling: completions(),
             in_flight: std::array::from_fn(|_| completions()),
@@ -88,6 +97,7 @@ impl Outbox {
             backlog: RefCell::default(),
             postponed: Cell::new(0),
             waiting_for_room: RefCell::default(),
+            needs_room: Cell::new(false),
             apart: Cell::new(0),
             protocol_violated: Cell::new(false),
             bulk_out: Default::default(),
@@ -103,6 +113,12 @@ impl Outbox {
             words_out: Cell::new(0),
             words_in: Cell::new(0),
         }
+    }
+
+    /// Its token.
+    #[inline(always)]
+    pub(crate) fn token(&self) -> u64 {
+        self.token
     }
 
     /// The trustee.
@@ -311,7 +327,7 @@ impl Outbox {
         self.lingers.set(LINGERS);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
-        self.filling.swap(&self.in_flight[handover.buffer]);
+        self.filling.move_to(&self.in_flight[handover.buffer]);
         // A lane that is broken reports a peer event; the completions fail then.
         let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         // What is sent next finds its batch open, if a buffer is free.

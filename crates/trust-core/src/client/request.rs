@@ -22,7 +22,7 @@ pub(crate) struct Request<'a> {
 impl Request<'_> {
     /// Words behind the head, of a request that goes into a batch.
     #[inline(always)]
-    pub(super) fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         self.arguments.words().max(self.reply_words)
     }
 }

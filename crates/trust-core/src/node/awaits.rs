@@ -5,6 +5,7 @@ use std::fmt;
 
 use transport_api::ThreadId;
 
+use crate::client::outbox::Outbox;
 use crate::node::entered::on_node;
 
 /// A fiber waits for the reply of a call.
@@ -20,11 +21,11 @@ impl AwaitsReply {
     /// sender need not remember.
     pub(crate) fn of(waiter: *const ()) -> AwaitsReply {
         let target = on_node(|node| {
-            let outboxes =
-                (0..).zip(&node.outboxes).filter_map(|(n, outbox)| Some((n, outbox.as_ref()?)));
-            outboxes
-                .filter_map(|(n, outbox)| Some((n, outbox.request_of(waiter)?.property())))
-                .next()
+            let request = |outbox: &Outbox| {
+                let home = node.number_of(outbox.trustee());
+                Some((home, outbox.request_of(waiter)?.property()))
+            };
+            node.outboxes.iter().find_map(request)
         });
         AwaitsReply { call: "`apply`", target: target.flatten() }
     }

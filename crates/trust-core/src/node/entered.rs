@@ -122,7 +122,7 @@ impl EnteredNode {
         self.0.polling.set(true);
         let context = self.0.context.enter(Context::Callback);
         let caught = &mut |panic: Panic| self.0.report_panic(panic);
-        for outbox in self.0.outboxes.iter().flatten() {
+        for outbox in self.0.outboxes.iter() {
             outbox.close(&RACK_ENDED, caught, fiber::unpark);
         }
         self.0.awaited_calls.fail(|_| true, || RACK_ENDED, caught);

@@ -23,7 +23,7 @@
 //! | `collected.rs` | updates that are collected before they are sent |
 //! | `entered.rs` | how code of a thread finds its node |
 //! | `state.rs` | [`Node`] itself |
-//! | `awaited.rs`, `callers.rs`, `turn.rs`, `idle.rs` | parts of its state; how an idle thread waits |
+//! | `outboxes.rs`, `awaited.rs`, `callers.rs`, `turn.rs`, `idle.rs` | parts of its state; how an idle thread waits |
 
 pub(crate) mod awaited;
 pub(crate) mod awaits;
@@ -36,6 +36,8 @@ mod entered;
 pub mod idle;
 mod inline;
 mod later;
+#[allow(unsafe_code)] // A pointer to one of its own boxes.
+pub(crate) mod outboxes;
 mod poll;
 pub(crate) mod racks;
 pub(crate) mod request;

@@ -48,8 +48,7 @@ impl Node {
     #[inline(always)]
     fn flush(&self) -> (bool, bool) {
         let (mut sent, mut awaits) = (false, false);
-        for number in self.busy.borrow().iter() {
-            let outbox = self.outbox(*number);
+        for outbox in self.outboxes.all_busy() {
             let flushed = outbox.must_flush() && outbox.flush(self.lane_to(outbox));
             sent |= flushed;
             awaits |= !flushed || outbox.has_several_in_flight();
@@ -78,18 +77,15 @@ impl Node {
     fn reap(&self) -> bool {
         let mut reaped = false;
         let mut i = 0;
-        loop {
-            // Completions may send, which may lengthen the list: borrow it for one look at a time.
-            let Some(number) = self.busy.borrow().get(i).copied() else { break };
-            let outbox = self.outbox(number);
+        // Completions may send, which may lengthen the list.
+        while let Some(outbox) = self.outboxes.busy(i) {
             if let Some(answer) = outbox.answered() {
                 reaped |= self.reap_from(outbox, answer);
             }
             if outbox.stays_listed() {
                 i += 1;
             } else {
-                outbox.listed.set(false);
-                self.busy.borrow_mut().swap_remove(i);
+                self.outboxes.unlist(i);
             }
         }
         reaped
@@ -121,7 +117,7 @@ impl Node {
         let error = DelegateError::PeerLost { host, reason: reason.clone() };
         let _context = self.context.enter(Context::Callback);
         let caught = &mut |panic: Panic| self.report_panic(panic);
-        for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
+        for outbox in self.outboxes.iter().filter(|o| o.trustee().host == host) {
             outbox.close(&error, caught, fiber::unpark);
         }
         for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
@@ -145,7 +141,7 @@ impl Owner for Node {
                 inbox.is_some_and(|inbox| inbox.bulk_arrived(payload))
             }
             BULK_REPLY => {
-                let outbox = self.outboxes.get(number).and_then(Option::as_ref);
+                let outbox = self.outboxes.get(number as u32);
                 outbox.is_some_and(|outbox| outbox.bulk_arrived(payload))
             }
             _ => return Err(Violation(format!("{from} has sent a payload with the tag {tag:?}"))),

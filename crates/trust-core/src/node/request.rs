@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use primitive::limits::INLINE_BYTES;
 
 use crate::client::completion::Completion;
+use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Request};
 use crate::client::viewing::Viewing;
@@ -25,9 +26,11 @@ use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
 
 /// A property on another thread, and its type.
-pub(crate) struct Target<T> {
+pub(crate) struct Target<'a, T> {
     pub(crate) home: u32,
     pub(crate) property: u32,
+    /// The outbox to the thread, if that has been looked up.
+    pub(crate) outbox: Option<&'a Outbox>,
     pub(crate) _property: PhantomData<fn(T)>,
 }
 
@@ -82,7 +85,7 @@ impl Node {
     #[inline(always)]
     pub(crate) fn call<T, I, V>(
         &self,
-        target: Target<T>,
+        target: Target<'_, T>,
         invoke: I,
         arguments: V,
         place: CallSite,
@@ -109,7 +112,7 @@ impl Node {
     #[inline(always)]
     pub(crate) fn call_ref<T, I, V, F, U>(
         &self,
-        target: Target<T>,
+        target: Target<'_, T>,
         invoke: I,
         arguments: V,
         view: F,
@@ -132,7 +135,7 @@ impl Node {
     #[inline(always)]
     pub(crate) fn request<T, I, V, C>(
         &self,
-        target: Target<T>,
+        target: Target<'_, T>,
         invoke: I,
         arguments: &V,
         completion: C,
@@ -150,7 +153,7 @@ impl Node {
     #[inline(always)]
     pub(crate) fn request_ref<T, I, V, C>(
         &self,
-        target: Target<T>,
+        target: Target<'_, T>,
         invoke: I,
         arguments: &V,
         completion: C,
@@ -167,7 +170,7 @@ impl Node {
     #[inline(always)]
     pub(crate) fn request_each<T, K, V, F, C>(
         &self,
-        target: Target<T>,
+        target: Target<'_, T>,
         entries: &[u8],
         completion: C,
     ) where
@@ -190,7 +193,7 @@ impl Node {
     #[inline(always)]
     pub(crate) fn request_as<K, T, I, V, C>(
         &self,
-        target: Target<T>,
+        target: Target<'_, T>,
         invoke: I,
         arguments: &V,
         completion: C,
@@ -218,7 +221,7 @@ impl Node {
     #[inline]
     fn request_encoded<K, T, I, V, C>(
         &self,
-        target: Target<T>,
+        target: Target<'_, T>,
         invoke: I,
         arguments: &V,
         completion: C,
@@ -269,7 +272,7 @@ impl Node {
     }
 
     #[inline(always)]
-    fn send_request<K, T, C>(&self, target: Target<T>, arguments: Arguments<'_>, completion: C)
+    fn send_request<K, T, C>(&self, target: Target<'_, T>, arguments: Arguments<'_>, completion: C)
     where
         K: Kind,
         C: Completion + 'static,
@@ -280,7 +283,10 @@ impl Node {
             arguments,
             reply_words: K::reply_words(),
         };
-        self.send(target.home, request, completion);
+        match target.outbox {
+            Some(outbox) => self.send_by(outbox, request, completion),
+            None => self.send(target.home, request, completion),
+        }
     }
 }
 

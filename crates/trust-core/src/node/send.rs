@@ -8,9 +8,11 @@ use transport_api::ThreadId;
 use crate::client::completion::{Completion, Limit, WaitForRoom, boxed};
 use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
-use crate::client::request::Request;
+use crate::client::request::{Arguments, Request};
+use crate::codec::Plain;
 use crate::error::{DelegateError, NO_SUCH_THREAD};
 use crate::node::state::Node;
+use crate::wire::words::RequestHead;
 
 impl Node {
     /// Sends a request to the thread with this number. A fiber in free context may wait here for
@@ -22,12 +24,50 @@ impl Node {
         request: Request<'_>,
         completion: C,
     ) {
-        let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
+        let Some(outbox) = self.outboxes.get(number) else {
             return fail(completion, &NO_SUCH_THREAD);
         };
+        self.send_by(outbox, request, completion);
+    }
+
+    /// As [`send`](Self::send), to the thread of this outbox.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn send_by<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        request: Request<'_>,
+        completion: C,
+    ) {
         if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
-            self.send_in_next(outbox, number, request, completion);
+            match request.arguments {
+                Arguments::Plain(plain) => {
+                    let Request { property, closure, .. } = request;
+                    let head = RequestHead::new(property, closure, request.words(), false);
+                    self.send_plain_in_next(outbox, head, plain, completion);
+                }
+                _ => self.send_in_next(outbox, request, completion),
+            }
         }
+    }
+
+    /// As [`send_in_next`](Self::send_in_next), of a request with plain arguments, which it takes in
+    /// parts: by its address, each one would be in memory in `send_by`, too.
+    #[cold]
+    #[inline(never)]
+    fn send_plain_in_next<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        head: RequestHead,
+        plain: Plain,
+        completion: C,
+    ) {
+        let request = Request {
+            property: head.property(),
+            closure: head.closure(),
+            arguments: Arguments::Plain(plain),
+            reply_words: head.words(),
+        };
+        self.send_in_next(outbox, request, completion);
     }
 
     /// Sends a request for which no batch is open, or not one with room for it.
@@ -36,16 +76,15 @@ impl Node {
     fn send_in_next<C: Completion + 'static>(
         &self,
         outbox: &Outbox,
-        number: u32,
         request: Request<'_>,
         completion: C,
     ) {
-        if !self.open(outbox, number) {
-            return self.send_later(outbox, number, request, completion);
+        if !self.open(outbox) {
+            return self.send_later(outbox, request, completion);
         }
         // An empty batch takes every request, and more than one.
         if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
-            self.send_later(outbox, number, request, completion);
+            self.send_later(outbox, request, completion);
         }
     }
 
@@ -54,7 +93,6 @@ impl Node {
     fn send_later<C: Completion + 'static>(
         &self,
         outbox: &Outbox,
-        number: u32,
         request: Request<'_>,
         completion: C,
     ) {
@@ -64,7 +102,7 @@ impl Node {
         let _stay = self.stay();
         let room = completion.waits_for_room();
         let ticket = outbox.postpone(request, boxed(completion));
-        self.list(outbox, number);
+        self.outboxes.list(self.number_of(outbox.trustee()));
         // Back-pressure, for callers that would otherwise queue more.
         let fiber = fiber::current().filter(|_| self.context.is_free());
         match (room, fiber) {

@@ -16,6 +16,7 @@ use crate::node::awaited::{AwaitedCalls, CallSite};
 use crate::node::callers::Launched;
 use crate::node::collected::Collectors;
 use crate::node::deferred::Deferred;
+use crate::node::outboxes::Outboxes;
 use crate::node::turn::Turn;
 use crate::trustee::inbox::{Inbox, Server};
 use crate::trustee::property::{Handoff, Properties};
@@ -74,7 +75,7 @@ pub struct Node {
     pub(crate) me: ThreadId,
     pub(crate) id: NodeId,
     pub(super) threads: u32,
-    pub(super) outboxes: Box<[Option<Box<Outbox>>]>,
+    pub(super) outboxes: Outboxes,
     pub(super) inboxes: Box<[Option<Inbox>]>,
     pub(super) arrivals: Option<Arrivals>,
     /// The thread's lanes, which other layers use as well.
@@ -90,8 +91,6 @@ pub struct Node {
     pub(super) runs_deferred: Cell<bool>,
     /// What collects updates of this thread.
     pub(crate) collectors: Collectors,
-    /// Outboxes with something under way.
-    pub(super) busy: RefCell<Vec<u32>>,
     pub(super) incidents: RefCell<Vec<Incident>>,
     pub(super) closed: Cell<bool>,
     /// Whether a poll is under way: what it runs must not start another.
@@ -112,7 +111,7 @@ pub(crate) struct Parts {
     pub(crate) me: ThreadId,
     pub(crate) rack: u32,
     pub(crate) threads: u32,
-    pub(crate) outboxes: Box<[Option<Box<Outbox>>]>,
+    pub(crate) outboxes: Outboxes,
     pub(crate) inboxes: Box<[Option<Inbox>]>,
     pub(crate) arrivals: Option<Arrivals>,
     pub(crate) progress: Rc<Progress>,
@@ -162,7 +161,6 @@ impl Node {
             deferred: Deferred::default(),
             runs_deferred: Cell::new(false),
             collectors: Collectors::default(),
-            busy: RefCell::default(),
             incidents: RefCell::default(),
             closed: Cell::new(false),
             polling: Cell::new(false),
@@ -244,31 +242,25 @@ impl Node {
         self.lane(outbox.trustee().host)
     }
 
-    /// The outbox to the thread with this number, if there is one.
+    /// The outbox that leads to `home`: a thread of this node's rack, and not its own.
     #[inline(always)]
-    pub(crate) fn outbox_to(&self, number: u32) -> Option<&Outbox> {
-        self.outboxes.get(number as usize)?.as_deref()
+    pub(crate) fn outbox_at(&self, home: NodeId) -> Option<&Outbox> {
+        if home.rack() == self.id.rack() { self.outboxes.to(home.number()) } else { None }
     }
 
+    /// As [`outbox_at`](Self::outbox_at), by the outbox's token, if it is the one that was used last.
     #[inline(always)]
-    pub(super) fn outbox(&self, number: u32) -> &Outbox {
-        self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
+    pub(crate) fn recent_with_token(&self, token: u64) -> Option<&Outbox> {
+        self.outboxes.recent_with_token(token)
     }
 
     /// Begins a batch, if there is a buffer for it.
-    pub(super) fn open(&self, outbox: &Outbox, number: u32) -> bool {
+    pub(super) fn open(&self, outbox: &Outbox) -> bool {
         let open = outbox.open(self.lane_to(outbox));
         if open {
-            self.list(outbox, number);
+            self.outboxes.list(self.number_of(outbox.trustee()));
         }
         open
-    }
-
-    /// Notes that something is under way to this outbox's trustee.
-    pub(super) fn list(&self, outbox: &Outbox, number: u32) {
-        if !outbox.listed.replace(true) {
-            self.busy.borrow_mut().push(number);
-        }
     }
 
     /// Reports a panic of a callback or of a destructor to the worker.
@@ -306,13 +298,13 @@ impl Node {
     pub fn has_work(&self) -> bool {
         self.has_deferred()
             || self.any_inbox(Inbox::is_ready)
-            || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
+            || self.outboxes.all_busy().any(Outbox::is_ready)
     }
 
     /// How many batches this node has sent, and how many calls of its own have not ended yet (a
     /// batch under way counts as one).
     pub fn outstanding(&self) -> (u64, u64) {
-        let outboxes = self.outboxes.iter().flatten();
+        let outboxes = self.outboxes.iter();
         let (batches, not_done) = outboxes
             .map(|outbox| outbox.traffic())
             .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -322,7 +314,7 @@ impl Node {
     /// Requests and bytes that this thread has received and sent since it began.
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();
-        self.outboxes.iter().flatten().for_each(|outbox| outbox.count(&mut sum));
+        self.outboxes.iter().for_each(|outbox| outbox.count(&mut sum));
         self.inboxes.iter().flatten().for_each(|inbox| inbox.count(&mut sum));
         self.any_inbox(|inbox| {
             sum.unserved += inbox.unserved();
@@ -346,24 +338,24 @@ impl Node {
     /// Requests to the thread with this number that have not ended, counted by the batch.
     #[inline]
     pub(crate) fn outstanding_at(&self, number: u32) -> usize {
-        let outbox = self.outboxes.get(number as usize).and_then(Option::as_ref);
+        let outbox = self.outboxes.get(number);
         outbox.map_or(0, |outbox| outbox.outstanding())
     }
 
     /// Requests that were ever made of other threads.
     pub(crate) fn requests_made(&self) -> u64 {
-        self.outboxes.iter().flatten().map(|outbox| outbox.made()).sum()
+        self.outboxes.iter().map(|outbox| outbox.made()).sum()
     }
 
     /// The threads, by number, that have not answered all requests of this one.
     pub(crate) fn busy(&self) -> Vec<u32> {
-        let busy = self.busy.borrow();
-        busy.iter().copied().filter(|number| self.outbox(*number).is_busy()).collect()
+        let busy = self.outboxes.all_busy().filter(|outbox| outbox.is_busy());
+        busy.map(|outbox| self.number_of(outbox.trustee())).collect()
     }
 
     /// Whether requests to the thread with this number fail: its host is lost, or the rack has ended.
     pub(crate) fn is_closed_to(&self, number: u32) -> bool {
-        let outbox = self.outboxes.get(number as usize).and_then(Option::as_ref);
+        let outbox = self.outboxes.get(number);
         outbox.is_none_or(|outbox| outbox.closed().is_some())
     }
 

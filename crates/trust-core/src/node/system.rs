@@ -149,6 +149,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::closure::context::Context;
+    use crate::node::outboxes::Outboxes;
     use crate::node::state::Parts;
 
     /// A node without peers.
@@ -157,7 +158,7 @@ pub(super) mod tests {
             me: ThreadId { host: HostId(0), thread: 0 },
             rack: 0,
             threads: 1,
-            outboxes: Box::new([None]),
+            outboxes: Outboxes::new(Box::new([None])),
             inboxes: Box::new([None]),
             arrivals: None,
             progress: progress::Progress::new(Vec::new(), true),

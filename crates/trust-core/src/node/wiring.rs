@@ -20,6 +20,7 @@ use transport_api::{
 };
 
 use crate::client::outbox::Outbox;
+use crate::node::outboxes::Outboxes;
 use crate::node::state::{Node, Parts};
 use crate::node::system::install;
 use crate::trustee::inbox::Inbox;
@@ -172,7 +173,7 @@ impl Wiring {
             me,
             rack: self.rack,
             threads: self.layout.threads as u32,
-            outboxes: outboxes.collect(),
+            outboxes: Outboxes::new(outboxes.collect()),
             inboxes: inboxes.collect(),
             arrivals: self.layout.has_arrivals.then(|| self.arrivals(thread)),
             progress: Progress::new(lanes, all_mapped),

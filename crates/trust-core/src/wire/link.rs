@@ -5,6 +5,7 @@ use primitive::sync::Ordering;
 use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
 
 use crate::wire::slot::{Handover, start_of};
+use crate::wire::words::Signal;
 
 /// One side of a pair of threads: how what this side wrote becomes visible to the other.
 pub struct Link {
@@ -82,16 +83,22 @@ impl Link {
             lane.wake(self.peer.thread);
             Ok(())
         } else {
-            self.send(pair, handover, lane)
+            self.send(pair, handover.buffer, handover.end, handover.word, lane)
         }
     }
 
+    /// As [`give`](Self::give), where the region is not mapped. It takes the handover in parts: by its
+    /// address, it would be in memory in `give`, too.
     fn send(
         &self,
         pair: &SharedBytes,
-        handover: Handover,
+        buffer: usize,
+        end: usize,
+        word: u64,
         lane: &mut dyn Lane,
     ) -> Result<(), OpError> {
+        let sequence = Signal::unpack(word).sequence;
+        let handover = Handover { buffer, end, word, sequence, requests: 0 };
         let bytes = if self.is_stream { handover.words() } else { handover.in_one_write(pair) };
         let written = pair.slice(bytes.start, bytes.len());
         lane.write(&self.remote, self.pair + bytes.start, &written)?;
@@ -99,7 +106,7 @@ impl Link {
             lane.signal(&self.remote, self.pair + handover.signal_at(), handover.word)?;
         }
         if let Some(arrival) = self.arrival {
-            lane.signal(&self.remote, arrival, u64::from(handover.sequence))?;
+            lane.signal(&self.remote, arrival, u64::from(sequence))?;
         }
         // In front of the flush, so that if it is due it needs no message of its own.
         lane.wake(self.peer.thread);

@@ -103,8 +103,12 @@ pub struct ClientSlot {
     writer: WordWriter,
     /// The batch being filled.
     filling: Cell<u32>,
+    /// The word of the first request's head in it.
+    first: Cell<usize>,
     /// The oldest batch in flight; equal to `filling` when none is.
     oldest: Cell<u32>,
+    /// The word of its signal.
+    oldest_at: Cell<usize>,
     in_flight: Cell<usize>,
     /// First word behind the requests of the batches in flight, by buffer.
     ends: [Cell<usize>; BUFFERS],
@@ -142,11 +146,14 @@ impl ClientSlot {
     pub fn new(memory: SharedBytes, is_checked: bool) -> Self {
         assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
         let (landing, memory) = Landing::new(memory, is_checked);
-        let first = next_sequence(0);
+        let sequence = next_sequence(0);
+        let first = start_of(buffer_of(sequence)) + 1;
         Self {
-            writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
-            filling: Cell::new(first),
-            oldest: Cell::new(first),
+            writer: WordWriter::new(memory, first),
+            filling: Cell::new(sequence),
+            first: Cell::new(first),
+            oldest: Cell::new(sequence),
+            oldest_at: Cell::new(first - 1),
             in_flight: Cell::new(0),
             ends: Default::default(),
             blocked: Cell::new(false),
@@ -166,7 +173,7 @@ impl ClientSlot {
     pub fn open(&self) -> bool {
         let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
         if open {
-            self.writer.set_limit(start_of(buffer_of(self.filling.get())) + BATCH_WORDS);
+            self.writer.set_limit(self.first.get() - 1 + BATCH_WORDS);
         }
         open
     }
@@ -188,13 +195,7 @@ impl ClientSlot {
     /// Whether requests wait to be handed over.
     #[cfg_attr(optimised, inline(always))]
     pub fn is_waiting(&self) -> bool {
-        self.writer.position() > self.first()
-    }
-
-    /// The word of the first request's head in the batch being filled.
-    #[cfg_attr(optimised, inline(always))]
-    fn first(&self) -> usize {
-        start_of(buffer_of(self.filling.get())) + 1
+        self.writer.position() > self.first.get()
     }
 
     /// The batch that is being filled.
@@ -238,11 +239,13 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let buffer = buffer_of(sequence);
-        let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
-        self.ends[buffer].set(signal.end);
+        let end = self.writer.position() - (self.first.get() - 1);
+        let signal = Signal { sequence, requests, end };
+        self.ends[buffer].set(end);
         let next = next_sequence(sequence);
         self.filling.set(next);
-        self.writer.move_to(start_of(buffer_of(next)) + 1);
+        self.first.set(start_of(buffer_of(next)) + 1);
+        self.writer.move_to(self.first.get());
         self.in_flight.set(self.in_flight.get() + 1);
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
     }
@@ -254,11 +257,11 @@ impl ClientSlot {
             return None;
         }
         let sequence = self.oldest.get();
-        let buffer = buffer_of(sequence);
-        let word = self.landing.word(start_of(buffer));
+        let word = self.landing.word(self.oldest_at.get());
         if !Signal::is_reply(word, sequence) {
             return None;
         }
+        let buffer = buffer_of(sequence);
         let end = Signal::unpack(word).end.min(SLOT_WORDS);
         if !self.landing.take(sequence, self.memory(), start_of(buffer), end) {
             return None;
@@ -290,7 +293,9 @@ impl ClientSlot {
     #[cfg_attr(optimised, inline(always))]
     pub fn take_back(&self) {
         debug_assert!(self.in_flight.get() > 0);
-        self.oldest.set(next_sequence(self.oldest.get()));
+        let oldest = next_sequence(self.oldest.get());
+        self.oldest.set(oldest);
+        self.oldest_at.set(start_of(buffer_of(oldest)));
         self.in_flight.set(self.in_flight.get() - 1);
     }
 }
@@ -311,6 +316,8 @@ pub struct TrusteeSlot {
     /// The parts of it that are buffers.
     buffers: [SharedBytes; BUFFERS],
     expected: Cell<u32>,
+    /// The word of the expected batch's signal.
+    expected_at: Cell<usize>,
     landing: Landing,
 }
 
@@ -330,7 +337,9 @@ impl TrusteeSlot {
         assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
         let (landing, memory) = Landing::new(memory, is_checked);
         let buffers = std::array::from_fn(|buffer| memory.slice(buffer * SLOT_STRIDE, SLOT_BYTES));
-        Self { memory, buffers, expected: Cell::new(next_sequence(0)), landing }
+        let first = next_sequence(0);
+        let (expected, expected_at) = (Cell::new(first), Cell::new(start_of(buffer_of(first))));
+        Self { memory, buffers, expected, expected_at, landing }
     }
 
     /// The memory that this side works in: the pair's, or its own if what arrives is checked.
@@ -343,13 +352,12 @@ impl TrusteeSlot {
     #[cfg_attr(optimised, inline(always))]
     pub fn arrived(&self) -> Option<Arrival> {
         let sequence = self.expected.get();
-        let buffer = buffer_of(sequence);
-        let word = self.landing.word(start_of(buffer));
+        let word = self.landing.word(self.expected_at.get());
         if !Signal::is_request(word, sequence) {
             return None;
         }
         let signal = Signal::unpack(word);
-        let end = signal.end.clamp(1, BATCH_WORDS);
+        let (buffer, end) = (buffer_of(sequence), signal.end.clamp(1, BATCH_WORDS));
         let is_whole = self.landing.take(sequence, &self.memory, start_of(buffer), end);
         is_whole.then_some(Arrival { buffer, end })
     }
@@ -377,7 +385,9 @@ impl TrusteeSlot {
     #[cfg_attr(optimised, inline(always))]
     pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
         let sequence = self.expected.get();
-        self.expected.set(next_sequence(sequence));
+        let next = next_sequence(sequence);
+        self.expected.set(next);
+        self.expected_at.set(start_of(buffer_of(next)));
         let word = Signal { sequence, requests: 0, end }.reply();
         Handover { buffer: arrival.buffer, end, word, sequence, requests: 0 }
     }

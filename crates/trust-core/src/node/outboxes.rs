@@ -1,0 +1,155 @@
+//! [`Outboxes`]: those of a thread, to every other thread of the rack, and a list of those that have
+//! something under way. One comparison finds the one that was used last: most threads go on sending to
+//! the same trustee.
+
+use std::cell::Cell;
+use std::hint::cold_path;
+use std::ptr::null;
+
+use crate::client::outbox::{NO_TOKEN, Outbox};
+
+/// The outboxes of a thread, by the number of the thread that they lead to.
+pub(crate) struct Outboxes {
+    /// Never changed, so that each stays where it is.
+    all: Box<[Option<Box<Outbox>>]>,
+    /// The one that was used last; null if none was.
+    recent: Cell<*const Outbox>,
+    /// Its token, and the number of its thread.
+    token: Cell<u64>,
+    number: Cell<u64>,
+    /// Those with something under way; behind the first `busy_count` there is nothing.
+    busy: Box<[Cell<*const Outbox>]>,
+    busy_count: Cell<usize>,
+}
+
+impl Outboxes {
+    /// These, by the number of the thread that they lead to.
+    pub(crate) fn new(all: Box<[Option<Box<Outbox>>]>) -> Self {
+        // Not `NO_TOKEN`, which a trust without user has.
+        let token = Cell::new(NO_TOKEN - 1);
+        let (recent, number) = (Cell::new(null()), Cell::new(u64::MAX));
+        let busy = all.iter().map(|_| Cell::new(null())).collect();
+        Outboxes { all, recent, token, number, busy, busy_count: Cell::new(0) }
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Outbox> {
+        self.all.iter().flatten().map(|outbox| &**outbox)
+    }
+
+    /// The one to the thread with this number, if there is one.
+    #[inline(always)]
+    pub(super) fn get(&self, number: u32) -> Option<&Outbox> {
+        self.all.get(number as usize)?.as_deref()
+    }
+
+    /// The one with this token, if it was used last.
+    #[inline(always)]
+    pub(super) fn recent_with_token(&self, token: u64) -> Option<&Outbox> {
+        (self.token.get() == token).then(|| self.recent())
+    }
+
+    /// As [`get`](Self::get), and the one that was used last is found first. It is used now.
+    #[inline(always)]
+    pub(super) fn to(&self, number: u32) -> Option<&Outbox> {
+        if self.number.get() == u64::from(number) {
+            return Some(self.recent());
+        }
+        cold_path();
+        self.find(number)
+    }
+
+    #[inline(never)]
+    fn find(&self, number: u32) -> Option<&Outbox> {
+        let outbox = self.get(number)?;
+        self.recent.set(outbox);
+        self.token.set(outbox.token());
+        self.number.set(u64::from(number));
+        Some(outbox)
+    }
+
+    /// The one that was used last. There is one: the caller has found its token or its number.
+    #[inline(always)]
+    fn recent(&self) -> &Outbox {
+        debug_assert!(!self.recent.get().is_null());
+        // SAFETY: `find` has set it, with the token and the number that the caller has found, to an
+        // outbox in one of the boxes, which are not changed while they are borrowed here.
+        unsafe { &*self.recent.get() }
+    }
+
+    /// The busy one at this place of their list, if there are as many.
+    #[inline(always)]
+    pub(super) fn busy(&self, index: usize) -> Option<&Outbox> {
+        if index >= self.busy_count.get() {
+            return None;
+        }
+        // SAFETY: `list` has set it to an outbox in one of the boxes, which are not changed while they
+        // are borrowed here.
+        self.busy.get(index).map(|outbox| unsafe { &*outbox.get() })
+    }
+
+    /// All that are busy.
+    pub(super) fn all_busy(&self) -> impl Iterator<Item = &Outbox> {
+        (0..).map_while(|index| self.busy(index))
+    }
+
+    /// Lists the one to this thread as busy, if it is not.
+    pub(super) fn list(&self, number: u32) {
+        let outbox = self.get(number).expect("only outboxes that exist are used");
+        if !outbox.listed.replace(true) {
+            let count = self.busy_count.get();
+            self.busy[count].set(outbox);
+            self.busy_count.set(count + 1);
+        }
+    }
+
+    /// Takes the busy one at this place off the list; the last one takes its place.
+    pub(super) fn unlist(&self, index: usize) {
+        let outbox = self.busy(index).expect("a place of the list");
+        outbox.listed.set(false);
+        let last = self.busy_count.get() - 1;
+        self.busy_count.set(last);
+        self.busy[index].set(self.busy[last].get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use transport_shm::ShmTransport;
+
+    use crate::client::outbox::NO_TOKEN;
+    use crate::node::wiring::Wiring;
+
+    #[test]
+    fn the_outbox_that_was_used_last_is_found_by_token_and_number() {
+        let rack = ShmTransport::threads(3).expect("a rack");
+        let wiring = Wiring::connect(rack, 0, Duration::ZERO).expect("a wired rack");
+        let outboxes = &wiring.node(0).expect("a node").outboxes;
+        let found = |token| outboxes.recent_with_token(token).map(|outbox| outbox.trustee().thread);
+        assert_eq!(found(NO_TOKEN), None);
+        let [one, two] = [1, 2].map(|number| outboxes.to(number).expect("another thread").token());
+        assert_eq!((found(one), found(two)), (None, Some(2)));
+        assert!(outboxes.to(0).is_none() && outboxes.to(3).is_none(), "itself, and none");
+        assert_eq!((found(one), found(two)), (None, Some(2)));
+        assert_eq!(outboxes.to(1).map(|outbox| outbox.trustee().thread), Some(1));
+        assert_eq!((found(one), found(two), found(NO_TOKEN)), (Some(1), None, None));
+    }
+
+    #[test]
+    fn busy_outboxes_are_listed_once() {
+        let rack = ShmTransport::threads(3).expect("a rack");
+        let wiring = Wiring::connect(rack, 0, Duration::ZERO).expect("a wired rack");
+        let outboxes = &wiring.node(0).expect("a node").outboxes;
+        let busy = || outboxes.all_busy().map(|outbox| outbox.trustee().thread).collect::<Vec<_>>();
+        [1, 2, 1].into_iter().for_each(|number| outboxes.list(number));
+        assert_eq!(busy(), [1, 2]);
+        outboxes.unlist(0);
+        assert_eq!(busy(), [2]);
+        outboxes.list(1);
+        assert_eq!(busy(), [2, 1]);
+        (0..2).for_each(|_| outboxes.unlist(0));
+        assert_eq!(busy(), []);
+    }
+}
