@@ -279,12 +279,6 @@ impl Completions {
         }
     }
 
-    /// The kind of the next completion.
-    #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn kind(&self) -> Option<&'static Kind> {
-        self.at(self.next.get()).map(|(kind, ..)| kind)
-    }
-
     /// Takes the next completion out.
     pub(crate) fn next(&self) -> Option<Next> {
         let place = self.next.get();
@@ -321,18 +315,25 @@ impl Completions {
         self.run(next, Outcome::InPlace(place));
     }
 
-    /// Takes the next completions, which are of this kind, and runs them, with the results that are
-    /// in the places of their requests in the memory of `pair`. Returns when one of another kind is
-    /// next.
+    /// Takes the next completions of one kind, which `note` is told, and runs them, with the results that
+    /// are in the places of their requests in the memory of `pair`. Returns when one of another kind is
+    /// next; false if there was none.
     ///
     /// # Panics
     /// As [`run`](Self::run).
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn run_kind(&self, kind: &'static Kind, pair: &SharedBytes, trustee: ThreadId) {
-        debug_assert!(self.kind().is_some_and(|next| std::ptr::eq(next, kind)));
-        let Some((kind, header, data)) = self.at(self.next.get()) else { return };
-        let behind = self.next.get() + kind.words;
-        if self.at(behind).is_some_and(|(next, ..)| std::ptr::eq(next, kind)) {
+    pub(crate) fn run_next(
+        &self,
+        note: impl FnOnce(&'static Kind),
+        pair: &SharedBytes,
+        trustee: ThreadId,
+    ) -> bool {
+        let place = self.next.get();
+        let Some((kind, header, data)) = self.at(place) else { return false };
+        let behind = place + kind.words;
+        let is_followed = self.at(behind).is_some_and(|(next, ..)| std::ptr::eq(next, kind));
+        note(kind);
+        if is_followed {
             // SAFETY: `run` and the kind were made for the same type (`kind_of`).
             unsafe { (kind.run)(kind, self, pair, trustee) }
         } else {
@@ -341,6 +342,7 @@ impl Completions {
             // `run`. It is taken once: `next` is behind it.
             unsafe { (kind.run_one)(data, header, pair, trustee) }
         }
+        true
     }
 
     /// Moves the completions of this list, none of which has been taken, to `empty`, which has none and

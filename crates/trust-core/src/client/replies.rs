@@ -67,10 +67,8 @@ impl Outbox {
             return self.run_with_apart(answer, context);
         }
         let completions = &self.in_flight[answer.buffer];
-        while let Some(kind) = completions.kind() {
-            context.set_callback(&kind.name);
-            completions.run_kind(kind, self.slot.memory(), self.trustee());
-        }
+        let (memory, trustee) = (self.slot.memory(), self.trustee());
+        while completions.run_next(|kind| context.set_callback(&kind.name), memory, trustee) {}
         true
     }
 

@@ -1,9 +1,10 @@
 //! The trustee's end of one pair of threads: requests in, replies out.
 
 use std::cell::{Cell, RefCell};
+use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use primitive::limits::MESSAGE_BYTES;
+use primitive::limits::{CACHE_LINE, MESSAGE_BYTES};
 use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::{HostId, ThreadId};
@@ -132,12 +133,20 @@ impl Inbox {
         if !server.context().is_free() {
             return false;
         }
-        let Progress { at, tail, bulk_bytes, word } = self.paused.take().unwrap_or_else(|| {
-            self.slot.prefetch(arrival);
-            Progress { at: 1, tail: arrival.end, bulk_bytes: 0, word: 0 }
-        });
         let buffer = self.slot.buffer(arrival.buffer);
         let (slot, end) = (buffer.words(), arrival.end);
+        let Progress { at, tail, bulk_bytes, word } = match self.paused.get() {
+            None => {
+                // All lines of a batch that has just arrived.
+                buffer.prefetch_write(CACHE_LINE, end * WORD);
+                Progress { at: 1, tail: end, bulk_bytes: 0, word: 0 }
+            }
+            Some(progress) => {
+                cold_path();
+                self.paused.set(None);
+                progress
+            }
+        };
         let (bulk, outsized) = (None, None);
         let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes, word };
         let context = server.context().enter_from_free(Context::Serving);

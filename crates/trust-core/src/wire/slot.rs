@@ -25,7 +25,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use primitive::limits::{BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE};
+use primitive::limits::{BUFFERS, SLOT_BYTES, SLOT_STRIDE};
 use primitive::sync::Ordering;
 use primitive::{SharedBytes, WordWriter};
 use transport_api::integrity::checksum;
@@ -373,12 +373,6 @@ impl TrusteeSlot {
     #[cfg_attr(optimised, inline(always))]
     pub fn buffer(&self, buffer: usize) -> &SharedBytes {
         &self.buffers[buffer]
-    }
-
-    /// Asks the processor for all lines of a batch that has just arrived.
-    #[cfg_attr(optimised, inline(always))]
-    pub fn prefetch(&self, arrival: Arrival) {
-        self.buffers[arrival.buffer].prefetch_write(CACHE_LINE, arrival.end * WORD);
     }
 
     /// Closes the batch whose replies reach to word `end`, and says what to hand back.
