@@ -13,7 +13,8 @@
 //! ```
 //!
 //! When the sleeper is awake, a waker pays the fence and one load: no read-modify-write and no
-//! system call. The wait is handed in ([`ParkWord::park`]), so that a model checker, a futex and a
+//! system call. It need not even pay the fence if the sleeper has the system execute one in every waker
+//! behind its own ([`ParkWord::must_wake_behind_fence`]; transport-shm does so). The wait is handed in ([`ParkWord::park`]), so that a model checker, a futex and a
 //! simulator can each supply theirs; it must be a compare-and-wait: return at once if the word is
 //! no longer [`PARKED`], as a futex does.
 //!
@@ -78,7 +79,8 @@ impl<'a> ParkWord<'a> {
     }
 
     /// As [`must_wake`](Self::must_wake), for a waker that has passed a sequentially consistent fence
-    /// since it made its work visible.
+    /// since it made its work visible, or whose sleepers have the system execute one in it between their
+    /// announcement and their last look.
     #[inline]
     pub fn must_wake_behind_fence(self) -> bool {
         self.word.load(Ordering::Relaxed) == PARKED && self.claim()

@@ -4,7 +4,7 @@
 
 use gossamer_transport_api::park_word::{AWAKE, ParkWord};
 use loom::sync::{Arc, Condvar, Mutex};
-use primitive::sync::{AtomicU32, AtomicU64, Ordering};
+use primitive::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A futex on one word: compare-and-wait and wake are atomic towards each other, and a thread that
 /// is never woken deadlocks, which loom reports.
@@ -60,6 +60,73 @@ fn no_wake_is_lost() {
         };
         let (futex, work) = &*shared;
         sleep_until(futex, || work.load(Ordering::Relaxed) == 1);
+        waker.join().unwrap();
+    });
+}
+
+/// `membarrier`, as this model assumes it to work: when it returns, the waker has executed a full fence,
+/// wherever it was, or has ended (a thread that does not run passes one when it stops). The waker looks
+/// for the request at each place where the fence may come: before its store, between store and load, and
+/// behind its load.
+struct Membarrier {
+    /// How often the sleeper has asked for the fence, and the waker has executed it.
+    asked: AtomicU32,
+    executed: AtomicU32,
+}
+
+impl Membarrier {
+    const ENDED: u32 = u32::MAX;
+
+    fn reach_waker(&self) {
+        fence(Ordering::SeqCst);
+        let asked = self.asked.load(Ordering::Relaxed) + 1;
+        self.asked.store(asked, Ordering::Release);
+        while self.executed.load(Ordering::Acquire) < asked {
+            loom::thread::yield_now();
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    fn execute_if_asked(&self) {
+        let asked = self.asked.load(Ordering::Acquire);
+        if asked > self.executed.load(Ordering::Relaxed) {
+            self.execute(asked);
+        }
+    }
+
+    fn execute(&self, asked: u32) {
+        fence(Ordering::SeqCst);
+        self.executed.store(asked, Ordering::Release);
+    }
+}
+
+#[test]
+fn no_wake_without_a_fence_is_lost_if_the_sleeper_reaches_its_waker() {
+    loom::model(|| {
+        let barrier = Membarrier { asked: AtomicU32::new(0), executed: AtomicU32::new(0) };
+        let shared = Arc::new((Futex::new(), AtomicU64::new(0), barrier));
+        let waker = {
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                let (futex, work, barrier) = &*shared;
+                barrier.execute_if_asked();
+                work.store(1, Ordering::Relaxed);
+                barrier.execute_if_asked();
+                if ParkWord::new(&futex.word).must_wake_behind_fence() {
+                    futex.wake();
+                }
+                barrier.execute(Membarrier::ENDED);
+            })
+        };
+        let (futex, work, barrier) = &*shared;
+        let is_done = || work.load(Ordering::Relaxed) == 1;
+        while !is_done() {
+            let ready = || {
+                barrier.reach_waker();
+                is_done()
+            };
+            ParkWord::new(&futex.word).park(ready, |word, expected| futex.wait(word, expected));
+        }
         waker.join().unwrap();
     });
 }

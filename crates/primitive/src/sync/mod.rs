@@ -21,6 +21,17 @@ pub use loom::sync::{
 #[cfg(loom)]
 pub use self::model::OnceLock;
 
+/// The side of an asymmetric barrier that costs nothing: only the compiler must not move accesses across
+/// it. The other side reaches all processors (`membarrier`). Under loom, which has no such barrier, it is a
+/// full fence.
+#[inline(always)]
+pub fn light_fence() {
+    #[cfg(not(loom))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
 /// Tells the processor that this is a spin loop (about 25 ns of PAUSE on current x86 parts); under
 /// loom, lets another thread run.
 #[inline(always)]

@@ -14,6 +14,7 @@ use crate::control::waker::Waker;
 use crate::handshake::end::{End, cause};
 use crate::handshake::error::{JoinError, Party, check_size};
 use crate::memory::alarm_sockets::AlarmSockets;
+use crate::memory::barrier::Barrier;
 use crate::memory::host_memory::{HostMemory, Layout, Waking};
 use crate::memory::mapping;
 use crate::transport::ShmTransport;
@@ -42,7 +43,9 @@ impl ShmTransport {
     pub fn threads(threads: u32) -> Result<Arc<ShmTransport>, JoinError> {
         check_size(1, threads)?;
         let memory = mapping::private(Layout::new(1, threads).bytes())?;
-        let memories = vec![Some(HostMemory::new(memory, Waking::PRIVATE))];
+        let barrier = Barrier::within_process();
+        HostMemory::prepare(&memory, barrier);
+        let memories = vec![Some(HostMemory::new(memory, Waking::PRIVATE, barrier))];
         let host = Host::new(HostId(0), threads, memories, None);
         Ok(Arc::new(ShmTransport::new(Arc::new(host), None)))
     }
@@ -106,6 +109,8 @@ fn exchange(rank: Rank, ends: &[End]) -> Result<Vec<Option<HostMemory>>, JoinErr
     let Rank { host: local, hosts, threads, has_alarms } = rank;
     let bytes = Layout::new(hosts, threads).bytes();
     let (memory, file) = mapping::shared(bytes, true)?;
+    let barrier = Barrier::between_processes();
+    HostMemory::prepare(&memory, barrier);
     let AlarmSockets { waiting, ringing } =
         AlarmSockets::new(if has_alarms { threads } else { 0 })?;
     for end in ends {
@@ -119,7 +124,8 @@ fn exchange(rank: Rank, ends: &[End]) -> Result<Vec<Option<HostMemory>>, JoinErr
         false => Waking::SHARED,
     };
     let mut memories: Vec<Option<HostMemory>> = (0..hosts).map(|_| None).collect();
-    memories[local.0 as usize] = Some(HostMemory::new(memory, waking(ringing, waiting)));
+    let own = HostMemory::new(memory, waking(ringing, waiting), barrier);
+    memories[local.0 as usize] = Some(own);
     for end in ends {
         let file = match end.receive()? {
             (Packet::Memory { host }, mut files) if host == end.host => files.pop(),
@@ -135,7 +141,9 @@ fn exchange(rank: Rank, ends: &[End]) -> Result<Vec<Option<HostMemory>>, JoinErr
             }
         }
         match memories.get_mut(end.host.0 as usize) {
-            Some(slot @ None) => *slot = Some(HostMemory::new(memory, waking(alarms, Vec::new()))),
+            Some(slot @ None) => {
+                *slot = Some(HostMemory::new(memory, waking(alarms, Vec::new()), barrier));
+            }
             _ => {
                 return Err(
                     end.violation(format!("the memory of {} in a rack of {hosts} hosts", end.host))

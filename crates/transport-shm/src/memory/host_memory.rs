@@ -6,6 +6,7 @@
 //!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread), on a page
 //!
 //!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
+//!            +4    barrier       u32, of thread 0 only: 1 if those that wake need no fence (`barrier.rs`)
 //!            +128  attention   one bit per host: "look at the rings from there, and whether it has ended"
 //! ```
 //!
@@ -20,16 +21,21 @@ use std::sync::Arc;
 
 use primitive::SharedBytes;
 use primitive::limits::HOSTS;
-use primitive::sync::{AtomicU32, Ordering};
+use primitive::sync::{AtomicU32, Ordering, light_fence};
 use rustix::thread::futex;
 use transport_api::HostId;
 use transport_api::park_word::ParkWord;
 
 use crate::memory::alarm_sockets;
+use crate::memory::barrier::Barrier;
 use crate::wire::socket::timespec;
 
 const THREAD_BYTES: usize = 256;
+const BARRIER: usize = 4;
 const ATTENTION: usize = 128;
+
+/// What is at [`BARRIER`] if the host's sleeping threads have those that wake them execute a fence.
+const REACHES_WAKERS: u32 = 1;
 
 /// Bytes before a ring's data (`ring.rs` says what is in them): a page, which a pair of threads that
 /// exchanges only notifications makes do with.
@@ -126,11 +132,25 @@ impl Waking {
 pub(crate) struct HostMemory {
     memory: SharedBytes,
     waking: Waking,
+    /// This host's barrier.
+    barrier: Barrier,
+    /// Whether this host's threads need no fence to wake the owner's.
+    wakes_without_fence: bool,
 }
 
 impl HostMemory {
-    pub(crate) fn new(memory: SharedBytes, waking: Waking) -> Self {
-        Self { memory, waking }
+    /// Says in fresh memory of this host how its threads sleep, before any peer has the memory.
+    pub(crate) fn prepare(memory: &SharedBytes, barrier: Barrier) {
+        let reaches = if barrier == Barrier::Fences { 0 } else { REACHES_WAKERS };
+        memory.word32(BARRIER).store(reaches, Ordering::Release);
+    }
+
+    /// The memory of this host or of a peer, which its owner has [prepared](Self::prepare), as this host
+    /// sees it, whose barrier is given.
+    pub(crate) fn new(memory: SharedBytes, waking: Waking, barrier: Barrier) -> Self {
+        let reaches = memory.word32(BARRIER).load(Ordering::Acquire) == REACHES_WAKERS;
+        let wakes_without_fence = reaches && barrier != Barrier::Fences;
+        Self { memory, waking, barrier, wakes_without_fence }
     }
 
     pub(crate) fn memory(&self) -> &SharedBytes {
@@ -160,10 +180,18 @@ impl HostMemory {
         }
     }
 
-    /// Wakes `thread` if it sleeps: a fence and a load if it does not.
+    /// Wakes `thread` if it sleeps: a load if it does not, and a fence where its host does not see to
+    /// that.
     #[inline]
     pub(crate) fn wake(&self, thread: u32) {
-        if self.park_word(thread).must_wake() {
+        let word = self.park_word(thread);
+        let must_wake = if self.wakes_without_fence {
+            light_fence();
+            word.must_wake_behind_fence()
+        } else {
+            word.must_wake()
+        };
+        if must_wake {
             self.wake_now(thread);
         }
     }
@@ -179,6 +207,16 @@ impl HostMemory {
         }
     }
 
+    /// Says that `thread` is about to sleep elsewhere than on its parker. It must look for work once
+    /// more afterwards.
+    pub(crate) fn announce(&self, thread: u32) {
+        self.park_word(thread).announce();
+        if !self.barrier.reach_wakers() {
+            // It must not sleep, and looks again.
+            self.wake_now(thread);
+        }
+    }
+
     /// Sleeps as `thread` on its parker until woken, unless `ready`.
     pub(crate) fn park(
         &self,
@@ -189,6 +227,7 @@ impl HostMemory {
         // A thread that is woken by an alarm does not sleep here.
         let Waking::Futex(flags) = self.waking else { return };
         let timeout = timespec(timeout);
+        let ready = || !self.barrier.reach_wakers() || ready();
         self.park_word(thread).park(ready, |parker, expected| {
             // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
             let _ = futex::wait(parker, flags, expected, Some(&timeout));
