@@ -313,22 +313,22 @@ impl<T: 'static> Trust<Latch<T>> {
         V: Portable,
         C: Completion + 'static,
     {
-        let Some(trustee) = node.thread_numbered(self.home.number()) else {
-            return completion.complete(Outcome::Failed(&OUTSIDE));
-        };
         let is_timed = matches!(completion.waits_for_room(), WaitForRoom::Within(_));
-        if self.is_used_by(node) {
-            let reply_to = node.await_in_request(trustee, place);
+        if let Some(outbox) = self.outbox_of(node) {
+            let reply_to = node.await_in_request(outbox.trustee(), place);
             let completion = Launching { token: LaunchToken(reply_to.token()), completion };
             let call = Call { reply_to, callers, is_timed };
             let arguments = (call, arguments);
             node.request_as::<ServeLaunch<T, V, L>, _, _, _, _>(
-                self.target(),
+                self.target_by(outbox),
                 launch,
                 &arguments,
                 completion,
             );
         } else {
+            let Some(trustee) = node.thread_numbered(self.home.number()) else {
+                return completion.complete(Outcome::Failed(&OUTSIDE));
+            };
             let reply_to = node.await_reply(trustee, place, boxed(completion));
             let call = Call { reply_to, callers, is_timed };
             self.start_here(node, launch, call, arguments, place);
