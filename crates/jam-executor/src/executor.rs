@@ -329,15 +329,11 @@ pub(crate) fn write_call(
 
 /// Whether the processor has aarch64's SME, and the system lets programs use it.
 fn has_sme() -> bool {
-    #[cfg(target_arch = "aarch64")]
-    {
-        /// `HWCAP2_SME` of the kernel, which the crate `libc` does not have.
-        const SME: u64 = 1 << 23;
-        // SAFETY: it reads a number that the system has given the process.
-        return unsafe { libc::getauxval(libc::AT_HWCAP2) } & SME != 0;
-    }
-    #[cfg(not(target_arch = "aarch64"))]
-    false
+    /// `HWCAP2_SME` of aarch64's kernel, which the crate `libc` does not have.
+    const SME: u64 = 1 << 23;
+    // SAFETY: it reads a number that the system has given the process.
+    let has = |flag| unsafe { libc::getauxval(libc::AT_HWCAP2) } & flag != 0;
+    cfg!(target_arch = "aarch64") && has(SME)
 }
 
 /// Where [`Call`] has the length of the result.
