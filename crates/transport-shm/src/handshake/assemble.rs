@@ -109,7 +109,9 @@ fn exchange(rank: Rank, ends: &[End]) -> Result<Vec<Option<HostMemory>>, JoinErr
     let Rank { host: local, hosts, threads, has_alarms } = rank;
     let bytes = Layout::new(hosts, threads).bytes();
     let (memory, file) = mapping::shared(bytes, true)?;
-    let barrier = Barrier::between_processes();
+    // No thread of another process wakes one of a host that is alone on its machine.
+    let barrier =
+        if ends.is_empty() { Barrier::within_process() } else { Barrier::between_processes() };
     HostMemory::prepare(&memory, barrier);
     let AlarmSockets { waiting, ringing } =
         AlarmSockets::new(if has_alarms { threads } else { 0 })?;

@@ -21,7 +21,13 @@
 //! waker may do without a fence if its own process has registered and the sleeper's host says that its
 //! threads have the system do that. A host that says so and does not only sleeps longer itself.
 
+use std::thread;
+use std::time::Duration;
+
 use rustix::thread::{MembarrierCommand, membarrier};
+
+/// How long a thread sleeps that cannot be woken.
+const NAP: Duration = Duration::from_millis(1);
 
 /// How the threads of a host that go to sleep are fenced from those that wake them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,15 +57,20 @@ impl Barrier {
         }
     }
 
-    /// The sleeper's side, behind its own fence. False if the system refuses: the thread must not
-    /// sleep then.
+    /// The sleeper's side, behind its own fence. False if the system refuses what it granted when the
+    /// process registered, as in a sandbox that was entered since: the thread must look for work then,
+    /// and has slept [`NAP`] instead, so that it does not spin.
     pub(crate) fn reach_wakers(self) -> bool {
         let command = match self {
             Barrier::Fences => return true,
             Barrier::Process => MembarrierCommand::PrivateExpedited,
             Barrier::Processes => MembarrierCommand::GlobalExpedited,
         };
-        membarrier(command).is_ok()
+        let has_reached = membarrier(command).is_ok();
+        if !has_reached {
+            thread::sleep(NAP);
+        }
+        has_reached
     }
 }
 
