@@ -208,8 +208,8 @@ impl Batch {
                     round.push(Sent { format, response: Some(response), request: None });
                 }
                 Work::Request(request) => {
-                    let kept = returns_data(&request).then(|| Box::new(request.clone()));
-                    meta_reads += usize::from(kept.is_some());
+                    let kept = is_kept(&request).then(|| Box::new(request.clone()));
+                    meta_reads += usize::from(returns_data(&request));
                     requests.push(request);
                     round.push(Sent { format, response: None, request: kept });
                 }
@@ -242,7 +242,7 @@ impl Batch {
         let (response, request) = match work {
             Work::Response(response) => (response, None),
             Work::Request(request) => {
-                let kept = returns_data(&request).then(|| Box::new(request.clone()));
+                let kept = is_kept(&request).then(|| Box::new(request.clone()));
                 (shards.call(request, now), kept)
             }
         };
@@ -262,10 +262,8 @@ impl Batch {
             let mut response = sent.response.or_else(|| responses.next()).unwrap_or(Response::Miss);
             // Loops more than once only if the item grows in the meantime.
             while let Response::Large { bytes } = response {
-                let again = sent
-                    .format
-                    .request(bytes)
-                    .or_else(|| full_request(sent.request.as_deref(), bytes));
+                let again = full_request(sent.request.as_deref(), bytes)
+                    .or_else(|| sent.format.request(bytes));
                 let Some(request) = again else { break };
                 let is_enough = output.len() >= OUTPUT_BYTES;
                 let reserved = match is_enough {
@@ -301,8 +299,9 @@ impl Batch {
                     Work::Request(Request::GetAgain { key, max_bytes })
                 }
                 (_, response @ Response::Large { .. }) => {
-                    let again =
-                        format.request(SMALL_BYTES as u32).or(request.map(|request| *request));
+                    let again = request
+                        .map(|request| *request)
+                        .or_else(|| format.request(SMALL_BYTES as u32));
                     again.map_or(Work::Response(response), Work::Request)
                 }
                 (_, response) => Work::Response(response),
@@ -345,11 +344,19 @@ fn returns_data(request: &Request) -> bool {
     matches!(request, Request::MetaGet { max_bytes: Some(_), .. })
 }
 
-/// The request of a meta get, for data of so many bytes.
+/// Whether the response may be large and the request's format does not tell the request: a retrieval's
+/// tells one that counts.
+fn is_kept(request: &Request) -> bool {
+    returns_data(request) || matches!(request, Request::GetAgain { .. })
+}
+
+/// A request that was kept, for data of so many bytes.
 fn full_request(request: Option<&Request>, bytes: u32) -> Option<Request> {
     let mut request = request?.clone();
-    if let Request::MetaGet { max_bytes, .. } = &mut request {
-        *max_bytes = Some(bytes);
+    match &mut request {
+        Request::MetaGet { max_bytes, .. } => *max_bytes = Some(bytes),
+        Request::GetAgain { max_bytes, .. } => *max_bytes = bytes,
+        _ => {}
     }
     Some(request)
 }

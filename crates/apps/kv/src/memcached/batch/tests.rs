@@ -34,6 +34,40 @@ fn a_get_that_is_read_again_counts_once() {
 }
 
 #[test]
+fn an_item_that_grows_before_it_is_read_again_counts_once() {
+    let shards = LocalShards::new(1, None);
+    let now = 1_700_000_000;
+    let set = |key: &str, bytes| {
+        let mut connection = Connection::new();
+        connection
+            .received(format!("set {key} 0 0 {bytes}\r\n{}\r\n", "x".repeat(bytes)).as_bytes());
+        let batch = connection.next_batch().unwrap();
+        drop(batch.run(&shards, &NoServer, now, Output::new(&Budget::new(usize::MAX))));
+    };
+    let mut connection = Connection::new();
+    connection.received(b"gat 0 large small\r\n");
+    let mut answered = 0;
+    // Both grow between rounds. Twice there is no room for `large`, so `small` is read again.
+    for (large, small, budget) in
+        [(100_000, 1, 50_000), (200_000, 50_000, 150_000), (200_000, 60_000, usize::MAX)]
+    {
+        set("large", large);
+        set("small", small);
+        let batch = connection.next_batch().unwrap();
+        let output = Output::new(&Budget::new(budget));
+        connection.completed(batch.run(&shards, &NoServer, now, output));
+        answered += connection.output().len();
+        connection.sent(connection.output().len());
+        connection.resume();
+    }
+    let expected = "VALUE large 0 200000\r\n\r\nVALUE small 0 60000\r\n\r\nEND\r\n".len() + 260_000;
+    assert_eq!(answered, expected);
+    let stats = shards.control(Control::Stats, now);
+    let [Response::Stats(stats)] = &stats[..] else { panic!("{stats:?}") };
+    assert_eq!((stats.cmd_touch, stats.touch_hits), (2, 2));
+}
+
+#[test]
 fn little_data_is_kept_outside_the_budget() {
     let shards = LocalShards::new(1, None);
     let set = |key: &str, bytes| format!("set {key} 0 0 {bytes}\r\n{}\r\n", "x".repeat(bytes));
