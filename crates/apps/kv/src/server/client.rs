@@ -24,6 +24,10 @@ const MIN_BYTES: usize = 64 * 1024;
 /// nothing of the store does not wait by itself.
 const BATCHES_MAX: u32 = 16;
 
+/// Bytes of answers above which they are sent before other fibers run: until then they hold memory of
+/// the budget of all connections.
+const SEND_BYTES: usize = 16 * 1024;
+
 /// Time between two looks at whether the client of a connection that waits for memory is still there.
 const HANG_UP_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -78,6 +82,9 @@ impl Serving<'_> {
                     self.window = None;
                 }
                 self.connection.completed(progress);
+                if self.connection.output().len() > SEND_BYTES {
+                    self.send()?;
+                }
                 self.batches += 1;
                 if self.batches == BATCHES_MAX {
                     self.batches = 0;
