@@ -33,7 +33,7 @@ use crate::watcher::Watcher;
 
 /// Events that one poll takes, at most; the next takes the others. Few enough that the stacks of the
 /// fibers it wakes, which take turns, stay in the processor's first caches.
-const EVENTS: usize = 32;
+pub(crate) const EVENTS: usize = 32;
 
 /// Operations in a row that succeed, after which the fiber must give way.
 const STREAK_MAX: u32 = 16;
@@ -357,13 +357,13 @@ impl Files {
         self.streak.get() >= STREAK_MAX
     }
 
-    fn poll(&self) -> bool {
+    fn poll(&self) -> usize {
         self.streak.set(0);
         let mut events = self.events.borrow_mut();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Fails only when a signal comes.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut *events), Some(&now));
-        let any = !events.is_empty();
+        let count = events.len();
         let mut states = self.states.borrow_mut();
         for event in events.drain(..) {
             // Copied, since events may be packed.
@@ -377,7 +377,7 @@ impl Files {
                 fiber::unpark(fiber);
             }
         }
-        any
+        count
     }
 
     /// Arms the watcher; false if the system refuses, for example for want of memory.
@@ -401,9 +401,9 @@ pub(crate) fn has_files() -> bool {
     COUNT.get() > 0
 }
 
-/// Unparks fibers of the current thread whose files are ready; whether any file is.
-pub(crate) fn poll() -> bool {
-    FILES.with_borrow(|files| files.as_ref().is_some_and(|files| files.poll()))
+/// Unparks fibers of the current thread whose files are ready; how many files are, up to [`EVENTS`].
+pub(crate) fn poll() -> usize {
+    FILES.with_borrow(|files| files.as_ref().map_or(0, |files| files.poll()))
 }
 
 /// Before the current thread sleeps: its files wake it. It must poll them once more afterwards. False

@@ -21,7 +21,8 @@ const FIBERS_PER_POLL: usize = 128;
 /// Rounds between two readings of the clock while there is work and some fiber sleeps.
 const ROUNDS_PER_CLOCK: u32 = 64;
 /// Rounds between two polls of the files that fibers wait for, while there is other work. A poll is a
-/// system call.
+/// system call. One that took all that it may take is followed by another after one round: with
+/// thousands of files, more are ready.
 const ROUNDS_PER_FILE_POLL: u32 = 8;
 /// The longest sleep. Parkers wake for everything that matters, so this is only a safety net.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
@@ -125,8 +126,10 @@ impl Worker {
                 if readiness::has_files() {
                     until_files = if works { until_files - 1 } else { 0 };
                     if until_files == 0 {
-                        until_files = ROUNDS_PER_FILE_POLL;
-                        has_files = readiness::poll();
+                        let count = readiness::poll();
+                        has_files = count > 0;
+                        let is_full = count >= readiness::EVENTS;
+                        until_files = if is_full { 1 } else { ROUNDS_PER_FILE_POLL };
                     }
                 }
                 if works || has_files {
@@ -163,7 +166,7 @@ impl Worker {
                                 || scheduler.drain_inbox()
                                 || node.has_work()
                                 || node.poll_lanes()
-                                || readiness::poll()
+                                || readiness::poll() > 0
                                 || shared.is_stopping()
                         });
                         idle.slept(Instant::now());
