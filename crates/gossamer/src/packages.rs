@@ -10,10 +10,10 @@ use std::sync::{Arc, mpsc};
 use std::{io, thread};
 
 use gossamer_job::{
-    CodeEvent, FromProcess, JobDescription, JobId, PackageHeader, PackageSocket, Signers,
-    SignersError, SigningAuthority,
+    CodeEvent, FromProcess, JobDescription, JobId, PackageHeader, PackageSocket, SignatureError,
+    Signers, SignersError, SigningAuthority,
 };
-use jam::{AuditEntry, AuditEvent, Proof, Receiver, Verifier};
+use jam::{AuditEntry, AuditEvent, Proof, Receiver, Refusal, Verifier};
 
 use crate::RackError;
 
@@ -24,11 +24,17 @@ const QUEUE: usize = 64;
 struct RackSigners(Arc<Signers>);
 
 impl Verifier for RackSigners {
-    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
-        match self.0.verify(proof) {
-            Ok(signer) => Ok(signer.name),
-            Err(error) => Err(error.to_string()),
-        }
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+        self.0.verify(proof).map(|signer| signer.name).map_err(refusal)
+    }
+}
+
+/// Why a signature is not taken, for the sender of the code.
+fn refusal(error: SignatureError) -> Refusal {
+    let reason = error.to_string();
+    match error {
+        SignatureError::TooMany => Refusal::NotNow { reason },
+        _ => Refusal::Policy { reason },
     }
 }
 
@@ -248,6 +254,13 @@ mod tests {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn what_was_not_verified_may_come_again() {
+        assert!(matches!(refusal(SignatureError::TooMany), Refusal::NotNow { .. }));
+        let revoked = SignatureError::Revoked { name: "ann".into() };
+        assert!(matches!(refusal(revoked), Refusal::Policy { .. }));
     }
 
     #[test]

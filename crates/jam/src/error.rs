@@ -197,6 +197,12 @@ pub enum Refusal {
          another mode"
     )]
     NoLocalInC,
+    /// The policy of the receiver may admit it, but that cannot be judged at this moment.
+    #[error("its code is not admitted now: {reason}")]
+    NotNow {
+        /// What keeps the receiver from it.
+        reason: String,
+    },
 }
 
 /// A function by its name, types and signature, for people.
@@ -229,6 +235,11 @@ impl Refusal {
             _ => {}
         }
         self
+    }
+
+    /// Whether the same code may be taken later though nothing changes that judgements depend on.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Refusal::NoRoom { .. } | Refusal::NoMemory { .. } | Refusal::NotNow { .. })
     }
 
     pub(crate) fn digest(claimed: Digest, found: Digest) -> Self {

@@ -65,8 +65,9 @@ pub trait Verifier: Send + Sync {
     /// The name of the signer of the rack whose signature this is.
     ///
     /// # Errors
-    /// Why it is none, for the sender of the code.
-    fn verify(&self, proof: &Proof<'_>) -> Result<String, String>;
+    /// Why it is none, for the sender of the code: [`Refusal::Policy`], or [`Refusal::NotNow`] if it was
+    /// not verified and may be taken later. The first is remembered for a while.
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal>;
 }
 
 /// Under which policies a jam runs: bits that are compared with [`Policy::bit`].
@@ -257,7 +258,7 @@ impl Gatekeeper {
         let Some(verifier) = self.verifier.read().clone() else {
             return Err(not_admitted(NO_VERIFIER));
         };
-        let signer: Arc<str> = verifier.verify(proof).map_err(not_admitted)?.into();
+        let signer: Arc<str> = verifier.verify(proof)?.into();
         let of_machine =
             proof.table().entries().iter().filter(|e| Machine::CURRENT == Some(e.machine));
         if self.admitted.read().len() + of_machine.clone().count() > MAX_SIGNED {
@@ -265,7 +266,7 @@ impl Gatekeeper {
         }
         let now = self.verifier.read();
         if !now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &verifier)) {
-            return Err(not_admitted(CHANGED));
+            return Err(Refusal::NotNow { reason: CHANGED.to_owned() });
         }
         self.admit(of_machine.map(|entry| entry.digest), &Origin::Signer(signer.clone()));
         Ok(signer)

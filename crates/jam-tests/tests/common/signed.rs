@@ -1,7 +1,7 @@
 //! Packages of a signer whom the test believes, or counts as revoked. Real signatures are tested where they
 //! are made and verified, in the crates `gossamer-job` and `gossamer-daemon`.
 
-use gossamer::jam::{Proof, Verifier};
+use gossamer::jam::{Proof, Refusal, Verifier};
 use jam_format::{Algorithm, Package, Signature, sign_package};
 
 /// A verifier that believes that "ann" signed what names her.
@@ -10,14 +10,13 @@ pub(crate) struct Ann {
 }
 
 impl Verifier for Ann {
-    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
-        match proof.signature().signature {
-            b"ann" if self.is_revoked => {
-                Err("the certificate of its signer ann was revoked".to_owned())
-            }
-            b"ann" => Ok("ann".to_owned()),
-            _ => Err("it is forged".to_owned()),
-        }
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+        let reason = match proof.signature().signature {
+            b"ann" if self.is_revoked => "the certificate of its signer ann was revoked",
+            b"ann" => return Ok("ann".to_owned()),
+            _ => "it is forged",
+        };
+        Err(Refusal::Policy { reason: reason.to_owned() })
     }
 }
 

@@ -19,16 +19,16 @@ struct Ann;
 struct Nobody;
 
 impl Verifier for Nobody {
-    fn verify(&self, _: &Proof<'_>) -> Result<String, String> {
-        Err("revoked".to_owned())
+    fn verify(&self, _: &Proof<'_>) -> Result<String, Refusal> {
+        Err(Refusal::Policy { reason: "revoked".to_owned() })
     }
 }
 
 impl Verifier for Ann {
-    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
         match proof.signature().signature {
             b"ann" => Ok("ann".to_owned()),
-            _ => Err("it is forged".to_owned()),
+            _ => Err(Refusal::Policy { reason: "it is forged".to_owned() }),
         }
     }
 }

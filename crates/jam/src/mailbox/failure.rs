@@ -61,7 +61,7 @@ pub enum FailureKind {
     Malformed,
     /// [`Refusal::Malformed`] and [`Refusal::Digest`]: the code is not what the sender says.
     Code,
-    /// [`Refusal::Policy`].
+    /// [`Refusal::Policy`] and [`Refusal::NotNow`].
     Policy,
     /// [`Refusal::Machine`] and [`Refusal::Features`].
     Machine,
@@ -114,7 +114,7 @@ impl FrameError {
             FrameError::Malformed(_) | FrameError::Kind(_) => FailureKind::Malformed,
             FrameError::Refused(refusal) => match refusal {
                 Refusal::Malformed { .. } | Refusal::Digest { .. } => FailureKind::Code,
-                Refusal::Policy { .. } => FailureKind::Policy,
+                Refusal::Policy { .. } | Refusal::NotNow { .. } => FailureKind::Policy,
                 Refusal::Machine { .. } | Refusal::Features { .. } => FailureKind::Machine,
                 Refusal::MissingSymbol { .. } | Refusal::WrongSignature { .. } => {
                     FailureKind::Symbol

@@ -77,8 +77,8 @@ impl Refused {
     /// Remembers that this code was refused: judged at the time `now` or later, under the standing of the
     /// last [`find`](Self::find). What has changed since then, the next one sees.
     pub(super) fn note(&mut self, now: Instant, source: Source, refusal: &Refusal) {
-        // Room may be there for the next frame.
-        if matches!(refusal, Refusal::NoRoom { .. } | Refusal::NoMemory { .. }) {
+        // The next frame may be taken: there may be room, or time to look at signatures.
+        if refusal.is_transient() {
             return;
         }
         if self.all.len() >= MAX_REFUSALS {
@@ -137,10 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_bounded_and_lack_of_room_is_none() {
+    fn refusals_are_bounded_and_those_of_a_moment_are_none() {
         let (mut refused, now) = (Refused::new(STANDING), Instant::now());
-        refused.note(now, source(0), &Refusal::NoRoom { bytes: 1 });
-        assert_eq!(refused.find(now, STANDING, &source(0)), None);
+        let not_now = Refusal::NotNow { reason: "too many wrong signatures".to_owned() };
+        for of_a_moment in [Refusal::NoRoom { bytes: 1 }, not_now] {
+            refused.note(now, source(0), &of_a_moment);
+            assert_eq!(refused.find(now, STANDING, &source(0)), None);
+        }
         (0..=MAX_REFUSALS as u32).for_each(|place| refused.note(now, source(place), &refusal("")));
         assert_eq!(refused.all.len(), MAX_REFUSALS);
         assert_eq!(refused.find(now, STANDING, &source(0)), None);

@@ -12,11 +12,12 @@ use super::*;
 struct Ann(AtomicU32);
 
 impl Verifier for Ann {
-    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
         self.0.fetch_add(1, Ordering::Relaxed);
         match proof.signature().signature {
             b"ann" => Ok("ann".to_owned()),
-            _ => Err("it is forged".to_owned()),
+            b"busy" => Err(Refusal::NotNow { reason: "send it again".to_owned() }),
+            _ => Err(not_admitted("it is forged")),
         }
     }
 }
@@ -96,6 +97,9 @@ fn a_proof_of_another_jam_or_a_forged_one_admits_nothing() {
     assert_eq!(ann.0.load(Ordering::Relaxed), 0, "no signature was looked at");
     let (_, forged) = signed_by(b"bob");
     assert_eq!(reason(gatekeeper.gate(None).check_with(&sum, &forged)), "it is forged");
+    let (_, unseen) = signed_by(b"busy");
+    let refused = gatekeeper.gate(None).check_with(&sum, &unseen);
+    assert!(refused.is_err_and(|refusal| refusal.is_transient()), "as its verifier says");
     assert!(gatekeeper.gate(None).check(&sum).is_err());
 }
 

@@ -86,9 +86,11 @@ fn hostile_bytes_are_refused_and_the_process_goes_on() {
 struct Takes(&'static [u8]);
 
 impl Verifier for Takes {
-    fn verify(&self, proof: &Proof<'_>) -> Result<String, String> {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
         let is_good = proof.signature().signature == self.0;
-        is_good.then(|| "ann".to_owned()).ok_or_else(|| "revoked".to_owned())
+        is_good
+            .then(|| "ann".to_owned())
+            .ok_or_else(|| Refusal::Policy { reason: "revoked".to_owned() })
     }
 }
 
