@@ -9,7 +9,7 @@
 //! It holds until something changes that a judgement depends on ([`Standing`]), and for a second at most:
 //! certificates begin and end to be valid by themselves.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use gossamer_segment::HostId;
@@ -21,8 +21,9 @@ use crate::policy::Policy;
 /// How long a refusal is remembered.
 const LIFE: Duration = Duration::from_secs(1);
 
-/// The most refusals that a mailbox remembers; the oldest is forgotten first.
-const MAX_REFUSALS: usize = 64;
+/// The most refusals of one host that a mailbox remembers; its oldest is forgotten first. So no host makes a
+/// mailbox forget those of another.
+const MAX_OF_HOST: usize = 8;
 
 /// Code at a sender.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,13 +49,13 @@ pub(super) struct Standing {
 pub(super) struct Refused {
     /// What all refusals depend on.
     standing: Standing,
-    /// In the order of time.
-    all: VecDeque<(Instant, Source, Refusal)>,
+    /// By host, in the order of time.
+    by_host: HashMap<HostId, VecDeque<(Instant, Source, Refusal)>>,
 }
 
 impl Refused {
     pub(super) fn new(standing: Standing) -> Self {
-        Refused { standing, all: VecDeque::new() }
+        Refused { standing, by_host: HashMap::new() }
     }
 
     /// Why this code was refused, if that still holds at the time `now` under `standing`.
@@ -65,13 +66,14 @@ impl Refused {
         source: &Source,
     ) -> Option<Refusal> {
         if self.standing != standing {
-            self.all.clear();
+            self.by_host.clear();
             self.standing = standing;
         }
-        while self.all.front().is_some_and(|(since, ..)| now.duration_since(*since) >= LIFE) {
-            self.all.pop_front();
+        let all = self.by_host.get_mut(&source.host)?;
+        while all.front().is_some_and(|(since, ..)| now.duration_since(*since) >= LIFE) {
+            all.pop_front();
         }
-        self.all.iter().find(|(_, of, _)| of == source).map(|(.., refusal)| refusal.clone())
+        all.iter().find(|(_, of, _)| of == source).map(|(.., refusal)| refusal.clone())
     }
 
     /// Remembers that this code was refused: judged at the time `now` or later, under the standing of the
@@ -81,10 +83,11 @@ impl Refused {
         if refusal.is_transient() {
             return;
         }
-        if self.all.len() >= MAX_REFUSALS {
-            self.all.pop_front();
+        let all = self.by_host.entry(source.host).or_default();
+        if all.len() >= MAX_OF_HOST {
+            all.pop_front();
         }
-        self.all.push_back((now, source, refusal.clone()));
+        all.push_back((now, source, refusal.clone()));
     }
 }
 
@@ -144,9 +147,15 @@ mod tests {
             refused.note(now, source(0), &of_a_moment);
             assert_eq!(refused.find(now, STANDING, &source(0)), None);
         }
-        (0..=MAX_REFUSALS as u32).for_each(|place| refused.note(now, source(place), &refusal("")));
-        assert_eq!(refused.all.len(), MAX_REFUSALS);
+        let of_another = Source { host: HostId(2), ..source(0) };
+        refused.note(now, of_another, &refusal(""));
+        (0..100).for_each(|place| refused.note(now, source(place), &refusal("")));
+        assert_eq!(refused.by_host[&HostId(1)].len(), MAX_OF_HOST);
         assert_eq!(refused.find(now, STANDING, &source(0)), None);
-        assert!(refused.find(now, STANDING, &source(MAX_REFUSALS as u32)).is_some());
+        assert!(refused.find(now, STANDING, &source(99)).is_some());
+        assert!(
+            refused.find(now, STANDING, &of_another).is_some(),
+            "each host has places of its own"
+        );
     }
 }
