@@ -117,7 +117,7 @@ impl Engine {
 
     /// Writes any number of bytes, of which a reader that sees the first word sees all others, and then
     /// notifies `notify`, a thread of the owner. The last [`PIECE`], that word and the notification leave
-    /// together.
+    /// together. An error says that the first word was not written, unless the host is lost.
     #[track_caller]
     pub(crate) fn write_tagged(
         &self,
@@ -141,17 +141,19 @@ impl Engine {
             if !last.is_empty() {
                 lane.write(to, at_body + before.len(), &staging)?;
             }
-            lane.signal(to, at, u64::from_ne_bytes(*word))?;
-            match notify {
-                Some(thread) => lane.write_notify(to, at, &self.nothing, thread, 0),
-                None => Ok(()),
-            }
+            lane.signal(to, at, u64::from_ne_bytes(*word))
         };
         let started = start();
         if started.is_err() {
             self.flow.take_back(host, reserved);
         }
         started?;
+        if let Some(thread) = notify {
+            // A reader may see the first word from here on, so this must not say that nothing was written.
+            // A notification is refused by a region that was just revoked, as a fence then reports, by a
+            // thread that its own host has named wrongly, or by the loss of the host, as the flush reports.
+            let _ = lane.write_notify(to, at, &self.nothing, thread, 0);
+        }
         lane.flush()
     }
 
