@@ -65,8 +65,9 @@ pub trait Verifier: Send + Sync {
     /// The name of the signer of the rack whose signature this is.
     ///
     /// # Errors
-    /// Why it is none, for the sender of the code: [`Refusal::Policy`], or [`Refusal::NotNow`] if it was
-    /// not verified and may be taken later. The first is remembered for a while.
+    /// The reason, which the sender of the code gets: [`Refusal::Policy`] if no signer of the rack has
+    /// made the signature, [`Refusal::NotNow`] if it was not verified and may be accepted later. The
+    /// first is remembered for a while.
     fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal>;
 }
 

@@ -159,7 +159,7 @@ fn a_jam_that_pretends_to_have_ended_has_ended() {
             Err(ExecutorError::Denied { call: 1, fault, .. }) => assert_eq!(fault.offset, None),
             other => panic!("{other:?}"),
         }
-        // It waits for a call that nobody makes before this one has ended.
+        // It waits for the next call, which cannot begin until this one ends: only the deadline ends it.
         let short = Executor::builder().deadline(Duration::from_millis(50));
         match short.start().unwrap().run(&pretend, [1, 0, 0, 0, 0, 0, 0, 2], &[]) {
             Err(ExecutorError::Deadline { .. }) => {}

@@ -19,7 +19,7 @@ pub trait Shards {
     /// Executes a control request on every shard.
     fn control(&self, control: Control, now: Seconds) -> Vec<Response>;
 
-    /// Executes a control request on the shard of this number; `None` if there is none.
+    /// Executes a control request on the shard with this number; `None` if there is no such shard.
     fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response>;
 
     /// Waits, for so many microseconds.
