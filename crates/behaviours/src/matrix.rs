@@ -35,7 +35,9 @@ fn heard() -> Result<u32, String> {
 }
 
 /// Checks one row: the eight calls, and the four by `delegate!`. The closures are given in pieces: what
-/// returns 40, what adds an argument `n`, and the parameters of those that panic.
+/// returns 40, what adds an argument `n`, and the parameters of those that panic. In parts of which each
+/// has a frame of its own: where calls are inlined into code that is not optimised, one of all would not
+/// fit on a fiber's stack.
 macro_rules! row {
     (
         $to:expr, $at:expr,
@@ -44,42 +46,51 @@ macro_rules! row {
         $then:ident, $with_then:ident, $try_then:ident, $try_with_then:ident
     ) => {{
         let to = &$to;
-        assert_eq!(to.$call($($plain)* $forty), 40);
-        assert_eq!(to.$call_with($($with)* $sum, 2), 42);
-        assert_eq!(to.$try_call($($plain)* $forty).unwrap(), 40);
-        assert_eq!(to.$try_call_with($($with)* $sum, 2).unwrap(), 42);
-        to.$then($($plain)* $forty, done);
-        assert_eq!(heard(), Ok(40));
-        to.$with_then($($with)* $sum, 2, done);
-        assert_eq!(heard(), Ok(42));
-        to.$try_then($($plain)* $forty, ended);
-        assert_eq!(heard(), Ok(40));
-        to.$try_with_then($($with)* $sum, 2, ended);
-        assert_eq!(heard(), Ok(42));
-
-        let forty = 40u32;
-        assert_eq!(delegate!($to => $call, [forty] $($unused)* forty), 40);
-        assert_eq!(delegate!($to => $try_call, [forty] $($unused)* forty + 2).unwrap(), 42);
-        delegate!($to => $then, [forty] $($unused)* forty, done);
-        assert_eq!(heard(), Ok(40));
-        delegate!($to => $try_then, [more = forty + 1] $($unused)* more, ended,);
-        assert_eq!(heard(), Ok(41));
-
-        // A panic is an error of every fallible form, on every thread, and ends the others.
-        let expected = format!("the closure panicked on {}: fell", $at.thread());
-        let fell = |result: Result<u32, DelegateError>| {
-            let error = result.unwrap_err();
-            let DelegateError::Panicked { trustee, report } = &error else { panic!("{error:?}") };
-            assert_eq!((*trustee, &*report.message), ($at.thread(), "fell"));
+        let methods = || {
+            assert_eq!(to.$call($($plain)* $forty), 40);
+            assert_eq!(to.$call_with($($with)* $sum, 2), 42);
+            assert_eq!(to.$try_call($($plain)* $forty).unwrap(), 40);
+            assert_eq!(to.$try_call_with($($with)* $sum, 2).unwrap(), 42);
+            to.$then($($plain)* $forty, done);
+            assert_eq!(heard(), Ok(40));
+            to.$with_then($($with)* $sum, 2, done);
+            assert_eq!(heard(), Ok(42));
+            to.$try_then($($plain)* $forty, ended);
+            assert_eq!(heard(), Ok(40));
+            to.$try_with_then($($with)* $sum, 2, ended);
+            assert_eq!(heard(), Ok(42));
         };
-        fell(to.$try_call($($unused)* -> u32 { panic!("fell") }));
-        fell(to.$try_call_with($($unused_with)* -> u32 { panic!("fell") }, 2));
-        to.$try_then($($unused)* -> u32 { panic!("fell") }, ended);
-        assert_eq!(heard(), Err(expected.clone()));
-        to.$try_with_then($($unused_with)* -> u32 { panic!("fell") }, 2, ended);
-        assert_eq!(heard(), Err(expected));
-        let said = panic_in(|| to.$call($($unused)* -> u32 { panic!("fell") }));
-        assert!(said.contains("fell"), "{said}");
+        methods();
+
+        let delegated = || {
+            let forty = 40u32;
+            assert_eq!(delegate!($to => $call, [forty] $($unused)* forty), 40);
+            assert_eq!(delegate!($to => $try_call, [forty] $($unused)* forty + 2).unwrap(), 42);
+            delegate!($to => $then, [forty] $($unused)* forty, done);
+            assert_eq!(heard(), Ok(40));
+            delegate!($to => $try_then, [more = forty + 1] $($unused)* more, ended,);
+            assert_eq!(heard(), Ok(41));
+        };
+        delegated();
+
+        let failures = || {
+            // A panic is an error of every fallible form, on every thread, and ends the others.
+            let expected = format!("the closure panicked on {}: fell", $at.thread());
+            let fell = |result: Result<u32, DelegateError>| {
+                let error = result.unwrap_err();
+                let DelegateError::Panicked { trustee, report } = &error else { panic!("{error:?}") };
+                assert_eq!((*trustee, &*report.message), ($at.thread(), "fell"));
+            };
+            fell(to.$try_call($($unused)* -> u32 { panic!("fell") }));
+            fell(to.$try_call_with($($unused_with)* -> u32 { panic!("fell") }, 2));
+            to.$try_then($($unused)* -> u32 { panic!("fell") }, ended);
+            assert_eq!(heard(), Err(expected.clone()));
+            to.$try_with_then($($unused_with)* -> u32 { panic!("fell") }, 2, ended);
+            assert_eq!(heard(), Err(expected));
+            let said = panic_in(|| to.$call($($unused)* -> u32 { panic!("fell") }));
+            assert!(said.contains("fell"), "{said}");
+        };
+        failures();
     }};
 }
 
