@@ -13,15 +13,24 @@
 //! ```
 //!
 //! When the sleeper is awake, a waker pays the fence and one load: no read-modify-write and no
-//! system call. It need not even pay the fence if the sleeper has the system execute one in every waker
-//! behind its own ([`ParkWord::must_wake_behind_fence`]; transport-shm does so). The wait is handed in ([`ParkWord::park`]), so that a model checker, a futex and a
-//! simulator can each supply theirs; it must be a compare-and-wait: return at once if the word is
-//! no longer [`PARKED`], as a futex does.
+//! system call. It need not even pay the fence for a thread that has been awake for long, and says so
+//! ([`ParkWord::set_busy`]): when that thread sleeps next, it has the system execute a fence in every
+//! waker behind its own, which is dear, and so not worth it for a thread that sleeps often.
+//!
+//! ```text
+//!   AWAKE --- awake for long --> BUSY --- announces, and has all wakers execute a fence --> PARKED
+//!     \---------- announces; each waker executes a fence of its own -----------------------^ |
+//!     ^--------------------------- woken, or gone on by itself -----------------------------+
+//! ```
+//!
+//! The wait is handed in ([`ParkWord::park`]), so that a model checker, a futex and a simulator can each
+//! supply theirs; it must be a compare-and-wait: return at once if the word is no longer [`PARKED`], as a
+//! futex does.
 //!
 //! Rules for the word:
-//! 1. Only the one thread whose parker it is writes [`PARKED`].
+//! 1. Only the one thread whose parker it is writes [`PARKED`] and [`BUSY`].
 //! 2. Any thread may write [`AWAKE`]; the one that changes the word from `PARKED` to `AWAKE` must
-//!    wake the sleeper.
+//!    wake the sleeper. So a thread that was busy notes that elsewhere.
 //! 3. A waker that dies between the two leaves a sleeper that no other waker will wake: the
 //!    thread that notices the death must wake every sleeper without looking at the word.
 
@@ -32,6 +41,9 @@ pub const AWAKE: u32 = 0;
 
 /// The word's value from the announcement until a waker clears it.
 pub const PARKED: u32 = 1;
+
+/// The word's value while its thread runs, and has promised a fence in every waker when it sleeps next.
+pub const BUSY: u32 = 2;
 
 /// One thread's state word, seen by the thread itself or by those who wake it.
 ///
@@ -70,6 +82,21 @@ impl<'a> ParkWord<'a> {
         self.word.store(AWAKE, Ordering::Relaxed);
     }
 
+    /// The owner, awake, promises that behind its next announcement, and before it looks for work then, it
+    /// has a full fence executed in every waker that asks [`is_busy`](Self::is_busy).
+    #[inline]
+    pub fn set_busy(self) {
+        self.word.store(BUSY, Ordering::Relaxed);
+    }
+
+    /// The waker, after it made its work visible in program order, asks whether the owner is sure to
+    /// see it. No fence is needed in front of this, if one of the owner's reaches this thread. If false,
+    /// ask [`must_wake`](Self::must_wake).
+    #[inline]
+    pub fn is_busy(self) -> bool {
+        self.word.load(Ordering::Relaxed) == BUSY
+    }
+
     /// The waker, after it made its work visible, asks whether it must wake the sleeper. If
     /// true, it must: no other waker will.
     #[inline]
@@ -79,8 +106,7 @@ impl<'a> ParkWord<'a> {
     }
 
     /// As [`must_wake`](Self::must_wake), for a waker that has passed a sequentially consistent fence
-    /// since it made its work visible, or whose sleepers have the system execute one in it between their
-    /// announcement and their last look.
+    /// since it made its work visible.
     #[inline]
     pub fn must_wake_behind_fence(self) -> bool {
         self.word.load(Ordering::Relaxed) == PARKED && self.claim()

@@ -100,11 +100,16 @@ impl Membarrier {
     }
 }
 
-#[test]
-fn no_wake_without_a_fence_is_lost_if_the_sleeper_reaches_its_waker() {
-    loom::model(|| {
+/// The sleeper is busy, and goes to sleep with the fence that it has promised. If that sleep ends at once
+/// (`is_short`), for a reason that is not the waker's, it sleeps again without, since it has not been awake
+/// for long.
+fn no_wake_of_a_busy_thread_is_lost(is_short: bool) {
+    loom::model(move || {
         let barrier = Membarrier { asked: AtomicU32::new(0), executed: AtomicU32::new(0) };
         let shared = Arc::new((Futex::new(), AtomicU64::new(0), barrier));
+        let (futex, work, barrier) = &*shared;
+        let is_done = || work.load(Ordering::Relaxed) == 1;
+        ParkWord::new(&futex.word).set_busy();
         let waker = {
             let shared = shared.clone();
             loom::thread::spawn(move || {
@@ -112,23 +117,31 @@ fn no_wake_without_a_fence_is_lost_if_the_sleeper_reaches_its_waker() {
                 barrier.execute_if_asked();
                 work.store(1, Ordering::Relaxed);
                 barrier.execute_if_asked();
-                if ParkWord::new(&futex.word).must_wake_behind_fence() {
+                let word = ParkWord::new(&futex.word);
+                if !word.is_busy() && word.must_wake() {
                     futex.wake();
                 }
                 barrier.execute(Membarrier::ENDED);
             })
         };
-        let (futex, work, barrier) = &*shared;
-        let is_done = || work.load(Ordering::Relaxed) == 1;
-        while !is_done() {
-            let ready = || {
-                barrier.reach_waker();
-                is_done()
-            };
-            ParkWord::new(&futex.word).park(ready, |word, expected| futex.wait(word, expected));
-        }
+        let ready = || {
+            barrier.reach_waker();
+            is_done() || is_short
+        };
+        ParkWord::new(&futex.word).park(ready, |word, expected| futex.wait(word, expected));
+        sleep_until(futex, is_done);
         waker.join().unwrap();
     });
+}
+
+#[test]
+fn no_wake_is_lost_by_a_thread_that_was_busy() {
+    no_wake_of_a_busy_thread_is_lost(false);
+}
+
+#[test]
+fn no_wake_is_lost_by_a_thread_that_was_busy_one_sleep_ago() {
+    no_wake_of_a_busy_thread_is_lost(true);
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Alarm {
     /// Says that the thread is about to sleep. It must look for work once more afterwards, and
     /// [`cancel`](Self::cancel) when it is awake.
     pub fn announce(&self) {
-        self.host.own().announce(self.thread);
+        self.host.announce(self.thread);
     }
 
     /// Whether a lane that the thread holds has something to report: it must not sleep over that.

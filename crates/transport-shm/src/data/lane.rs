@@ -336,6 +336,9 @@ impl Lane for ShmLane {
 
     #[inline]
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        if self.peer == self.host.local {
+            self.host.polled(self.thread);
+        }
         let asked = self.is_asked();
         if !asked && self.waiting == 0 && self.done.is_empty() && self.polled.is_empty() {
             return false;

@@ -22,7 +22,6 @@ impl ShmParker {
 
 impl Parker for ShmParker {
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
-        let Self { host, thread } = self;
-        host.own().park(*thread, timeout, || ready() || host.has_events(*thread));
+        self.host.park(self.thread, timeout, ready);
     }
 }

@@ -44,7 +44,6 @@ impl ShmTransport {
         check_size(1, threads)?;
         let memory = mapping::private(Layout::new(1, threads).bytes())?;
         let barrier = Barrier::within_process();
-        HostMemory::prepare(&memory, barrier);
         let memories = vec![Some(HostMemory::new(memory, Waking::PRIVATE, barrier))];
         let host = Host::new(HostId(0), threads, memories, None);
         Ok(Arc::new(ShmTransport::new(Arc::new(host), None)))
@@ -112,7 +111,6 @@ fn exchange(rank: Rank, ends: &[End]) -> Result<Vec<Option<HostMemory>>, JoinErr
     // No thread of another process wakes one of a host that is alone on its machine.
     let barrier =
         if ends.is_empty() { Barrier::within_process() } else { Barrier::between_processes() };
-    HostMemory::prepare(&memory, barrier);
     let AlarmSockets { waiting, ringing } =
         AlarmSockets::new(if has_alarms { threads } else { 0 })?;
     for end in ends {

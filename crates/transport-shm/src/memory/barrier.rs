@@ -1,29 +1,33 @@
 //! [`Barrier`]: the fence between a thread that goes to sleep and those that wake it, paid for by the one
-//! that sleeps.
+//! that sleeps, if it has been awake for long ([`Vigil`]).
 //!
 //! The protocol of the park word (`transport_api::park_word`) needs a full fence on either side, between
-//! a store and a load. Wakers go that way for every batch, and sleepers seldom; and a full fence waits
-//! until the batch has left the waker's processor, which is as long as the line of its signal travels. So
-//! a waker only keeps the compiler from exchanging the two, and the sleeper has the system execute a full
-//! fence on every processor that runs a waker, by `membarrier`:
+//! a store and a load. Wakers go that way for every batch; and a full fence waits until the batch has left
+//! the waker's processor, which is as long as the line of its signal travels. So a waker of a busy thread
+//! only keeps the compiler from exchanging the two, and the thread has the system execute a full fence on
+//! every processor that runs a waker, by `membarrier`, before it sleeps:
 //!
 //! ```text
-//!   sleeper                                waker
+//!   sleeper, busy until now                waker
 //!   word = PARKED                        work = visible
 //!   full fence here and in every waker     (compiler only)
-//!   if work is visible: cancel             if word is PARKED: clear it, wake
+//!   if work is visible: cancel             if word is not BUSY: fence; if it is PARKED: clear it, wake
 //! ```
+//!
+//! `membarrier` takes some microseconds, and interrupts other processors. A thread that sleeps often does
+//! not promise it: its wakers have fences of their own.
 //!
 //! That fence comes before the waker's store, and then its load sees the announcement; or behind, and
 //! then the sleeper sees the work. `tests/loom_park_word.rs` of transport-api has a model of it.
 //!
 //! It reaches the threads of one process, or those of all processes that have registered for it. So a
-//! waker may do without a fence if its own process has registered and the sleeper's host says that its
-//! threads have the system do that. A host that says so and does not only sleeps longer itself.
+//! waker may do without a fence only if its own process has registered. A host that promises a fence and
+//! does not keep the promise only sleeps longer itself.
 
 use std::thread;
 use std::time::Duration;
 
+use primitive::sync::{AtomicU32, Ordering};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 /// How long a thread sleeps that cannot be woken.
@@ -57,10 +61,16 @@ impl Barrier {
         }
     }
 
+    /// Whether the fences of other threads' sleepers reach the threads of this process.
+    #[inline]
+    pub(crate) fn reaches_this_process(self) -> bool {
+        self != Barrier::Fences
+    }
+
     /// The sleeper's side, behind its own fence. False if the system refuses what it granted when the
     /// process registered, as in a sandbox that was entered since: the thread must look for work then,
     /// and has slept [`NAP`] instead, so that it does not spin.
-    pub(crate) fn reach_wakers(self) -> bool {
+    fn reach_wakers(self) -> bool {
         let command = match self {
             Barrier::Fences => return true,
             Barrier::Process => MembarrierCommand::PrivateExpedited,
@@ -74,9 +84,54 @@ impl Barrier {
     }
 }
 
+/// Polls by which a thread becomes busy. A thread that finds nothing to do sleeps after a few hundred at
+/// most; one that goes on working polls its lanes in every thirty-second round, so this is some
+/// milliseconds.
+const BUSY_AFTER: u32 = 1024;
+
+/// How long a thread has been awake, counted by its polls. Only the thread itself uses it.
+#[derive(Default)]
+pub(crate) struct Vigil {
+    polls: AtomicU32,
+}
+
+impl Vigil {
+    /// Counts a poll. True for the one by which the thread becomes busy: it must say so in its park word.
+    #[inline]
+    pub(crate) fn polled(&self, barrier: Barrier) -> bool {
+        let polls = self.polls.load(Ordering::Relaxed);
+        if polls == BUSY_AFTER || barrier == Barrier::Fences {
+            return false;
+        }
+        self.polls.store(polls + 1, Ordering::Relaxed);
+        polls + 1 == BUSY_AFTER
+    }
+
+    /// The thread has announced its sleep, and keeps its promise if it was busy. False if the system
+    /// refuses: it must look for work then.
+    pub(crate) fn end(&self, barrier: Barrier) -> bool {
+        let was_busy = self.polls.load(Ordering::Relaxed) == BUSY_AFTER;
+        self.polls.store(0, Ordering::Relaxed);
+        !was_busy || barrier.reach_wakers()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_becomes_busy_once_until_it_sleeps() {
+        let (barrier, vigil) = (Barrier::within_process(), Vigil::default());
+        assert_eq!(barrier, Barrier::Process, "this system has membarrier");
+        for _ in 0..3 {
+            let busy = (1..=2 * BUSY_AFTER).filter(|_| vigil.polled(barrier));
+            assert_eq!(busy.collect::<Vec<_>>(), [BUSY_AFTER]);
+            assert!(vigil.end(barrier));
+        }
+        let never = (0..2 * BUSY_AFTER).any(|_| vigil.polled(Barrier::Fences));
+        assert!(!never && vigil.end(Barrier::Fences));
+    }
 
     #[test]
     fn a_barrier_that_was_registered_reaches_wakers() {

@@ -6,7 +6,6 @@
 //!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread), on a page
 //!
 //!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
-//!            +4    barrier       u32, of thread 0 only: 1 if those that wake need no fence (`barrier.rs`)
 //!            +128  attention   one bit per host: "look at the rings from there, and whether it has ended"
 //! ```
 //!
@@ -27,15 +26,11 @@ use transport_api::HostId;
 use transport_api::park_word::ParkWord;
 
 use crate::memory::alarm_sockets;
-use crate::memory::barrier::Barrier;
+use crate::memory::barrier::{Barrier, Vigil};
 use crate::wire::socket::timespec;
 
 const THREAD_BYTES: usize = 256;
-const BARRIER: usize = 4;
 const ATTENTION: usize = 128;
-
-/// What is at [`BARRIER`] if the host's sleeping threads have those that wake them execute a fence.
-const REACHES_WAKERS: u32 = 1;
 
 /// Bytes before a ring's data (`ring.rs` says what is in them): a page, which a pair of threads that
 /// exchanges only notifications makes do with.
@@ -134,23 +129,12 @@ pub(crate) struct HostMemory {
     waking: Waking,
     /// This host's barrier.
     barrier: Barrier,
-    /// Whether this host's threads need no fence to wake the owner's.
-    wakes_without_fence: bool,
 }
 
 impl HostMemory {
-    /// Says in fresh memory of this host how its threads sleep, before any peer has the memory.
-    pub(crate) fn prepare(memory: &SharedBytes, barrier: Barrier) {
-        let reaches = if barrier == Barrier::Fences { 0 } else { REACHES_WAKERS };
-        memory.word32(BARRIER).store(reaches, Ordering::Release);
-    }
-
-    /// The memory of this host or of a peer, which its owner has [prepared](Self::prepare), as this host
-    /// sees it, whose barrier is given.
+    /// The memory of this host or of a peer, as this host sees it, whose barrier is given.
     pub(crate) fn new(memory: SharedBytes, waking: Waking, barrier: Barrier) -> Self {
-        let reaches = memory.word32(BARRIER).load(Ordering::Acquire) == REACHES_WAKERS;
-        let wakes_without_fence = reaches && barrier != Barrier::Fences;
-        Self { memory, waking, barrier, wakes_without_fence }
+        Self { memory, waking, barrier }
     }
 
     pub(crate) fn memory(&self) -> &SharedBytes {
@@ -180,18 +164,15 @@ impl HostMemory {
         }
     }
 
-    /// Wakes `thread` if it sleeps: a load if it does not, and a fence where its host does not see to
-    /// that.
+    /// Wakes `thread` if it sleeps: a load if it is busy, and a fence more if it is awake.
     #[inline]
     pub(crate) fn wake(&self, thread: u32) {
         let word = self.park_word(thread);
-        let must_wake = if self.wakes_without_fence {
-            light_fence();
-            word.must_wake_behind_fence()
-        } else {
-            word.must_wake()
-        };
-        if must_wake {
+        light_fence();
+        if self.barrier.reaches_this_process() && word.is_busy() {
+            return;
+        }
+        if word.must_wake() {
             self.wake_now(thread);
         }
     }
@@ -207,31 +188,39 @@ impl HostMemory {
         }
     }
 
-    /// Says that `thread` is about to sleep elsewhere than on its parker. It must look for work once
-    /// more afterwards.
-    pub(crate) fn announce(&self, thread: u32) {
+    /// Says that `thread`, whose vigil is given, is about to sleep elsewhere than on its parker. It must
+    /// look for work once more afterwards.
+    pub(crate) fn announce(&self, thread: u32, vigil: &Vigil) {
         self.park_word(thread).announce();
-        if !self.barrier.reach_wakers() {
+        if !vigil.end(self.barrier) {
             // It must not sleep, and looks again.
             self.wake_now(thread);
         }
     }
 
-    /// Sleeps as `thread` on its parker until woken, unless `ready`.
+    /// Sleeps as `thread`, whose vigil is given, on its parker until woken, unless `ready`.
     pub(crate) fn park(
         &self,
-        thread: u32,
+        (thread, vigil): (u32, &Vigil),
         timeout: std::time::Duration,
         ready: impl FnOnce() -> bool,
     ) {
         // A thread that is woken by an alarm does not sleep here.
         let Waking::Futex(flags) = self.waking else { return };
         let timeout = timespec(timeout);
-        let ready = || !self.barrier.reach_wakers() || ready();
+        let ready = || !vigil.end(self.barrier) || ready();
         self.park_word(thread).park(ready, |parker, expected| {
             // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
             let _ = futex::wait(parker, flags, expected, Some(&timeout));
         });
+    }
+
+    /// `thread`, whose vigil is given, polls.
+    #[inline]
+    pub(crate) fn polled(&self, thread: u32, vigil: &Vigil) {
+        if vigil.polled(self.barrier) {
+            self.park_word(thread).set_busy();
+        }
     }
 
     /// The word, and the bit in it, that ask `thread` to look after its lane to `host`.

@@ -12,7 +12,7 @@ use transport_api::HostId;
 use transport_control::{MESSAGE_BYTES, Message, Violation};
 
 /// The version of these packets and of the layouts in shared memory.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Bytes of the largest packet.
 pub(crate) const PACKET_BYTES: usize = 1 + MESSAGE_BYTES;
