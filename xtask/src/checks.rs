@@ -93,7 +93,8 @@ fn choices<const N: usize>(features: [&str; N]) -> Vec<Vec<String>> {
 /// names all these packages: with fewer, or other features, cargo would build most dependencies
 /// again.
 pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
-    const PACKAGES: [&str; 8] = [
+    const PACKAGES: [&str; 9] = [
+        "gossamer-behaviours",
         "gossamer-rdma-needs",
         "gossamer-transport-rdma",
         "gossamer-rack",

@@ -3,43 +3,47 @@
 //! threads and hosts of one process, `processes.rs` over real processes, and `rdma.rs` over devices: all
 //! in the tests of `gossamer`. A crate, so that the compiler makes the code of each closure once for all
 //! of these programs.
+//!
+//! Devices are emulated, so `rdma.rs` runs the behaviours that depend on the transport: batches and
+//! values of every size, their order, back-pressure, and access to the memory of another host. The
+//! others (latches, channels, timeouts, panics and the forms of a call) are code above the transport,
+//! which sends nothing else. With the feature `rdma` they are not compiled.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "the name of a behaviour is what it says")]
 
 pub mod calls;
+#[cfg(not(feature = "rdma"))]
 pub mod fibers;
+#[cfg(not(feature = "rdma"))]
 pub mod latches;
+#[cfg(not(feature = "rdma"))]
 pub mod matrix;
+#[cfg(not(feature = "rdma"))]
 pub mod panics;
+#[cfg(not(feature = "rdma"))]
 pub mod prefetch;
 pub mod records;
 pub mod scatter;
 pub mod segments;
 pub mod sizes;
 pub mod support;
+#[cfg(not(feature = "rdma"))]
 pub mod sync;
+#[cfg(not(feature = "rdma"))]
 pub mod sync_waits;
 pub mod teams;
 pub mod trusts;
 pub mod views;
+#[cfg(not(feature = "rdma"))]
 pub mod waits;
 
 /// Hands the list of all behaviours to a macro.
 #[macro_export]
 macro_rules! behaviours {
     ($with:ident) => {
-        $with! {
-            calls: results_come_back_from_every_thread;
-            calls: requests_of_a_pair_of_threads_keep_their_order;
-            calls: delegated_code_calls_its_own_thread;
-            calls: every_thread_calls_every_other;
-            calls: values_are_delegated_by_name;
-            calls: failures_come_back_as_errors;
-            calls: arguments_may_wait_when_they_are_dropped;
-            calls: callbacks_may_send_without_end;
-            calls: a_flood_waits_for_its_trustee;
-            calls: callbacks_that_send_are_never_refused;
+        $crate::behaviours_of_transports! {
+            $with
             fibers: fibers_run_where_they_are_sent;
             fibers: panics_of_fibers_reach_whoever_joins;
             fibers: ten_thousand_fibers_wait_at_once;
@@ -79,6 +83,52 @@ macro_rules! behaviours {
             prefetch: a_hook_sees_requests_before_they_are_served;
             prefetch: others_run_while_a_call_on_the_own_thread_waits_for_memory;
             prefetch: panics_beside_a_hook_are_those_of_their_calls;
+            sync: values_of_every_thread_arrive_in_order;
+            sync: senders_wait_while_a_channel_is_full;
+            sync: a_channel_may_have_any_capacity;
+            sync: a_receiver_that_goes_gives_values_back;
+            sync: receivers_travel_with_what_they_have_brought;
+            sync: a_channel_takes_what_arguments_take;
+            sync: notifications_are_permits;
+            sync: shards_are_called_at_once;
+            sync: a_flush_waits_for_callbacks_and_a_fence_for_all_threads;
+            sync: fibers_of_a_scope_borrow_on_all_threads_of_the_host;
+            sync: callbacks_of_a_scope_borrow;
+            sync: blocking_work_and_futures_park_the_fiber;
+            sync_waits: no_value_of_a_channel_that_loses_is_lost;
+            sync_waits: a_receiver_waits_up_to_a_timeout;
+            sync_waits: a_receiver_that_has_begun_to_wait_may_travel;
+            sync_waits: no_permit_is_lost_when_a_wait_gives_up;
+            sync_waits: a_notified_future_that_is_dropped_gives_its_permit_back;
+            waits: a_call_that_times_out_still_runs;
+            waits: calls_on_the_own_thread_do_not_time_out;
+            waits: a_launch_that_times_out_runs_when_the_latch_is_free;
+            waits: a_timed_launch_that_waits_for_itself_is_refused_at_once;
+            waits: a_timed_launch_begins_a_new_chain;
+            waits: a_join_that_times_out_gives_the_handle_back;
+            waits: replies_are_waited_for_later;
+            waits: whatever_is_there_first_is_selected;
+            waits: losers_of_a_select_keep_their_value;
+            waits: intervals_and_deadlines_do_not_drift;
+        }
+    };
+}
+
+/// Hands the list of the behaviours that depend on the transport to a macro, and that of `more`.
+#[macro_export]
+macro_rules! behaviours_of_transports {
+    ($with:ident $($more:tt)*) => {
+        $with! {
+            calls: results_come_back_from_every_thread;
+            calls: requests_of_a_pair_of_threads_keep_their_order;
+            calls: delegated_code_calls_its_own_thread;
+            calls: every_thread_calls_every_other;
+            calls: values_are_delegated_by_name;
+            calls: failures_come_back_as_errors;
+            calls: arguments_may_wait_when_they_are_dropped;
+            calls: callbacks_may_send_without_end;
+            calls: a_flood_waits_for_its_trustee;
+            calls: callbacks_that_send_are_never_refused;
             segments: fibers_of_every_thread_share_a_segment;
             segments: access_is_by_host_and_notifications_park_the_fiber;
             segments: errors_and_hosts_travel_with_a_question_mark;
@@ -105,23 +155,6 @@ macro_rules! behaviours {
             sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;
             sizes: bulk_requests_that_are_refused_do_not_disturb_others;
-            sync: values_of_every_thread_arrive_in_order;
-            sync: senders_wait_while_a_channel_is_full;
-            sync: a_channel_may_have_any_capacity;
-            sync: a_receiver_that_goes_gives_values_back;
-            sync: receivers_travel_with_what_they_have_brought;
-            sync: a_channel_takes_what_arguments_take;
-            sync: notifications_are_permits;
-            sync: shards_are_called_at_once;
-            sync: a_flush_waits_for_callbacks_and_a_fence_for_all_threads;
-            sync: fibers_of_a_scope_borrow_on_all_threads_of_the_host;
-            sync: callbacks_of_a_scope_borrow;
-            sync: blocking_work_and_futures_park_the_fiber;
-            sync_waits: no_value_of_a_channel_that_loses_is_lost;
-            sync_waits: a_receiver_waits_up_to_a_timeout;
-            sync_waits: a_receiver_that_has_begun_to_wait_may_travel;
-            sync_waits: no_permit_is_lost_when_a_wait_gives_up;
-            sync_waits: a_notified_future_that_is_dropped_gives_its_permit_back;
             teams: collectives_agree_on_every_member;
             teams: vectors_of_all_sizes_are_exchanged;
             teams: a_barrier_is_a_fence_for_requests_without_a_waiter;
@@ -140,16 +173,7 @@ macro_rules! behaviours {
             views: views_of_all_sizes_are_whole;
             views: panics_of_both_closures_of_a_view;
             views: views_from_delegated_code;
-            waits: a_call_that_times_out_still_runs;
-            waits: calls_on_the_own_thread_do_not_time_out;
-            waits: a_launch_that_times_out_runs_when_the_latch_is_free;
-            waits: a_timed_launch_that_waits_for_itself_is_refused_at_once;
-            waits: a_timed_launch_begins_a_new_chain;
-            waits: a_join_that_times_out_gives_the_handle_back;
-            waits: replies_are_waited_for_later;
-            waits: whatever_is_there_first_is_selected;
-            waits: losers_of_a_select_keep_their_value;
-            waits: intervals_and_deadlines_do_not_drift;
+            $($more)*
         }
     };
 }

@@ -1,5 +1,5 @@
-//! Every behaviour of a rack over RDMA, and a rack of two processes that each have a device of
-//! their own. It needs devices: `cargo xtask rdma-test` runs it in a guest that has some.
+//! The behaviours of a rack that depend on its transport, over RDMA, and a rack of two processes that
+//! each have a device of their own. It needs devices: `cargo xtask rdma-test` runs it in a guest that has some.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::env;
 use std::process::{Command, Stdio};
 
 use gossamer::Rack;
-use gossamer_behaviours::{self as behaviours, behaviours};
+use gossamer_behaviours::{self as behaviours, behaviours_of_transports};
 use gossamer_job::Secret;
 
 macro_rules! over_rdma {
@@ -21,7 +21,7 @@ macro_rules! over_rdma {
         )*
     };
 }
-behaviours!(over_rdma);
+behaviours_of_transports!(over_rdma);
 
 /// Tells the program of the tasks that it is one.
 const TASK: &str = "GOSSAMER_TEST_TASK";

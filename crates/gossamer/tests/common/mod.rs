@@ -65,7 +65,9 @@ fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
         #[cfg(feature = "tcp")]
         Kind::Tls => tcp(tcp::hosts(2, 2, tcp::of_a_job())),
         #[cfg(feature = "rdma")]
-        Kind::Rdma => rdma::hosts(2, 2),
+        Kind::Rdma => {
+            rdma::joined(2, 2).into_iter().map(|host| host as Arc<dyn Transport>).collect()
+        }
     }
 }
 

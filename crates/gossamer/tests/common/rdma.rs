@@ -1,10 +1,10 @@
-//! Hosts of one process that are joined over RDMA, on carriers with TLS as in a job.
+//! Hosts of one process that are joined over RDMA.
 
 use std::sync::Arc;
 use std::{fs, thread};
 
 use gossamer::RdmaConfig;
-use transport_api::{Carrier, Transport};
+use transport_api::Carrier;
 use transport_rdma::RdmaTransport;
 use transport_tcp::{Credentials, TcpTransport};
 
@@ -24,19 +24,10 @@ pub(crate) fn devices() -> Vec<String> {
     names
 }
 
-/// Hosts of which each has a device of its own, in turn.
-pub(crate) fn hosts(hosts: u32, threads: u32) -> Vec<Arc<dyn Transport>> {
-    let joined = over(tcp::hosts(hosts, threads + 1, tcp::of_a_job()));
-    joined.into_iter().map(|host| host as Arc<dyn Transport>).collect()
-}
-
-/// The same as what they are, on carriers without TLS, whose handshakes an emulated guest takes long
-/// for.
+/// Hosts of which each has a device of its own, in turn. Their carriers have no TLS, whose handshakes
+/// take an emulated guest long; those of processes and of jobs have.
 pub(crate) fn joined(hosts: u32, threads: u32) -> Vec<Arc<RdmaTransport>> {
-    over(tcp::hosts(hosts, threads + 1, |_| Credentials::InsecureLoopback))
-}
-
-fn over(carriers: Vec<Arc<TcpTransport>>) -> Vec<Arc<RdmaTransport>> {
+    let carriers = tcp::hosts(hosts, threads + 1, |_| Credentials::InsecureLoopback);
     let devices = devices();
     let join = |(index, carrier): (usize, Arc<TcpTransport>)| {
         let device = Some(devices[index % devices.len()].clone());
