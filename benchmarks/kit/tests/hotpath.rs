@@ -11,10 +11,16 @@ use bench_kit::product::lone_call::{COUNTED_CALLS, LONE_CALL};
 use bench_kit::product::single_thread::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
 use rustix::thread::{MembarrierCommand, membarrier_query};
 
-/// Nothing can change the counts, so they are taken once.
+/// Counts of [`ONE_REQUEST`]. Nothing can change them, so they are taken once.
 fn counted() -> &'static Counted {
     static COUNTED: OnceLock<Counted> = OnceLock::new();
     COUNTED.get_or_init(|| count_of(&ONE_REQUEST))
+}
+
+/// The same of [`LONE_CALL`].
+fn counted_lone() -> &'static Counted {
+    static COUNTED: OnceLock<Counted> = OnceLock::new();
+    COUNTED.get_or_init(|| count_of(&LONE_CALL))
 }
 
 fn count_of(workload: &Workload) -> Counted {
@@ -26,7 +32,7 @@ fn count_of(workload: &Workload) -> Counted {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
 fn a_launch_that_does_not_wait_costs_at_most_two_calls() {
-    let counted = count_of(&LONE_CALL);
+    let counted = counted_lone();
     let [apply, launch] = ["apply", "launch"].map(|phase| counted.phase(phase));
     assert_eq!((apply.visits, launch.visits), (COUNTED_CALLS, COUNTED_CALLS));
     assert!(
@@ -66,11 +72,11 @@ fn a_batch_has_a_fence_on_either_side_only_where_the_sleeper_has_none_for_both()
 }
 
 /// Instructions of each phase and of all, a request.
-fn instructions_of(workload: &Workload, requests: u64) -> Vec<f64> {
-    let phases = count_of(workload).0;
-    let each: Vec<_> = phases.iter().map(|p| p.instructions as f64 / requests as f64).collect();
+fn instructions_of(name: &str, counted: &Counted, requests: u64) -> Vec<f64> {
+    let phases = counted.0.iter();
+    let each: Vec<_> = phases.map(|p| p.instructions as f64 / requests as f64).collect();
     let all = each.iter().sum();
-    println!("{}: {each:.1?}, all {all:.1}", workload.name);
+    println!("{name}: {each:.1?}, all {all:.1}");
     [each, vec![all]].concat()
 }
 
@@ -79,10 +85,16 @@ fn instructions_of(workload: &Workload, requests: u64) -> Vec<f64> {
 #[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
 fn requests_and_polls_take_no_more_instructions_than_they_did() {
     let requests = COUNTED_BATCHES * BATCH;
-    let batches = [(ONE_REQUEST, 86.0), (ARGUMENT, 92.0), (MIXED, 181.0)]
-        .map(|(workload, limit)| (workload.name, instructions_of(&workload, requests)[3], limit));
-    let lone = ("lone call", instructions_of(&LONE_CALL, COUNTED_CALLS)[0], 1540.0);
-    let polls = instructions_of(&IDLE_POLL, COUNTED_POLLS);
+    let batches = [
+        ("one request", counted(), 86.0),
+        ("argument", &count_of(&ARGUMENT), 92.0),
+        ("mixed", &count_of(&MIXED), 181.0),
+    ];
+    let batches = batches
+        .map(|(name, counted, limit)| (name, instructions_of(name, counted, requests)[3], limit));
+    let lone =
+        ("lone call", instructions_of("lone call", counted_lone(), COUNTED_CALLS)[0], 1540.0);
+    let polls = instructions_of("idle poll", &count_of(&IDLE_POLL), COUNTED_POLLS);
     let polls =
         polls.iter().zip([345.0, 375.0, 1300.0]).map(|(poll, limit)| ("poll", *poll, limit));
     for (name, count, limit) in batches.into_iter().chain([lone]).chain(polls) {
