@@ -4,8 +4,8 @@
 //! crates that are compiled one after the other.
 //!
 //! It checks nothing: each gate builds again, and finds it done. So a failure here costs time only,
-//! and is found, and shown, by the gate. All but the last build in folders of their own, where no other
-//! gate waits for a lock of cargo.
+//! and is found, and shown, by the gate. All but that for RDMA are made in folders of their own,
+//! where no other gate waits for a lock of cargo; that one comes late, while tests run.
 
 use std::os::unix::process::parent_id;
 use std::sync::Mutex;
@@ -30,9 +30,9 @@ const BUILDS: [(&str, Build); 6] = [
     ("loom models", checks::build_loom),
     ("hot path", checks::build_hotpath),
     ("fuzz targets", |workspace| fuzz::build(workspace).map(drop)),
-    ("programs", Workspace::build_programs),
     // In the folder of the other tests, whose dependencies it shares.
     ("tests on RDMA devices", rdma_test::build_ahead),
+    ("programs", Workspace::build_programs),
 ];
 
 /// `cargo xtask ahead`. It goes on after a failure, and ends early if what started it has ended.
