@@ -48,15 +48,12 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
         .arg("--")
         .arg("-Dwarnings")
         .run()?;
-    // The facade with other features than all, as a user may choose them. With xtask, most dependencies
-    // have the features that they have in the workspace, and are not checked again.
+    // The facade with other features than all, tests included, as a user may choose them. With xtask,
+    // most dependencies have the features that they have in the workspace, and are not checked again.
     for features in choices(FACADE_FEATURES) {
         let packages = "clippy --package gossamer-rack --package xtask --no-default-features";
-        // Tests with each feature alone: what they need of another, they do not have. They stand on much
-        // more than the facade, which would be checked for every choice.
-        let targets = if features.len() == 1 { "--lib --tests" } else { "--lib" };
         Step::cargo(&workspace.root, packages)
-            .args(targets)
+            .args("--lib --tests --examples")
             .arg(format!("--features={}", features.join(",")))
             .arg("--")
             .arg("-Dwarnings")
