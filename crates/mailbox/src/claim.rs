@@ -5,12 +5,15 @@
 //!   words 1-4   | the same word | number of the flags | mode | checksum |      the hello of the sender
 //!   word 5      | sequence number behind the last frame | epoch |              once the sender is done
 //!   word 6      | as word 0, if the sender waits for its release |
+//!   word 7      | sequence number of the frame that the sender sleeps for | epoch |
 //! ```
 //!
 //! A sender claims a free set by a compare-and-swap of word 0, which raises the epoch, and then says
 //! hello by one write of the words behind it. The receiver frees the set by a store of word 0 with no
 //! holder: a compare-and-swap succeeds on a free set only, so the two never meet. The epoch is part of
 //! every frame's tag, so that frames of an earlier sender are not taken for frames of this one.
+//!
+//! A sender whose memory is not mapped cannot be asked whether it sleeps, so it says so in word 7.
 //!
 //! The host in word 0 is what the sender says; the receiver needs it to free the set of a host that is
 //! lost before it has said hello. It also frees a set whose sender says no hello in time, or is done
@@ -40,6 +43,9 @@ pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(30);
 
 /// Where a claim has that its sender waits for its release.
 pub(crate) const AWAITED: usize = DONE + WORD;
+
+/// Where a claim has which frame its sender sleeps for, until the bank of that is empty.
+pub(crate) const SLEEPS_FOR: usize = AWAITED + WORD;
 
 /// Word 0 of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +77,16 @@ impl Claim {
     /// What the sender writes when it is done: the sequence number behind its last frame.
     pub(crate) fn done(self, next: u64) -> u64 {
         u64::from(self.epoch()) << 32 | u64::from(next as u32)
+    }
+
+    /// What the sender writes when it sleeps until it may write frame `next`.
+    pub(crate) fn sleeps_for(self, next: u64) -> u64 {
+        self.done(next)
+    }
+
+    /// The low half of the number of that frame, if `word` is of this claim.
+    pub(crate) fn slept_for(self, word: u64) -> Option<u32> {
+        ((word >> 32) as u32 == self.epoch()).then_some(word as u32)
     }
 }
 

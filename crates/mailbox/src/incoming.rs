@@ -216,6 +216,14 @@ impl Incoming {
         (self.cursor.left == 1).then_some(self.cursor.bank)
     }
 
+    /// Whether the sender may write frame `number`, of which this is the low half and which it has not
+    /// written yet: the flags of the banks that were emptied say so.
+    pub(crate) fn has_room_for(&self, number: u32) -> bool {
+        let Cursor { next, left, .. } = self.cursor;
+        let emptied = next.wrapping_sub(u64::from(self.geometry.frames - left));
+        u64::from(number.wrapping_sub(emptied as u32)) < self.geometry.set_frames()
+    }
+
     /// How often each bank was emptied.
     pub(crate) fn emptied(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let Cursor { bank, filled, .. } = self.cursor;

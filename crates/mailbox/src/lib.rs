@@ -47,10 +47,12 @@
 //! 4. When the receiver has emptied a bank, it writes that bank's flag at the sender: how often the bank
 //!    was emptied. The sender writes to a bank again only after that. No frame costs a credit. The sender
 //!    looks at a flag one bank before it needs it, behind a frame, so that neither side waits for the
-//!    line of the flags in front of one.
+//!    line of the flags in front of one. Where memory is not mapped, a flag is no message of its own: it
+//!    leaves with the receiver's next message to that host, or when it finds no frame.
 //! 5. Before it sleeps, a receiver sets a word that senders on mapped memory read; only then do they
 //!    notify. Elsewhere a notification travels with each frame, unless the mailbox
-//!    [never sleeps](MailboxBuilder::never_sleeps).
+//!    [never sleeps](MailboxBuilder::never_sleeps). A sender sets such a word, too; where memory is not
+//!    mapped, it writes to its claim which frame it sleeps for, and the receiver notifies it once.
 //!
 //! # Reading order
 //! 1. `layout.rs` (what is where), `frame.rs` (the frame's format), `claim.rs` (claims), `error.rs`: pure.
@@ -91,6 +93,8 @@ mod view;
 #[allow(unsafe_code)]
 mod wait;
 
+#[cfg(all(test, not(loom)))]
+mod streamed_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

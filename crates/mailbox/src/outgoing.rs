@@ -7,6 +7,9 @@ use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
 pub use crate::layout::flag_at;
 use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
 
+/// What fills a part up to a whole word.
+static ZEROES: [u8; WORD] = [0; WORD];
+
 /// Words of a body that are in the line of its header.
 const INLINE_WORDS: usize = (LINE - HEADER_BYTES) / WORD;
 
@@ -41,15 +44,14 @@ pub trait Target {
         self.write(at, bytes)
     }
 
-    /// As [`write_frame`](Self::write_frame), of at least a word: a reader that sees the first one sees all
-    /// of it.
+    /// As [`write_frame`](Self::write_frame), of `tag` and `parts`, one behind the other: a reader that sees
+    /// the tag sees all of it.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    fn write_tagged(&self, at: usize, bytes: &[u8]) -> Result<(), Self::Error> {
-        let Some((word, body)) = bytes.split_first_chunk::<WORD>() else { return Ok(()) };
-        self.write(at + WORD, body)?;
-        self.signal(at, &[u64::from_ne_bytes(*word)])
+    fn write_tagged(&self, at: usize, tag: u64, parts: &[&[u8]]) -> Result<(), Self::Error> {
+        self.write(at + WORD, &parts.concat())?;
+        self.signal(at, &[tag])
     }
 }
 
@@ -181,11 +183,7 @@ impl Outgoing {
         match self.mode {
             Mode::Mapped => self.store(to, header, parts, lengths)?,
             Mode::Checked => self.write_at_once(to, header, parts, lengths)?,
-            Mode::Streamed => {
-                let (_, _, end) = lengths.places();
-                self.put_together(header, parts, lengths, end);
-                to.write_tagged(self.cursor.at, &self.scratch)?;
-            }
+            Mode::Streamed => self.write_in_parts(to, header, parts, lengths)?,
         }
         self.advance();
         Ok(())
@@ -207,6 +205,29 @@ impl Outgoing {
     ) -> Result<(), T::Error> {
         let lengths = parts.lengths(&self.geometry).expect("parts that fit");
         self.write_parts(to, header, parts, lengths)
+    }
+
+    /// Writes the frame, its tag behind the rest of it.
+    fn write_in_parts<T: Target>(
+        &self,
+        to: &T,
+        header: &FrameHeader,
+        parts: &Parts<'_>,
+        lengths: Lengths,
+    ) -> Result<(), T::Error> {
+        let Cursor { at, next, .. } = self.cursor;
+        debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
+        let [tag, rest @ ..] = encode(frame::tag(self.epoch, next), header, lengths);
+        let mut head = [0; HEADER_BYTES - WORD];
+        for (bytes, word) in head.as_chunks_mut().0.iter_mut().zip(rest) {
+            *bytes = word.to_ne_bytes();
+        }
+        // Copies of whole words are the fast ones, so each part is filled up to one.
+        let filled = |part: &[u8]| &ZEROES[..part.len().wrapping_neg() % WORD];
+        let Parts { args, payload, attachment } = *parts;
+        let all: [&[u8]; 7] =
+            [&head, args, filled(args), payload, filled(payload), attachment, filled(attachment)];
+        to.write_tagged(at, tag, &all)
     }
 
     /// Writes the frame, with its checksum, at once.

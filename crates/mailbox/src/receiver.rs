@@ -233,7 +233,7 @@ impl Mailbox {
     fn note_idle(&mut self) {
         self.idle += 1;
         if self.senders.owes_wakes {
-            self.senders.wake();
+            self.senders.wake(&self.segment);
         }
         if self.senders.brings_lanes || self.idle.is_multiple_of(LANES_EVERY) {
             self.segments.poll();

@@ -8,7 +8,7 @@ use gossamer_segment::{HostId, Label, MAX_OPERATION, RemoteSegment, SegmentError
 use primitive::sync::Ordering;
 use transport_api::{OpError, Window};
 
-use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, identity};
+use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, SLEEPS_FOR, identity};
 use crate::error::MailboxError;
 use crate::flags::OwnFlags;
 use crate::frame::{FrameHeader, Mode, Parts};
@@ -27,12 +27,12 @@ const AWAKE: Duration = Duration::from_micros(50);
 /// fiber's, stores frames there directly.
 pub struct Sender {
     segments: Segments,
-    mailbox: RemoteSegment,
-    geometry: Geometry,
-    set: u32,
-    claim: Claim,
-    outgoing: Outgoing,
-    flags: OwnFlags,
+    pub(crate) mailbox: RemoteSegment,
+    pub(crate) geometry: Geometry,
+    pub(crate) set: u32,
+    pub(crate) claim: Claim,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) flags: OwnFlags,
     is_done: bool,
 }
 
@@ -83,8 +83,8 @@ impl Target for To<'_> {
         }
     }
 
-    fn write_tagged(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        self.mailbox.write_tagged(at, bytes, self.notifies)
+    fn write_tagged(&self, at: usize, tag: u64, parts: &[&[u8]]) -> Result<(), SegmentError> {
+        self.mailbox.write_tagged(at, tag, parts, self.notifies)
     }
 }
 
@@ -304,6 +304,12 @@ impl Sender {
             }
             sleep::let_others(&self.segments);
             cpu.wait(flag, seen);
+        }
+        if !self.is_mapped() {
+            // Flags come without a notification, but for a sender that says that it sleeps.
+            let at = self.geometry.claim_at(self.set) + SLEEPS_FOR;
+            let word = self.claim.sleeps_for(self.sent()).to_ne_bytes();
+            self.mailbox.write_notify(at, &word).map_err(MailboxError::of_mailbox)?;
         }
         loop {
             let Sender { flags: OwnFlags { segment, notifications, .. }, outgoing, .. } = self;

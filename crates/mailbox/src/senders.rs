@@ -13,7 +13,7 @@ use gossamer_segment::{HostId, RemoteSegment, Segment, SegmentError, Segments};
 use parking_lot::Mutex;
 use primitive::sync::Ordering;
 
-use crate::claim::{AWAITED, Claim, DONE, Hello, flags_name, identity};
+use crate::claim::{AWAITED, Claim, DONE, Hello, SLEEPS_FOR, flags_name, identity};
 use crate::frame::Mode;
 use crate::incoming::Incoming;
 use crate::layout::{Geometry, IDENTITY, WAITING, WORD, flag_at};
@@ -29,6 +29,8 @@ pub(crate) struct Active {
     flags: Flags,
     /// Whether some flag was not written that should have been.
     is_owed: bool,
+    /// The last [`SLEEPS_FOR`] that the sender was woken for.
+    answered: u64,
 }
 
 /// What a fiber has opened, which keeps this until it ends.
@@ -78,7 +80,7 @@ impl Active {
         let identity = identity(segment.name(), segment.generation(), set, claim);
         let flags = Flags::begin_open(segments, (host, flags), geometry.flags_bytes(), identity)?;
         let is_owed = matches!(flags, Flags::Opening(_));
-        Some(Active { set, claim, host, mode, incoming, flags, is_owed })
+        Some(Active { set, claim, host, mode, incoming, flags, is_owed, answered: 0 })
     }
 
     /// Whether the sender, whose claim is at byte `at`, waits for its release.
@@ -124,6 +126,18 @@ impl Active {
             let flags = &mut self.flags;
             self.is_owed = !self.incoming.emptied().all(|(bank, emptied)| flags.set(bank, emptied));
             self.flags.wake();
+        }
+    }
+
+    /// Wakes the sender if its memory is not mapped and `word`, that of its claim, says that it sleeps for a
+    /// frame which it may write now. Looks at that whenever it looks at the claim: the flag may have left
+    /// before the sender fell asleep.
+    #[track_caller]
+    fn wake_if_unmapped(&mut self, word: u64) {
+        let sleeps_for = if word == self.answered { None } else { self.claim.slept_for(word) };
+        let Some(frame) = sleeps_for else { return };
+        if !self.is_owed && self.incoming.has_room_for(frame) && self.flags.notify() {
+            self.answered = word;
         }
     }
 }
@@ -173,29 +187,42 @@ impl Flags {
         }
     }
 
-    /// Sets the flag of a bank; false as [`set_word`](Self::set_word).
+    /// Sets the flag of a bank; the sender is then to be woken. Where memory is not mapped, the flag is
+    /// no message of its own: it leaves with the next one, or the next poll. A sender that takes nothing must
+    /// not stop the receiver of all others: false if the flag was not written because this would have to
+    /// wait.
     #[track_caller]
     fn set(&mut self, bank: u32, emptied: u64) -> bool {
-        self.set_word(flag_at(bank), emptied)
-    }
-
-    /// Sets a word. Where memory is mapped, the sender is then to be [woken](Self::wake); elsewhere a
-    /// notification travels with the word. A sender that takes no notifications must not stop the
-    /// receiver of all others: false if the word was not written because this would have to wait.
-    #[track_caller]
-    fn set_word(&mut self, at: usize, word: u64) -> bool {
         let mut is_set = true;
         self.with_open(|flags| {
-            match flags.is_mapped() {
-                true => flags.signal(at, word)?,
-                false => is_set = flags.try_write_notify(at, &word.to_ne_bytes())?,
-            }
+            is_set = flags.try_signal_later(flag_at(bank), emptied)?;
             Ok(())
         });
         is_set
     }
 
-    /// Whether [`set_word`](Self::set_word) would write, or never will.
+    /// Sets a word that the sender waits for, and wakes it, unless this would have to wait.
+    #[track_caller]
+    fn set_and_wake(&mut self, at: usize, word: u64) {
+        self.with_open(|flags| match flags.is_mapped() {
+            true => flags.signal(at, word),
+            false => flags.try_write_notify(at, &word.to_ne_bytes()).map(drop),
+        });
+        self.wake();
+    }
+
+    /// Notifies the sender; false if this would have to wait.
+    #[track_caller]
+    fn notify(&mut self) -> bool {
+        let mut is_notified = true;
+        self.with_open(|flags| {
+            is_notified = flags.try_write_notify(0, &[])?;
+            Ok(())
+        });
+        is_notified
+    }
+
+    /// Whether [`set_and_wake`](Self::set_and_wake) would write, or never will.
     #[track_caller]
     fn can_set(&self) -> bool {
         match self {
@@ -205,7 +232,7 @@ impl Flags {
         }
     }
 
-    /// Wakes the sender, if it sleeps.
+    /// Wakes the sender, if its memory is mapped and it sleeps.
     #[track_caller]
     fn wake(&mut self) {
         self.with_open(|flags| match flags.is_mapped() {
@@ -224,6 +251,11 @@ impl Flags {
     }
 }
 
+/// What the sender that has bank set `set` says it sleeps for.
+fn sleeps_for(geometry: &Geometry, set: u32, segment: &Segment) -> u64 {
+    segment.memory().load(geometry.claim_at(set) + SLEEPS_FOR, Ordering::Acquire)
+}
+
 /// Who has which bank set.
 pub(crate) struct Senders {
     geometry: Geometry,
@@ -232,8 +264,8 @@ pub(crate) struct Senders {
     /// By bank set.
     idle: Box<[Idle]>,
     pub(crate) active: Vec<Active>,
-    /// Whether a flag was set whose sender may sleep. The fence that it takes to know can wait until
-    /// there is no frame.
+    /// Whether a flag was set whose sender may sleep. The fence that it takes to know, or the message, can
+    /// wait until there is no frame.
     pub(crate) owes_wakes: bool,
     /// Whether frames of some sender arrive only while the lanes are polled.
     pub(crate) brings_lanes: bool,
@@ -270,16 +302,19 @@ impl Senders {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    pub(crate) fn wake(&mut self) {
+    pub(crate) fn wake(&mut self, segment: &Segment) {
         self.owes_wakes = false;
-        self.active.iter_mut().for_each(|active| active.flags.wake());
+        for active in &mut self.active {
+            active.flags.wake();
+            active.wake_if_unmapped(sleeps_for(&self.geometry, active.set, segment));
+        }
     }
 
     /// Looks at all claims: takes up senders that have come, and frees what those had that are gone.
     #[track_caller]
     pub(crate) fn look(&mut self, segments: &Segments, segment: &Segment) {
         if self.owes_wakes {
-            self.wake();
+            self.wake(segment);
         }
         for set in 0..self.geometry.senders {
             let at = self.geometry.claim_at(set);
@@ -288,6 +323,7 @@ impl Senders {
             if let Some(known) = known {
                 let active = &mut self.active[known];
                 active.settle();
+                active.wake_if_unmapped(sleeps_for(&self.geometry, set, segment));
                 // Everything that was written before is there once this is.
                 let done = segment.memory().load(at + DONE, Ordering::Acquire);
                 let is_done = done == active.claim.done(active.incoming.next());
@@ -302,7 +338,7 @@ impl Senders {
                 self.take_up(segments, segment, set, claim, host);
             }
         }
-        self.brings_lanes = self.active.iter().any(|active| active.mode == Mode::Checked);
+        self.brings_lanes = self.active.iter().any(|active| active.mode != Mode::Mapped);
     }
 
     /// A bank set is claimed. A sender that claims it again and again has one opening at a time.
@@ -353,8 +389,7 @@ impl Senders {
         }
         // A sender that does not wait has dropped its flags.
         if is_awaited {
-            flags.set_word(self.geometry.released_at(), claim.0);
-            flags.wake();
+            flags.set_and_wake(self.geometry.released_at(), claim.0);
         }
     }
 }

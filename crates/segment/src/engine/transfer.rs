@@ -115,33 +115,72 @@ impl Engine {
         lane.flush()
     }
 
-    /// Writes any number of bytes, of which a reader that sees the first word sees all others, and then
-    /// notifies `notify`, a thread of the owner. The last [`PIECE`], that word and the notification leave
-    /// together. An error says that the first word was not written, unless the host is lost.
+    /// As [`signal`](Self::signal), but the word leaves with the next flush, at the latest that of the next
+    /// poll: for a word that is no message of its own.
+    #[track_caller]
+    pub(crate) fn signal_later(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        word: u64,
+    ) -> Result<(), OpError> {
+        let host = to.owner();
+        self.reserve(to, size_of::<u64>(), None)?;
+        let started = self.progress.start(host, |lane| lane.signal(to, at, word));
+        if started.is_err() {
+            self.flow.take_back(host, size_of::<u64>());
+        }
+        started
+    }
+
+    /// Writes `parts`, one behind the other, behind the word at byte `at`, and then stores `tag` there: a
+    /// reader that sees that sees all of them. Then notifies `notify`, a thread of the owner. The last
+    /// [`PIECE`], the tag and the notification leave together. An error says that the tag was not written,
+    /// unless the host is lost.
     #[track_caller]
     pub(crate) fn write_tagged(
         &self,
         to: &RemoteRegion,
-        at: usize,
-        bytes: &[u8],
+        (at, tag): (usize, u64),
+        parts: &[&[u8]],
         notify: Option<u32>,
     ) -> Result<(), OpError> {
-        let Some((word, body)) = bytes.split_first_chunk::<8>() else {
-            return self.write(to, at, bytes, notify);
-        };
-        let (before, last) = body.split_at(body.len().saturating_sub(PIECE));
-        let (host, at_body) = (to.owner(), at + word.len());
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let at_body = at + size_of::<u64>();
+        if len <= PIECE {
+            return self.write_last(to, at_body, parts, (at, tag), notify);
+        }
+        let all = parts.concat();
+        let (before, last) = all.split_at(len - PIECE);
         self.write_block(to, at_body, before)?;
-        let reserved = last.len() + word.len();
+        self.write_last(to, at_body + before.len(), &[last], (at, tag), notify)
+    }
+
+    /// The end of [`write_tagged`](Self::write_tagged): at most [`PIECE`] bytes, which begin at `at_last`, and
+    /// the tag.
+    #[track_caller]
+    fn write_last(
+        &self,
+        to: &RemoteRegion,
+        at_last: usize,
+        parts: &[&[u8]],
+        (at, tag): (usize, u64),
+        notify: Option<u32>,
+    ) -> Result<(), OpError> {
+        let (host, len) = (to.owner(), parts.iter().map(|part| part.len()).sum::<usize>());
+        let reserved = len + size_of::<u64>();
         self.reserve(to, reserved, notify)?;
-        let staging = self.staging(last.len());
-        staging.write_from(0, last);
+        let (staging, mut end) = (self.staging(len), 0);
+        for part in parts {
+            staging.write_from(end, part);
+            end += part.len();
+        }
         let mut lane = self.progress.lane(host).borrow_mut();
         let mut start = || {
-            if !last.is_empty() {
-                lane.write(to, at_body + before.len(), &staging)?;
+            if len > 0 {
+                lane.write(to, at_last, &staging)?;
             }
-            lane.signal(to, at, u64::from_ne_bytes(*word))
+            lane.signal(to, at, tag)
         };
         let started = start();
         if started.is_err() {
@@ -149,7 +188,7 @@ impl Engine {
         }
         started?;
         if let Some(thread) = notify {
-            // A reader may see the first word from here on, so this must not say that nothing was written.
+            // A reader may see the tag from here on, so this must not say that nothing was written.
             // A notification is refused by a region that was just revoked, as a fence then reports, by a
             // thread that its own host has named wrongly, or by the loss of the host, as the flush reports.
             let _ = lane.write_notify(to, at, &self.nothing, thread, 0);

@@ -64,6 +64,30 @@ impl RemoteSegment {
         if self.store_word(at, word) { Ok(()) } else { self.signal_over_lane(at, word) }
     }
 
+    /// For layers above: as [`signal`](Self::signal), but where memory is not mapped the word leaves with the
+    /// next operation of this thread on a segment of the host, or when it polls. False, and nothing is
+    /// stored, if that would have to wait for earlier writes.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn try_signal_later(&self, at: usize, word: u64) -> Result<bool, SegmentError> {
+        if self.store_word(at, word) {
+            return Ok(true);
+        }
+        let Some(engine) = attached(&self.shared) else {
+            let segment = self.clone();
+            return run(&self.shared, move |_| segment.try_signal_later(at, word));
+        };
+        if !engine.has_room(self.owner(), size_of::<u64>(), None) {
+            return Ok(false);
+        }
+        let span = Span { at, len: size_of::<u64>(), needs: Rights::WRITE };
+        self.with_engine(span, |engine, region| engine.signal_later(region, at, word))
+            .map(|()| true)
+    }
+
     /// For layers above: stores words from byte `at` on, in order, in flight when this returns; a reader
     /// that sees the last one sees the others, and every earlier write of this thread to the host.
     ///
@@ -88,9 +112,10 @@ impl RemoteSegment {
         })
     }
 
-    /// For layers above: writes any number of bytes at byte `at`, in flight when this returns, their first
-    /// word behind the others and as [`signal`](Self::signal) stores it; then notifies the owner, if that
-    /// is requested and the segment takes it. A message of its own where all of it fits into one.
+    /// For layers above: writes `parts`, one behind the other, behind the word at byte `at`, in flight when
+    /// this returns, and behind them stores `tag` as that word, as [`signal`](Self::signal) does; then
+    /// notifies the owner, if that is requested and the segment takes it. One message where all of it fits
+    /// into one.
     ///
     /// # Errors
     /// As [`signal`](Self::signal).
@@ -99,12 +124,21 @@ impl RemoteSegment {
     pub fn write_tagged(
         &self,
         at: usize,
-        bytes: &[u8],
+        tag: u64,
+        parts: &[&[u8]],
         is_notify_requested: bool,
     ) -> Result<(), SegmentError> {
+        let Some(engine) = attached(&self.shared) else {
+            let (segment, bytes) = (self.clone(), parts.concat());
+            let write =
+                move |_: &Engine| segment.write_tagged(at, tag, &[&bytes], is_notify_requested);
+            return run(&self.shared, write);
+        };
         let thread = self.thread_to_notify(is_notify_requested);
-        self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
-            engine.write_tagged(region, at, bytes, thread)
+        let len = parts.iter().map(|part| part.len()).sum::<usize>() + size_of::<u64>();
+        self.check_room(&engine, len, thread)?;
+        self.with_engine(Span { at, len, needs: Rights::WRITE }, |engine, region| {
+            engine.write_tagged(region, (at, tag), parts, thread)
         })
     }
 

@@ -1,0 +1,124 @@
+//! Frames and flags over connections: what travels with what, and who is notified.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender as Channel, channel};
+use std::time::Duration;
+
+use gossamer_segment::Segments;
+use transport_api::Transport;
+use transport_api::conformance::within;
+use transport_tcp::TcpTransport;
+
+use crate::claim::SLEEPS_FOR;
+use crate::frame::{FrameHeader, Parts};
+use crate::receiver::Mailbox;
+use crate::sender::Sender;
+
+/// What one side says to the other beside the mailbox.
+struct Talk {
+    says: Channel<u64>,
+    hears: Receiver<u64>,
+}
+
+/// Runs a receiver, whose mailbox has one bank of one frame, and a sender, on two hosts.
+fn on_two_hosts(receive: fn(Mailbox, &Talk), send: fn(Sender, &Talk)) {
+    within(Duration::from_secs(60), move || {
+        let rack = TcpTransport::in_process(2, 1, |_| ()).expect("a rack");
+        let hosts = rack.into_iter().map(|host| Segments::new(host as Arc<dyn Transport>));
+        let [here, there]: [Segments; 2] = hosts.collect::<Vec<_>>().try_into().expect("two hosts");
+        let ((says, heard), (says_too, hears)) = (channel(), channel());
+        let receiver = Talk { says, hears };
+        let sender = Talk { says: says_too, hears: heard };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let _attached = here.attach(0).expect("a thread");
+                let builder = Mailbox::builder("streamed").banks(1).frames(1).frame_bytes(8);
+                receive(builder.never_sleeps().export(&here).expect("a mailbox"), &receiver);
+            });
+            scope.spawn(move || {
+                let _attached = there.attach(0).expect("a thread");
+                let options = Sender::options(&there).timeout(Duration::from_secs(30));
+                send(options.open("streamed").expect("a bank set"), &sender);
+            });
+        });
+    });
+}
+
+/// Takes the next frame; the polls that it took.
+fn take(inbox: &mut Mailbox) -> usize {
+    (1..).find(|_| inbox.poll().expect("no error").is_some()).expect("a frame")
+}
+
+fn send(sender: &mut Sender) {
+    while !sender.try_send(&FrameHeader::default(), Parts::default()).expect("a receiver") {}
+}
+
+/// A poll that finds nothing takes what has arrived on connections along.
+#[test]
+fn a_frame_comes_with_the_next_poll_but_one() {
+    const COUNT: usize = 50;
+    on_two_hosts(
+        |mut inbox, talk| {
+            while inbox.senders() == 0 {
+                assert!(inbox.poll().expect("no error").is_none());
+            }
+            let mut polls: Vec<_> = (0..COUNT)
+                .map(|_| {
+                    // The frame is on the way.
+                    talk.hears.recv().expect("the sender");
+                    let polls = take(&mut inbox);
+                    // Its flag leaves.
+                    assert!(inbox.poll().expect("no error").is_none());
+                    polls
+                })
+                .collect();
+            polls.sort_unstable();
+            assert!(polls[COUNT / 2] <= 2, "{polls:?}");
+        },
+        |mut sender, talk| {
+            for number in 0..COUNT {
+                send(&mut sender);
+                talk.says.send(number as u64).expect("the receiver");
+            }
+        },
+    );
+}
+
+/// The flags of a sender that is awake arrive without a notification; one that sleeps is notified once.
+#[test]
+fn only_a_sender_that_sleeps_is_notified_of_flags() {
+    const COUNT: u64 = 20;
+    on_two_hosts(
+        |mut inbox, talk| {
+            for _ in 0..COUNT {
+                let _polls = take(&mut inbox);
+            }
+            // The sender says that it sleeps for a frame that the last flag admits.
+            while talk.hears.try_recv().is_err() {
+                assert!(inbox.poll().expect("no error").is_none());
+            }
+            let _ = talk.says.send(0);
+        },
+        |mut sender, talk| {
+            (0..COUNT).for_each(|_| send(&mut sender));
+            while !sender.outgoing.may_write(sender.flags.segment.memory()) {
+                sender.segments().poll();
+            }
+            let notification = sender.flags.notifications.try_next().expect("a rack");
+            assert!(notification.is_none(), "{notification:?}");
+            let at = sender.geometry.claim_at(sender.set) + SLEEPS_FOR;
+            let word = sender.claim.sleeps_for(COUNT);
+            sender.mailbox.write(at, &word.to_ne_bytes()).expect("a write");
+            let next = || sender.flags.notifications.wait_timeout(Duration::from_secs(30));
+            assert!(next().expect("a rack").is_some(), "it is woken");
+            // Once: a second one would be on its way.
+            for _ in 0..3 {
+                sender.mailbox.fence().expect("a receiver");
+                sender.segments().poll();
+            }
+            assert!(sender.flags.notifications.try_next().expect("a rack").is_none());
+            talk.says.send(0).expect("the receiver");
+            talk.hears.recv().expect("the receiver");
+        },
+    );
+}
