@@ -7,6 +7,10 @@ use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
 pub use crate::layout::flag_at;
 use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
 
+/// Bytes of a body up to which the line of the header is asked for before the body is written. Behind a
+/// longer one it would be gone: the receiver looks at it all the time.
+const PREFETCHED: u64 = 1024;
+
 /// What fills a part up to a whole word.
 static ZEROES: [u8; WORD] = [0; WORD];
 
@@ -152,7 +156,9 @@ impl Outgoing {
             return to.signal(at, &words);
         }
         // It comes while the body is written.
-        to.prefetch(at);
+        if lengths.body() <= PREFETCHED {
+            to.prefetch(at);
+        }
         let inline = store_body(to, at, parts, lengths)?;
         let [tag, one, two, three, four, five] = words;
         if lengths.body() as usize <= WORD {
