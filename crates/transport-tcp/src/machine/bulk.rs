@@ -3,7 +3,8 @@
 //! Between the connection's thread and each thread of the peer runs a *stream*. A receiver that
 //! does not poll must neither be flooded nor hold up the others, so every stream has a window:
 //! a payload may start while less than [`WINDOW`] is charged for earlier ones, is charged at most
-//! the whole window, and is granted back when its receiver has taken it. So at most a window and
+//! the whole window, and is granted back when its receiver has taken it: with the next message that goes
+//! there, or at once when it is a quarter of the window. So at most a window and
 //! one payload of any stream are in the receiver's memory. The streams of a connection take turns,
 //! one frame each, and so does everything else that is to be sent.
 
@@ -244,6 +245,12 @@ impl Inbound {
     /// A notification was not delivered, so no thread will take it.
     pub(crate) fn dropped_notification(&mut self, thread: u16) {
         self.taken(thread, OVERHEAD);
+    }
+
+    /// Whether a stream of the peer might soon wait for what is to be granted. One that waits is charged
+    /// [`WINDOW`] or more, so once its receiver has taken all of that, this is true.
+    pub(crate) fn owes_much(&self) -> bool {
+        self.grants.values().any(|cost| *cost >= WINDOW / 4)
     }
 
     /// Appends what is to be granted.

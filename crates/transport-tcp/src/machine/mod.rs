@@ -308,7 +308,11 @@ impl Machine {
         self.front.clear();
         // What one burst needed is not kept for ever.
         self.front.shrink_to(4 * FRONT_BYTES);
-        self.inbound.grant(&mut self.answers);
+        // A grant is no message of its own as long as the peer can do without.
+        let travels = !self.answers.is_empty() || !self.requests.is_empty();
+        if travels || self.inbound.owes_much() {
+            self.inbound.grant(&mut self.answers);
+        }
         if self.answers.is_empty() {
             std::mem::swap(&mut self.front, &mut self.requests);
         } else {

@@ -355,8 +355,28 @@ fn a_notification_arrives_if_and_only_if_its_write_does() {
     assert_eq!(values(&mut b), [1, 3, 6]);
     // Those that were dropped cost the stream nothing.
     (0..3).for_each(|_| b.machine.taken(0, bulk::cost_of(0)));
+    b.machine.wake(0);
     exchange(&mut a, &mut b, &[usize::MAX]);
     a.machine.outbound.granted(0, 1).expect_err("everything was granted");
+}
+
+#[test]
+fn a_small_grant_travels_with_the_next_message_and_a_large_one_alone() {
+    let (mut a, mut b) = (End::new(1), End::new(0));
+    a.machine.bulk(0, 0, vec![1; 100]);
+    exchange(&mut a, &mut b, &[usize::MAX]);
+    b.machine.taken(0, bulk::cost_of(100));
+    assert!(b.machine.outgoing().is_empty(), "a message of its own");
+    b.machine.wake(0);
+    exchange(&mut a, &mut b, &[usize::MAX]);
+    a.machine.outbound.granted(0, 1).expect_err("it was granted");
+    // A quarter of the window is much.
+    let large = bulk::WINDOW as usize / 4;
+    a.machine.bulk(0, 0, vec![1; large]);
+    exchange(&mut a, &mut b, &[usize::MAX]);
+    b.machine.taken(0, bulk::cost_of(large));
+    exchange(&mut a, &mut b, &[usize::MAX]);
+    a.machine.outbound.granted(0, 1).expect_err("it was granted");
 }
 
 #[test]
