@@ -179,7 +179,9 @@ impl Signers {
     /// what is not the certificate of a signer, or is revoked.
     pub fn verify_ahead<'c>(&self, certificates: impl IntoIterator<Item = &'c [u8]>) {
         for certificate in certificates.into_iter().take(MAX_KNOWN_SIGNERS) {
-            if self.verify_certificate(UnixTime::now(), certificate).is_ok() {
+            let der = CertificateDer::from(certificate);
+            let entity = self.parse(&der);
+            if entity.and_then(|it| self.verify_certificate(UnixTime::now(), &der, &it)).is_ok() {
                 self.recent.lock().keep(certificate);
             }
         }
@@ -225,26 +227,38 @@ impl Signers {
         if !self.recent.lock().may_fail(Instant::now()) {
             return Err(SignatureError::TooMany);
         }
-        let certificate = signature.certificate;
-        let signer = self.verify_certificate(now, certificate);
-        let verified = signer.and_then(|signer| self.check_signature(signature, message, signer));
+        let certificate = CertificateDer::from(signature.certificate);
+        let verified = self.parse(&certificate).and_then(|entity| {
+            let signer = self.verify_certificate(now, &certificate, &entity)?;
+            self.check_signature(signature, message, &entity, signer)
+        });
         let mut recent = self.recent.lock();
         match &verified {
-            Ok(_) => recent.keep(certificate),
+            Ok(_) => recent.keep(signature.certificate),
             Err(_) => recent.failures += 1,
         }
         verified
+    }
+
+    fn parse<'c>(
+        &self,
+        certificate: &'c CertificateDer<'_>,
+    ) -> Result<EndEntityCert<'c>, SignatureError> {
+        EndEntityCert::try_from(certificate).map_err(|_| self.stranger())
+    }
+
+    fn stranger(&self) -> SignatureError {
+        SignatureError::Stranger { rack: self.rack.clone() }
     }
 
     /// Verifies that the rack's authority says that the holder of a certificate is a signer.
     fn verify_certificate(
         &self,
         now: UnixTime,
-        certificate: &[u8],
+        certificate: &CertificateDer<'_>,
+        entity: &EndEntityCert<'_>,
     ) -> Result<Signer, SignatureError> {
-        let stranger = || SignatureError::Stranger { rack: self.rack.clone() };
-        let certificate = CertificateDer::from(certificate);
-        let entity = EndEntityCert::try_from(&certificate).map_err(|_| stranger())?;
+        let stranger = || self.stranger();
         let prefix = format!("gossamer:{}/", self.rack);
         let mut names = entity.valid_uri_names().filter_map(|uri| uri.strip_prefix(&prefix));
         // As in the daemon, a certificate with two members is none.
@@ -259,7 +273,7 @@ impl Signers {
         }
         // The list does not change, so a certificate that it did not revoke it does not revoke: it may
         // have megabytes.
-        let is_known = self.recent.lock().knows(&certificate);
+        let is_known = self.recent.lock().knows(certificate);
         let lists: Vec<_> = self.revoked.iter().filter(|_| !is_known).collect();
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| options.build());
         let [p256, ed25519] = &self.by_authority;
@@ -280,14 +294,14 @@ impl Signers {
                 return Err(SignatureError::Certificate { name, reason: error.to_string() });
             }
         }
-        let certificate = entity.serial().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Signer { name, certificate })
+        Ok(Signer { name, certificate: hexadecimal::text(entity.serial()) })
     }
 
     fn check_signature(
         &self,
         signature: &Signature<'_>,
         message: &[u8],
+        entity: &EndEntityCert<'_>,
         signer: Signer,
     ) -> Result<Signer, SignatureError> {
         let [p256, ed25519] = &self.by_signers;
@@ -295,10 +309,7 @@ impl Signers {
             Algorithm::EcdsaP256 => p256,
             Algorithm::Ed25519 => ed25519,
         };
-        let certificate = CertificateDer::from(signature.certificate);
-        let verified = EndEntityCert::try_from(&certificate)
-            .and_then(|entity| entity.verify_signature(algorithm, message, signature.signature));
-        match verified {
+        match entity.verify_signature(algorithm, message, signature.signature) {
             Ok(()) => Ok(signer),
             Err(_) => Err(SignatureError::Forged { name: signer.name }),
         }
@@ -365,7 +376,7 @@ mod hexadecimal {
 
     const EXPECTED: &str = "expected an even number of hexadecimal digits";
 
-    fn text(bytes: &[u8]) -> String {
+    pub(super) fn text(bytes: &[u8]) -> String {
         let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
         bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
