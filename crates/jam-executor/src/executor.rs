@@ -16,7 +16,7 @@ use crate::claims::{self, Cause, Claims};
 use crate::code::{Code, Linked};
 use crate::error::{ExecutorError, Fault};
 use crate::image::Image;
-use crate::layout::{CALL, REQUEST, SCRATCH, STACK, Sizes, UNIT, call, request};
+use crate::layout::{CALL, REQUEST, SCRATCH, STACK, Sizes, UNIT, call, extension, request};
 use crate::memory::{Memory, memory_file};
 use crate::process::{NotStarted, Process, Wait, signal_of};
 use crate::stub::labels;
@@ -324,16 +324,16 @@ pub(crate) fn write_call(
     store(at + request::TEXT_START, linked.text);
     store(at + request::TEXT_END, linked.text_end);
     store(at + request::STACK_TOP, STACK + sizes.stack as u64);
-    store(at + request::HAS_SME, has_sme().into());
+    store(at + request::EXTENSIONS, extensions());
 }
 
-/// Whether the processor has aarch64's SME, and the system lets programs use it.
-fn has_sme() -> bool {
-    /// `HWCAP2_SME` of aarch64's kernel, which the crate `libc` does not have.
-    const SME: u64 = 1 << 23;
+/// The extensions of aarch64 whose registers are set before each run, if the processor has them and the
+/// system lets programs use them.
+fn extensions() -> u64 {
+    const CLEARED: u64 = 1 << extension::SME | 1 << extension::FPMR | 1 << extension::POE;
     // SAFETY: it reads a number that the system has given the process.
-    let has = |flag| unsafe { libc::getauxval(libc::AT_HWCAP2) } & flag != 0;
-    cfg!(target_arch = "aarch64") && has(SME)
+    let has = unsafe { libc::getauxval(libc::AT_HWCAP2) };
+    if cfg!(target_arch = "aarch64") { has & CLEARED } else { 0 }
 }
 
 /// Where [`Call`] has the length of the result.

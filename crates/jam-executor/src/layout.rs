@@ -49,8 +49,19 @@ pub(crate) mod request {
     pub(crate) const TEXT_END: usize = 16;
     /// The end of the stack (u64).
     pub(crate) const STACK_TOP: usize = 24;
-    /// Whether the processor has the registers of aarch64's SME, which are cleared before each run (u64).
-    pub(crate) const HAS_SME: usize = 32;
+    /// Those of [`extension`](super::extension) that the processor has (u64).
+    pub(crate) const EXTENSIONS: usize = 32;
+}
+
+/// Bits of extensions of aarch64 whose registers keep their values in system calls, so that they are set
+/// before each run. They are those of the kernel's `AT_HWCAP2`, which the crate `libc` does not have.
+pub(crate) mod extension {
+    /// `HWCAP2_SME`: the matrix `ZA`, the thread register `TPIDR2_EL0`.
+    pub(crate) const SME: u32 = 23;
+    /// `HWCAP2_FPMR`: the mode of numbers of eight bits.
+    pub(crate) const FPMR: u32 = 48;
+    /// `HWCAP2_POE`: `POR_EL0`, what the process may do with pages of each key.
+    pub(crate) const POE: u32 = 63;
 }
 
 /// Offsets in the call. The process writes the first block, this one the rest.

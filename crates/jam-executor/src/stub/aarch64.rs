@@ -2,12 +2,13 @@
 //! it in the instruction cache, since this process has written it at another address.
 //!
 //! The system clears what SVE has beside the vector registers at each system call, and ends the streaming
-//! mode of SME; SME's matrix and its thread register it keeps, so they are cleared here.
+//! mode of SME. It keeps SME's matrix and its thread register, the mode of numbers of eight bits, and the
+//! rights to pages by their keys, so these are set here to what a process begins with.
 
 use std::arch::global_asm;
 
 use super::{ENDED, TABLE};
-use crate::layout::{CALL, REQUEST, call, kind, request};
+use crate::layout::{CALL, REQUEST, call, extension, kind, request};
 
 // SAFETY: data of this process: nothing here runs it.
 global_asm!(
@@ -102,12 +103,20 @@ global_asm!(
     "movz x0, #({CALL} >> 32), lsl #32",
     "movk x0, #(({CALL} >> 16) & 0xffff), lsl #16",
     "add x0, x0, #{THE_CALL}",
-    "ldr x10, [x9, #{HAS_SME}]",
-    "cbz x10, 74f",
+    "ldr x10, [x9, #{EXTENSIONS}]",
     // smstop za; msr tpidr2_el0, xzr: by their numbers, since not every assembler knows SME.
+    "tbz x10, #{SME}, 74f",
     ".inst 0xd503447f",
     "msr s3_3_c13_c0_5, xzr",
-    "74: msr fpcr, xzr",
+    // msr fpmr, xzr
+    "74: tbz x10, #{FPMR}, 75f",
+    "msr s3_3_c4_c4_2, xzr",
+    // msr por_el0: all rights to pages of key 0, none to others.
+    "75: tbz x10, #{POE}, 76f",
+    "mov x10, #7",
+    "msr s3_3_c10_c2_4, x10",
+    "isb",
+    "76: msr fpcr, xzr",
     "msr fpsr, xzr",
     ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
     "movi v\\n\\().2d, #0",
@@ -272,7 +281,10 @@ global_asm!(
     TEXT_START = const request::TEXT_START,
     TEXT_END = const request::TEXT_END,
     STACK_TOP = const request::STACK_TOP,
-    HAS_SME = const request::HAS_SME,
+    EXTENSIONS = const request::EXTENSIONS,
+    SME = const extension::SME,
+    FPMR = const extension::FPMR,
+    POE = const extension::POE,
     RETURNED = const kind::RETURNED,
     PANICKED = const kind::PANICKED,
     SIGNALLED = const kind::SIGNALLED,
