@@ -1,6 +1,7 @@
 //! A table that jams work on, what it exports to them, and a package of such jams.
 
 use std::collections::HashMap;
+use std::fmt;
 
 /// The package of this program.
 #[allow(missing_docs)]
@@ -38,6 +39,18 @@ pub struct Table {
     stored: u64,
     /// How often a function of the table has panicked.
     pub panics: u32,
+    /// What a jam calls that is [held](table_hold).
+    pub hold: Hold,
+}
+
+/// What a function of a [`Table`] calls.
+#[derive(Default)]
+pub struct Hold(pub Option<Box<dyn FnMut() + Send>>);
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Hold").field(&self.0.is_some()).finish()
+    }
 }
 
 jam::open! {
@@ -65,7 +78,8 @@ impl Table {
     pub fn new(bytes: usize) -> Self {
         let mut room = vec![CANARY; GUARD + bytes + GUARD];
         room[GUARD..][..bytes].fill(0);
-        Self { slots: HashMap::new(), room, results: [0; 64], stored: 0, panics: 0 }
+        let (slots, results, hold) = (HashMap::new(), [0; 64], Hold::default());
+        Self { slots, room, results, stored: 0, panics: 0, hold }
     }
 
     /// Its bytes.
@@ -111,6 +125,13 @@ jam::export! {
         table.results[stored as usize % table.results.len()] = sum;
         table.stored += 1;
         stored
+    }
+
+    /// Has the jam wait as long as the test does.
+    pub fn table_hold(table: &mut Table) {
+        if let Some(hold) = &mut table.hold.0 {
+            hold();
+        }
     }
 
     /// How many characters the text has.

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use gossamer::jam::entry::Types;
 use gossamer::jam::mailbox::{FailureKind, MailboxBuilder, ReactiveMailbox};
 use gossamer::jam::{Digest, LoadedJam, Mode, Policy, Sendable};
+use gossamer_jam_tests::jams::held::HELD;
 use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::slot::SLOT;
-use gossamer_jam_tests::{Table, UNSEEN, table_slot};
+use gossamer_jam_tests::{Hold, Table, UNSEEN, table_slot};
+use gossamer_segment::RemoteSegment;
 use jam_format::{Blob, Machine};
 use mailbox::{FrameHeader, Parts};
 use transport_api::conformance::Make;
@@ -135,6 +138,11 @@ pub(crate) fn hostile_frames_are_rejected(make: Make) {
     play(make, [receiver, sender]);
 }
 
+/// Whether frames are taken as they are, so that a peer can change them after they have arrived.
+fn has_no_checksum(mailbox: &RemoteSegment) -> bool {
+    mailbox.is_mapped() || mailbox.is_streamed()
+}
+
 /// A mailbox with one place for frames, so that what was sent is where the receiver looks for the next one.
 fn single(name: &str) -> MailboxBuilder {
     small(name).banks(1).frames(1).senders(1)
@@ -210,6 +218,52 @@ pub(crate) fn code_that_changes_after_it_arrived_runs_as_it_was(make: Make) {
     play(make, [receiver, sender]);
 }
 
+/// The sender writes over a frame whose jam runs: the jam has what was sent.
+pub(crate) fn a_frame_that_changes_while_it_runs_runs_as_it_was(make: Make) {
+    /// Where the two are.
+    #[derive(Default)]
+    struct Turn {
+        runs: AtomicBool,
+        is_written: AtomicBool,
+    }
+    let turn = Arc::new(Turn::default());
+    let receiver = script({
+        let turn = turn.clone();
+        move |player| {
+            let mut inbox = player.export_mailbox(single("held"));
+            let memory = inbox.mailbox().segment().memory().clone();
+            let hold = move || {
+                turn.runs.store(true, Ordering::Release);
+                let start = Instant::now();
+                while !turn.is_written.load(Ordering::Acquire) {
+                    assert!(start.elapsed() < WITHIN, "the sender does not write");
+                    std::thread::yield_now();
+                }
+                assert_eq!(memory.load(FRAME_AT, Ordering::Acquire), u64::MAX, "it is written");
+            };
+            inbox.get_mut::<Table>().expect("the table").hold = Hold(Some(Box::new(hold)));
+            player.meet();
+            player.serve(&mut inbox);
+            let table = inbox.get_mut::<Table>().expect("the table");
+            let at = table_slot(table, 5) as usize;
+            assert_eq!(table.bytes()[at..at + 64], [7; 64], "what was sent");
+        }
+    });
+    let sender = script(move |player| {
+        player.meet();
+        let mut sender = player.open_mailbox("held");
+        let raw = player.segments.open("held").expect("its segment");
+        sender.send(&HELD, 5, &[7; 64]).expect("a call");
+        player.until("the jam", || turn.runs.load(Ordering::Acquire));
+        raw.write_block(FRAME_AT, &vec![0xff; raw.len() - FRAME_AT]).expect("a write");
+        // The thread that runs the jam takes nothing meanwhile: over connections, another one does.
+        raw.fence().expect("it is there");
+        turn.is_written.store(true, Ordering::Release);
+        assert_eq!(sender.close(WITHIN).expect("it runs").handled, 1);
+    });
+    play(make, [receiver, sender]);
+}
+
 /// A peer writes to frames while they are taken: arguments, payload and code, never the header. Each runs
 /// or is rejected; memory outside of the table stays as it is, and what comes later runs.
 pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
@@ -256,8 +310,8 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
             player.meet();
             let mut sender = player.open_mailbox("changing");
             let injected = INDIRECT_PUT.in_mode(Mode::Injected);
-            let is_mapped = sender.sender().is_mapped();
-            let needs_more = || is_mapped && done.rejected.load(Ordering::Relaxed) == 0;
+            let raw = player.segments.open("changing").expect("its segment");
+            let needs_more = || has_no_checksum(&raw) && done.rejected.load(Ordering::Relaxed) == 0;
             let mut number = 0;
             while number < CALLS || needs_more() {
                 let args = PutArgs { key: number % 50, offset: 0 };
@@ -284,9 +338,9 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
         let mut number = 0_usize;
         player.until("the sender", || {
             number = number.wrapping_mul(29).wrapping_add(7);
-            // A word of the body: of the arguments, the payload or the code. Where memory is not mapped,
-            // the frame has a checksum, which is wrong then, so that it would not be one.
-            if raw.is_mapped() {
+            // A word of the body: of the arguments, the payload or the code. A frame with a checksum would
+            // not be one then.
+            if has_no_checksum(&raw) {
                 let at = FRAME_AT + number % 4 * stride + 48 + number / 4 % 100 * 8;
                 raw.write(at, &(number as u64).to_ne_bytes()).expect("a write");
             }
