@@ -27,6 +27,10 @@ pub(crate) struct Active {
     pub(crate) mode: Mode,
     pub(crate) incoming: Incoming,
     flags: Flags,
+    /// Flags that may not have left yet, and how many of them must not be exceeded: a sender always has a
+    /// bank to write, whatever the receiver waits for.
+    held: u32,
+    held_most: u32,
     /// Whether some flag was not written that should have been.
     is_owed: bool,
     /// The last [`SLEEPS_FOR`] that the sender was woken for.
@@ -80,7 +84,19 @@ impl Active {
         let identity = identity(segment.name(), segment.generation(), set, claim);
         let flags = Flags::begin_open(segments, (host, flags), geometry.flags_bytes(), identity)?;
         let is_owed = matches!(flags, Flags::Opening(_));
-        Some(Active { set, claim, host, mode, incoming, flags, is_owed, answered: 0 })
+        let held_most = geometry.banks / 2;
+        Some(Active {
+            set,
+            claim,
+            host,
+            mode,
+            incoming,
+            flags,
+            held: 0,
+            held_most,
+            is_owed,
+            answered: 0,
+        })
     }
 
     /// Whether the sender, whose claim is at byte `at`, waits for its release.
@@ -114,7 +130,12 @@ impl Active {
         if self.is_owed || std::thread::panicking() {
             self.is_owed = true;
         } else {
-            self.is_owed = !self.flags.set(bank, emptied);
+            self.held += 1;
+            let is_urgent = self.held >= self.held_most;
+            if is_urgent {
+                self.held = 0;
+            }
+            self.is_owed = !self.flags.set(bank, emptied, is_urgent);
         }
     }
 
@@ -124,7 +145,8 @@ impl Active {
         self.flags.take_opened();
         if self.is_owed && !matches!(self.flags, Flags::Opening(_)) {
             let flags = &mut self.flags;
-            self.is_owed = !self.incoming.emptied().all(|(bank, emptied)| flags.set(bank, emptied));
+            self.is_owed =
+                !self.incoming.emptied().all(|(bank, emptied)| flags.set(bank, emptied, true));
             self.flags.wake();
         }
     }
@@ -187,15 +209,15 @@ impl Flags {
         }
     }
 
-    /// Sets the flag of a bank; the sender is then to be woken. Where memory is not mapped, the flag is
-    /// no message of its own: it leaves with the next one, or the next poll. A sender that takes nothing must
-    /// not stop the receiver of all others: false if the flag was not written because this would have to
-    /// wait.
+    /// Sets the flag of a bank; the sender is then to be woken. Where memory is not mapped, a flag that is not
+    /// urgent is no message of its own: it leaves with the next one, or the next poll. A sender that takes
+    /// nothing must not stop the receiver of all others: false if the flag was not written because this
+    /// would have to wait.
     #[track_caller]
-    fn set(&mut self, bank: u32, emptied: u64) -> bool {
+    fn set(&mut self, bank: u32, emptied: u64, is_urgent: bool) -> bool {
         let mut is_set = true;
         self.with_open(|flags| {
-            is_set = flags.try_signal_later(flag_at(bank), emptied)?;
+            is_set = flags.try_signal(flag_at(bank), emptied, is_urgent)?;
             Ok(())
         });
         is_set

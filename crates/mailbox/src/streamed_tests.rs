@@ -122,3 +122,23 @@ fn only_a_sender_that_sleeps_is_notified_of_flags() {
         },
     );
 }
+
+/// A receiver may wait for anything once it has taken a frame: the sender is not kept from writing the next
+/// one by a flag that waits for the receiver's next poll.
+#[test]
+fn a_sender_goes_on_while_the_receiver_waits() {
+    on_two_hosts(
+        |mut inbox, talk| {
+            for number in 1..5 {
+                let _polls = take(&mut inbox);
+                while talk.hears.recv().expect("the frame behind it is written") < number {}
+            }
+        },
+        |mut sender, talk| {
+            for number in 0..5 {
+                send(&mut sender);
+                talk.says.send(number).expect("the receiver");
+            }
+        },
+    );
+}

@@ -64,28 +64,31 @@ impl RemoteSegment {
         if self.store_word(at, word) { Ok(()) } else { self.signal_over_lane(at, word) }
     }
 
-    /// For layers above: as [`signal`](Self::signal), but where memory is not mapped the word leaves with the
-    /// next operation of this thread on a segment of the host, or when it polls. False, and nothing is
-    /// stored, if that would have to wait for earlier writes.
+    /// For layers above: as [`signal`](Self::signal), but where memory is not mapped a word that is not urgent
+    /// leaves with the next operation of this thread on a segment of the host, or when it polls. False, and
+    /// nothing is stored, if that would have to wait for earlier writes.
     ///
     /// # Errors
     /// As [`signal`](Self::signal).
     #[doc(hidden)]
     #[track_caller]
-    pub fn try_signal_later(&self, at: usize, word: u64) -> Result<bool, SegmentError> {
+    pub fn try_signal(&self, at: usize, word: u64, is_urgent: bool) -> Result<bool, SegmentError> {
         if self.store_word(at, word) {
             return Ok(true);
         }
         let Some(engine) = attached(&self.shared) else {
             let segment = self.clone();
-            return run(&self.shared, move |_| segment.try_signal_later(at, word));
+            return run(&self.shared, move |_| segment.try_signal(at, word, is_urgent));
         };
         if !engine.has_room(self.owner(), size_of::<u64>(), None) {
             return Ok(false);
         }
         let span = Span { at, len: size_of::<u64>(), needs: Rights::WRITE };
-        self.with_engine(span, |engine, region| engine.signal_later(region, at, word))
-            .map(|()| true)
+        self.with_engine(span, |engine, region| match is_urgent {
+            true => engine.signal(region, at, word),
+            false => engine.signal_later(region, at, word),
+        })
+        .map(|()| true)
     }
 
     /// For layers above: stores words from byte `at` on, in order, in flight when this returns; a reader
