@@ -18,6 +18,8 @@ pub mod fibers;
 #[cfg(not(feature = "rdma"))]
 pub mod latches;
 #[cfg(not(feature = "rdma"))]
+pub mod lending;
+#[cfg(not(feature = "rdma"))]
 pub mod matrix;
 #[cfg(not(feature = "rdma"))]
 pub mod panics;
@@ -67,6 +69,10 @@ macro_rules! behaviours {
             latches: locking_a_latch_twice_is_refused;
             latches: a_guard_comes_with_and_without_arguments_and_errors;
             latches: launched_closures_wait_for_each_other_under_a_latch;
+            lending: lent_arguments_of_all_sizes_are_whole;
+            lending: a_hook_sees_lent_arguments_before_they_are_served;
+            lending: panics_beside_lent_arguments_are_those_of_their_calls;
+            lending: lent_views_carry_trusts;
             matrix: every_call_on_a_property;
             matrix: every_call_on_a_latch;
             matrix: every_call_on_a_trustee;

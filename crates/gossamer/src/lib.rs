@@ -161,6 +161,9 @@
 //! [`apply_ref_with_then`](Trust::apply_ref_with_then), [`try_apply_ref_then`](Trust::try_apply_ref_then)
 //! and [`try_apply_ref_with_then`](Trust::try_apply_ref_with_then).
 //!
+//! Bytes and text that the caller only lends are sent by [`lend`](Trust::lend): the closure gets references,
+//! and nothing is allocated on the way.
+//!
 //! [`with_prefetch`](Trust::with_prefetch) is for properties that are larger than the processor's cache: a
 //! hook asks for the memory that a call will touch, by [`prefetch`], while others are served.
 //!
@@ -346,7 +349,8 @@ pub use trust_core::DelegateFuture;
 pub use trust_core::NoRef;
 pub use trust_core::{
     AsView, Chain, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
-    LatchReadGuard, LocalTrustee, PanicReport, Portable, Prefetching, PropertyId, Reply, Step,
+    LatchReadGuard, Lend, Lending, LocalTrustee, PanicReport, Portable, Prefetching, PropertyId, Reply,
+    Step,
     Trust, Trustee, delegate, flush, local_trustee,
 };
 #[doc(hidden)]

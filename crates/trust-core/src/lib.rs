@@ -8,7 +8,7 @@
 //!
 //! | Folder | What it is |
 //! |---|---|
-//! | `api/` | what users call: [`Trust`], `apply` and its relatives (`apply_ref` among them), [`delegate!`], [`Latch`] and `launch`, [`Trustee`], calls of plain bytes ([`PlainCall`]), futures of calls |
+//! | `api/` | what users call: [`Trust`], `apply` and its relatives (`apply_ref` and `lend` among them), [`delegate!`], [`Latch`] and `launch`, [`Trustee`], calls of plain bytes ([`PlainCall`]), futures of calls |
 //! | `node/` | all of delegation that one thread has: [`Node`], its polls, requests and later replies, set-up ([`Wiring`]), idling ([`idle`]) |
 //! | `client/`, `trustee/` | the two ends of a pair of threads: outbox, completions and waiters; inbox, properties and the counting of trusts |
 //! | `closure/` | what may be delegated, how closures are named (registry, build identity), how one is run, and whether the running code may wait |
@@ -53,6 +53,7 @@ pub use crate::{
     api::delegate::{IsOwned, Listed, SentByReference, delegated},
     api::flush::{flush, flush_counted, register_collector, requests_made, send_collected},
     api::latch::{Latch, LatchGuard, LatchReadGuard},
+    api::lend::Lending,
     api::may_wait::{check_may_wait, in_delegated_context, write_running},
     api::plain_call::served,
     api::prefetch::Prefetching,
@@ -67,7 +68,7 @@ pub use crate::{
     closure::plain_run::{InPlace, PlainCalls},
     closure::registry::is_one_image,
     codec::trusts::trust_bytes,
-    codec::{AsView, Portable},
+    codec::{AsView, Lend, Portable},
     error::{Chain, CodecError, CodecStep, DelegateError, PanicReport, outside},
     node::collected::Collects,
     node::idle,

@@ -162,7 +162,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["apply"],
             &["apply_ref", "flush", "trustee", "updates"],
             &["latch_report", "prefetch", "trust"],
-            &["latch"],
+            &["latch", "lend"],
             &["launched"],
             &[
                 "condvar",
@@ -194,13 +194,14 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["batch", "invoke", "plain_run"],
             &["ahead", "registry"],
             &["call", "context", "plain_call"],
+            &["lent"],
         ],
     ),
     (
         "crates/trust-core/src/codec",
         &[
-            &["as_view", "blocks", "fault", "format", "plain", "portable", "text"],
-            &["trusts"],
+            &["as_view", "blocks", "fault", "format", "plain", "portable", "spill", "text"],
+            &["lend", "trusts"],
             &["encoded", "undelivered"],
             &["decode", "encode", "in_buffer"],
             &["entries"],

@@ -91,7 +91,7 @@ where
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.look(&arguments);
+        look(self.trust, |property, step| (self.hook)(property, &arguments, step));
         let invoke = Ahead::new(self.hook, With(closure));
         or_raise(self.trust.call::<_, _, false>(invoke, arguments))
     }
@@ -109,7 +109,7 @@ where
         C: for<'a> FnOnce(Option<R::View<'a>>) -> U,
     {
         const { check_captures::<F>() };
-        self.look(&arguments);
+        look(self.trust, |property, step| (self.hook)(property, &arguments, step));
         let invoke = Ahead::new(self.hook, WithRef::new(closure));
         or_raise(self.trust.call_ref::<_, _, _, _, false>(invoke, arguments, view))
     }
@@ -131,23 +131,22 @@ where
         let invoke = Ahead::new(self.hook, With(closure));
         self.trust.cast(invoke, arguments, Either(then, PhantomData));
     }
+}
 
-    /// On the property's own thread, has the hook ask for what the call will touch, and lets the other
-    /// fibers run meanwhile. Elsewhere, and where no fiber may wait, the call itself does what is due.
-    #[inline(always)]
-    #[track_caller]
-    fn look(&self, arguments: &V) {
-        let place = Location::caller();
-        for step in [Step::First, Step::Second] {
-            let node = current(self.trust).filter(|node| self.trust.is_at(node));
-            let Some(node) = node.filter(|node| node.context().is_free() && fiber::in_fiber())
-            else {
-                return;
-            };
-            let hook = |property: &mut T| (self.hook)(property, arguments, step);
-            // The call that follows reports what is wrong.
-            let _ = self.trust.own().run(node, Plain(hook), (), place);
-            fiber::yield_now();
-        }
+/// On the property's own thread, has `hook` ask for what a call will touch, and lets the other fibers run
+/// meanwhile. Elsewhere, and where no fiber may wait, the call itself does what is due.
+#[inline(always)]
+#[track_caller]
+pub(super) fn look<T: 'static>(trust: &Trust<T>, hook: impl Fn(&T, Step)) {
+    let place = Location::caller();
+    for step in [Step::First, Step::Second] {
+        let node = current(trust).filter(|node| trust.is_at(node));
+        let Some(node) = node.filter(|node| node.context().is_free() && fiber::in_fiber()) else {
+            return;
+        };
+        let hook = |property: &mut T| hook(property, step);
+        // The call that follows reports what is wrong.
+        let _ = trust.own().run(node, Plain(hook), (), place);
+        fiber::yield_now();
     }
 }

@@ -21,12 +21,12 @@ use serde::de::DeserializeOwned;
 
 use crate::closure::batch::{Batch, Place, Received};
 use crate::closure::capture::rebuild;
-use crate::closure::invoke::{Invoke, InvokeRef, Step};
-use crate::codec;
+use crate::closure::invoke::{Invoke, InvokeLent, InvokeRef, Step};
+use crate::codec::{self, Lend};
 use crate::error::Refusal;
 
 /// Requests that are looked at together.
-const GROUP: usize = 8;
+pub(super) const GROUP: usize = 8;
 
 /// A closure with a hook.
 pub(crate) struct Ahead<H, I> {
@@ -66,6 +66,27 @@ impl<T, V, H: Fn(&T, &V, Step), I: InvokeRef<T, V>> InvokeRef<T, V> for Ahead<H,
     }
     #[inline(always)]
     fn look_ahead(&self, property: &T, arguments: &V, step: Step) {
+        (self.hook)(property, arguments, step);
+    }
+    fn name() -> &'static str {
+        I::name()
+    }
+}
+
+impl<T, V, H, I> InvokeLent<T, V> for Ahead<H, I>
+where
+    V: Lend,
+    H: for<'a> Fn(&T, &V::Lent<'a>, Step),
+    I: InvokeLent<T, V>,
+{
+    type Output = I::Output;
+    const LOOKS_AHEAD: bool = true;
+    #[inline(always)]
+    fn invoke_lent(self, property: &mut T, arguments: V::Lent<'_>) -> I::Output {
+        self.invoke.invoke_lent(property, arguments)
+    }
+    #[inline(always)]
+    fn look_ahead(&self, property: &T, arguments: &V::Lent<'_>, step: Step) {
         (self.hook)(property, arguments, step);
     }
     fn name() -> &'static str {
@@ -163,7 +184,7 @@ where
         *arguments = match codec::plain_words::<V>() {
             Some(words) if request.words < words => None,
             Some(_) => codec::from_plain(|| batch.slot.load(batch.at + 1, Ordering::Relaxed)),
-            None => batch.payload(request, codec::decode_repeatable::<V>),
+            None => batch.payload(request, |bytes| codec::decode_repeatable(bytes)),
         };
         if arguments.is_none() {
             return count;

@@ -82,6 +82,18 @@ impl Batch<'_> {
             && self.slot.load(self.at, Ordering::Relaxed) == request.head.word()
     }
 
+    /// How many requests that are the same but for their arguments begin with `request`, whose turn it is:
+    /// up to `most`, all of them whole.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn count_equal(&self, request: Received, most: usize) -> usize {
+        let stride = 1 + request.words;
+        let is_equal = |at: usize| {
+            at + request.words < self.end
+                && self.slot.load(at, Ordering::Relaxed) == request.head.word()
+        };
+        (1..most).find(|count| !is_equal(self.at + count * stride)).unwrap_or(most)
+    }
+
     /// Hands the payload of `request` to `read` as bytes of this thread's own.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn payload<R>(&mut self, request: Received, read: impl FnOnce(&[u8]) -> R) -> R {

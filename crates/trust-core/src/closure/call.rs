@@ -283,10 +283,10 @@ where
     take_encoded(batch, request)
 }
 
-const CUT_CAPTURE: &str = "the request is shorter than what its closure captures";
+pub(super) const CUT_CAPTURE: &str = "the request is shorter than what its closure captures";
 
 #[cold]
-fn cut_short<V>(reason: &str) -> Refusal {
+pub(super) fn cut_short<V>(reason: &str) -> Refusal {
     Refusal::Arguments(BadValue::undecodable::<V>(CodecError(reason.to_owned())))
 }
 

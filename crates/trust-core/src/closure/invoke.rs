@@ -4,7 +4,7 @@
 use std::any::type_name;
 use std::marker::PhantomData;
 
-use crate::codec::AsView;
+use crate::codec::{AsView, Lend};
 
 /// A closure that may be delegated.
 ///
@@ -128,6 +128,32 @@ impl<T, V, U, F: FnOnce(&mut T, V) -> U> Invoke<T, V> for With<F> {
     type Output = U;
     #[inline(always)]
     fn invoke(self, property: &mut T, arguments: V) -> U {
+        (self.0)(property, arguments)
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// As [`Invoke`], for closures whose arguments are lent.
+pub(crate) trait InvokeLent<T, V: Lend> {
+    type Output;
+    /// As [`Invoke::LOOKS_AHEAD`].
+    const LOOKS_AHEAD: bool = false;
+    fn invoke_lent(self, property: &mut T, arguments: V::Lent<'_>) -> Self::Output;
+    /// As [`Invoke::look_ahead`].
+    fn look_ahead(&self, _property: &T, _arguments: &V::Lent<'_>, _step: Step) {}
+    fn name() -> &'static str;
+}
+
+impl<T, V, U, F> InvokeLent<T, V> for With<F>
+where
+    V: Lend,
+    F: for<'a> FnOnce(&mut T, V::Lent<'a>) -> U,
+{
+    type Output = U;
+    #[inline(always)]
+    fn invoke_lent(self, property: &mut T, arguments: V::Lent<'_>) -> U {
         (self.0)(property, arguments)
     }
     fn name() -> &'static str {

@@ -11,6 +11,8 @@ pub(crate) mod context;
 #[allow(unsafe_code)] // Reads the loaded program.
 pub(crate) mod identity;
 pub(crate) mod invoke;
+#[allow(unsafe_code)] // Runs a closure on a property behind a pointer.
+pub(crate) mod lent;
 #[cfg(feature = "nightly")]
 pub(crate) mod noref;
 #[allow(unsafe_code)] // Copies values as bytes.

@@ -1,69 +1,13 @@
-//! [`Encoded`]: the bytes of a value that is being encoded, on the stack while they are few; and
-//! [`Spill`], where they go when they are more.
+//! [`Encoded`]: the bytes of a value that is being encoded, on the stack while they are few.
 
 use std::borrow::Cow;
 
 use primitive::limits::MESSAGE_BYTES;
 
 use crate::codec::format::{FIELDS_MASK, FIELDS_SHIFT, HEADER, MAX_TRUSTS, TRUSTS_SHIFT};
+use crate::codec::spill::{Room, Spill};
 use crate::codec::trusts::Record;
 use crate::error::CodecError;
-
-/// Where an encoded value goes that is longer than its place on the stack.
-pub(crate) trait Spill {
-    /// Whether a value that goes there may hold trusts.
-    const TAKES_TRUSTS: bool;
-
-    /// Whether nothing has been written there.
-    fn is_unused(&self) -> bool;
-
-    /// Appends bytes, if that is quick; false otherwise.
-    fn extend(&mut self, bytes: &[u8]) -> bool;
-
-    /// Appends `bytes`, in front of which belong the first `start` bytes of `place` if nothing has been
-    /// written yet. Bytes beyond what it has room for are not kept.
-    fn spill(&mut self, place: &[u8], start: usize, bytes: &[u8]);
-
-    /// Overwrites the bytes at `at`, which have been written.
-    fn overwrite(&mut self, at: usize, bytes: &[u8]);
-}
-
-impl Spill for Vec<u8> {
-    const TAKES_TRUSTS: bool = true;
-
-    #[inline(always)]
-    fn is_unused(&self) -> bool {
-        self.is_empty()
-    }
-
-    #[inline(always)]
-    fn extend(&mut self, bytes: &[u8]) -> bool {
-        let has_room = bytes.len() <= self.capacity() - self.len();
-        if has_room {
-            self.extend_from_slice(bytes);
-        }
-        has_room
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn spill(&mut self, place: &[u8], start: usize, bytes: &[u8]) {
-        // Bytes beyond the largest message are refused in the end.
-        if bytes.is_empty() || start + bytes.len() > MESSAGE_BYTES {
-            return;
-        }
-        if self.is_empty() {
-            self.reserve((start + bytes.len()).next_power_of_two().max(256));
-            self.extend_from_slice(&place[..start]);
-        }
-        self.extend_from_slice(bytes);
-    }
-
-    #[inline(always)]
-    fn overwrite(&mut self, at: usize, bytes: &[u8]) {
-        self[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
 
 /// An encoded value: up to `N` bytes in place, more in a vector or elsewhere.
 pub(crate) struct Encoded<const N: usize, S: Spill = Vec<u8>> {
@@ -97,12 +41,6 @@ impl<const N: usize> Encoded<N> {
         Encoded::spilling_to(Vec::new())
     }
 
-    /// The bytes.
-    #[inline(always)]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        if self.spilled.is_empty() { &self.place[..self.len] } else { &self.spilled }
-    }
-
     /// The bytes; those that are not in place leave this.
     #[inline(always)]
     pub(crate) fn take_bytes(&mut self) -> Cow<'_, [u8]> {
@@ -126,6 +64,27 @@ impl<const N: usize> Encoded<N> {
         self.spilled.truncate(len);
         self.fields = fields;
         drop(Records(self.trusts.0.split_off(trusts)));
+    }
+}
+
+impl<const N: usize> Encoded<N, Room> {
+    /// Nothing yet; what does not fit in place goes to the memory that the thread keeps.
+    #[inline(always)]
+    pub(crate) fn in_room() -> Self {
+        Encoded::spilling_to(Room::default())
+    }
+
+    /// The bytes, if they are not in place; they leave this.
+    pub(crate) fn take_spilled(&mut self) -> Vec<u8> {
+        self.spilled.take()
+    }
+}
+
+impl<const N: usize, S: Spill + AsRef<[u8]>> Encoded<N, S> {
+    /// The bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.spilled.is_unused() { &self.place[..self.len] } else { self.spilled.as_ref() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use primitive::SharedBytes;
 
-use crate::codec::encoded::Spill;
+use crate::codec::spill::Spill;
 
 /// The room for one encoded value in a buffer. A peer may write there meanwhile, so nothing is read
 /// from it.

@@ -4,7 +4,7 @@
 //!
 //! Numbers and `()` are *plain* (`plain.rs`): they travel as one word or nothing, past the codec,
 //! so that a counter's request is one store. Everything else goes through serde, into the format
-//! below. Small values are encoded in an array on the stack, larger ones spill into a vector; a
+//! below. Small values are encoded in an array on the stack, larger ones spill into a vector (`spill.rs`); a
 //! value is encoded once, because encoding a [`Trust`](crate::Trust) makes a new one.
 //!
 //! ```text
@@ -37,8 +37,10 @@ mod entries;
 mod fault;
 mod format;
 mod in_buffer;
+mod lend;
 mod plain;
 mod portable;
+mod spill;
 #[cfg(test)]
 mod tests;
 #[allow(unsafe_code)] // ASCII as a string.
@@ -46,21 +48,21 @@ mod text;
 pub(crate) mod trusts;
 mod undelivered;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use crate::codec::as_view::AsView;
 use crate::codec::decode::decoder::{Decoder, Source};
 use crate::codec::encode::encoder::Encoder;
-use crate::codec::encoded::Spill;
 pub(crate) use crate::codec::encoded::{Encoded, too_large};
 pub(crate) use crate::codec::entries::{Entries, decode_entries};
 pub(crate) use crate::codec::format::HEADER;
 use crate::codec::format::{ASYMMETRY, FIELDS_MASK, FIELDS_SHIFT, TRUSTS_SHIFT};
 pub(crate) use crate::codec::in_buffer::InBuffer;
+pub use crate::codec::lend::Lend;
 pub(crate) use crate::codec::plain::{Plain, from_plain, plain_from_bytes, plain_words, to_plain};
 pub use crate::codec::portable::Portable;
 use crate::codec::trusts::Record;
+use crate::codec::spill::Spill;
 pub(crate) use crate::codec::undelivered::{Undelivered, give_back};
 use crate::error::CodecError;
 
@@ -100,14 +102,14 @@ pub(crate) fn decode<'de, V: Deserialize<'de>>(bytes: &'de [u8]) -> Result<V, Co
 
 /// Decodes the value in front of `bytes`; what follows it was left there by earlier requests.
 #[inline(always)]
-pub(crate) fn decode_front<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, CodecError> {
+pub(crate) fn decode_front<'de, V: Deserialize<'de>>(bytes: &'de [u8]) -> Result<V, CodecError> {
     decode_from::<V>(bytes, false)
 }
 
 /// As [`decode_front`], of a value that may be decoded again from the same bytes; `None` if it cannot be
 /// decoded, or holds trusts, of which each record is to be taken once.
 #[inline(always)]
-pub(crate) fn decode_repeatable<V: DeserializeOwned>(bytes: &[u8]) -> Option<V> {
+pub(crate) fn decode_repeatable<'de, V: Deserialize<'de>>(bytes: &'de [u8]) -> Option<V> {
     // Not by `split`, whose source gives back the trusts that nothing takes.
     let header = u64::from_le_bytes(*bytes.first_chunk::<HEADER>()?);
     if header >> TRUSTS_SHIFT != 0 {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::limits::INLINE_BYTES;
+use serde::Serialize;
 
 use crate::client::completion::Completion;
 use crate::client::outbox::Outbox;
@@ -14,10 +15,11 @@ use crate::client::viewing::Viewing;
 use crate::client::waiter::Waiter;
 use crate::closure::call::{Apply, ApplyEach, ApplyRef};
 use crate::closure::capture::with_capture;
-use crate::closure::invoke::{Invoke, InvokeRef};
+use crate::closure::invoke::{Invoke, InvokeLent, InvokeRef};
+use crate::closure::lent::ApplyLent;
 use crate::closure::registry::{Delegated, closure_id};
 use crate::codec;
-use crate::codec::{AsView, Portable};
+use crate::codec::{AsView, Lend, Portable};
 use crate::error::{BadValue, CallResult, CodecError, DelegateError, outside};
 use crate::node::awaited::CallSite;
 use crate::node::awaits::AwaitsReply;
@@ -63,6 +65,19 @@ where
     #[inline(always)]
     fn reply_words() -> usize {
         0
+    }
+}
+
+impl<T, V, I> Kind for ApplyLent<T, V, I>
+where
+    T: 'static,
+    V: Lend,
+    I: InvokeLent<T, V>,
+    I::Output: Portable,
+{
+    #[inline(always)]
+    fn reply_words() -> usize {
+        reply_words::<I::Output>()
     }
 }
 
@@ -129,6 +144,33 @@ impl Node {
         self.request_ref(target, invoke, &arguments, viewing.end());
         // As in `call`.
         viewing.wait(place, AwaitsReply::of)
+    }
+
+    /// As [`call`](Self::call), of a closure to which the arguments are lent.
+    #[inline(always)]
+    pub(crate) fn call_lent<T, I, V>(
+        &self,
+        target: Target<'_, T>,
+        invoke: I,
+        arguments: &V,
+        place: CallSite,
+    ) -> CallResult<I::Output>
+    where
+        T: 'static,
+        I: InvokeLent<T, V> + 'static,
+        I::Output: Portable,
+        V: Lend,
+    {
+        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+        let waiter = Waiter::new(fiber);
+        let arguments = arguments.lend();
+        self.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(
+            target,
+            invoke,
+            &arguments,
+            waiter.wake(),
+        );
+        waiter.wait(place, AwaitsReply::of)
     }
 
     /// Encodes a request and sends it. No code of users runs behind the sending.
@@ -227,11 +269,11 @@ impl Node {
         completion: C,
     ) where
         K: Kind,
-        V: Portable,
+        V: Serialize,
         C: Completion + 'static,
     {
         let _stay = self.stay();
-        let mut encoded = codec::Encoded::<STACK_BYTES>::new();
+        let mut encoded = codec::Encoded::<STACK_BYTES, _>::in_room();
         with_capture(invoke, |capture| encoded.put(capture));
         let mut encode = || encoded.encode(arguments);
         let encodable = if const { C::HEARS_PANICS } {
@@ -246,7 +288,7 @@ impl Node {
         }
         if encoded.len() > INLINE_BYTES {
             let (to, words) = ((target.home, target.property), K::reply_words());
-            let bytes = encoded.take_bytes().into_owned();
+            let bytes = encoded.take_spilled();
             return self.send_large(to, closure_id::<K>(), words, bytes, completion);
         }
         let arguments = Arguments::Encoded(encoded.bytes());

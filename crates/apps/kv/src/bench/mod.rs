@@ -12,8 +12,7 @@
 //! - [`assignment`]: the work of a group; [`group`]: its clients; [`report`]: its measurements;
 //!   [`progress`]: the progress bar.
 //! - [`comparison`]: several stores in interleaved rounds.
-//! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store, with [`value`], an
-//!   argument of its calls.
+//! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store.
 //! - [`text`], [`json`], [`plot`]: output formats.
 
 pub mod assignment;
@@ -28,7 +27,6 @@ pub mod rack;
 pub mod report;
 pub mod table;
 pub mod text;
-pub mod value;
 
 pub use assignment::{Assignment, Phase};
 pub use backend::Backend;

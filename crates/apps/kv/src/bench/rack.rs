@@ -14,7 +14,6 @@ use crate::bench::group::Group;
 use crate::bench::progress::Progress;
 use crate::bench::report::Report;
 use crate::bench::table::{ByteRange, ScanRequest, Table, scan_shards};
-use crate::bench::value::Value;
 use crate::fibers::request_all;
 use crate::store::Key;
 use crate::ycsb::Workload;
@@ -47,20 +46,15 @@ impl Backend for RackTable {
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
-        let hook = |table: &Table, (key, ..): &(Key, u32, Value), step| table.prefetch(key, step);
-        self.shards.shard(key).with_prefetch(hook).apply_with(
-            |table, (key, offset, Value(value)): (Key, u32, Value)| {
-                table.update(&key, offset, &value)
-            },
-            (Key::new(key), offset, Value(value.to_vec())),
+        self.shards.shard(key).lend((key, offset, value)).apply_with_prefetch(
+            |table, (key, ..), step| table.prefetch(key, step),
+            |table, (key, offset, value)| table.update(key, offset, value),
         )
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> bool {
-        self.shards.shard(key).apply_with(
-            |table, (key, Value(value)): (Key, Value)| table.insert(&key, &value),
-            (Key::new(key), Value(value.to_vec())),
-        )
+        let insert = |table: &mut Table, (key, value): (&[u8], &[u8])| table.insert(key, value);
+        self.shards.shard(key).lend((key, value)).apply(insert)
     }
 
     fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {

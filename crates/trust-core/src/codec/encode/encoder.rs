@@ -2,7 +2,8 @@
 
 use primitive::limits::{MESSAGE_BYTES, NESTING};
 
-use crate::codec::encoded::{Encoded, Spill};
+use crate::codec::encoded::Encoded;
+use crate::codec::spill::Spill;
 use crate::codec::fault::Fault;
 use crate::codec::format::variant_word;
 

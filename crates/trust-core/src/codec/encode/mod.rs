@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeSeq, Serializer};
 use crate::codec::blocks::block_of;
 use crate::codec::encode::encoder::Encoder;
 use crate::codec::encode::parts::{Counted, Fields};
-use crate::codec::encoded::Spill;
+use crate::codec::spill::Spill;
 use crate::codec::fault::Fault;
 use crate::codec::trusts;
 

@@ -4,7 +4,7 @@ use serde::ser::{self, Serialize};
 
 use crate::codec::blocks::Block;
 use crate::codec::encode::encoder::Encoder;
-use crate::codec::encoded::Spill;
+use crate::codec::spill::Spill;
 use crate::codec::fault::Fault;
 
 /// The fields of a struct, a tuple or a variant. The encoder knows one level further inside.

@@ -1,0 +1,152 @@
+//! Calls whose arguments are lent: [`Trust::lend`].
+//!
+//! Nothing owns the arguments on their way, so nothing allocates for them:
+//!
+//! ```text
+//!   another thread   the caller's bytes -> the slot -> memory of the trustee's thread -> the closure
+//!   the own thread   the caller's bytes -> the closure
+//! ```
+//!
+//! The copy out of the slot is for safety: a peer may write there while the closure runs.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+
+use crate::Trust;
+use crate::api::apply::{or_raise, panicked};
+use crate::api::prefetch::look;
+use crate::closure::ahead::Ahead;
+use crate::closure::invoke::{Delegable, InvokeLent, Plain, Step, With, check_captures};
+use crate::codec::{Lend, Portable};
+use crate::error::{CallResult, DelegateError, Panic};
+use crate::node::current;
+use crate::node::racks::outside_of;
+
+impl<T: 'static> Trust<T> {
+    /// A call with `arguments` that borrow from the caller.
+    ///
+    /// The closure gets references of the same kind: to the caller's own bytes on the property's own
+    /// thread, to a copy that is gone after the call on any other. Neither side allocates for them, unless
+    /// they have more than 8 KiB.
+    ///
+    /// ```
+    /// use gossamer_trust_core::Trust;
+    /// use std::collections::HashMap;
+    ///
+    /// fn append(texts: &Trust<HashMap<String, String>>, name: &str, more: &str) -> bool {
+    ///     texts.lend((name, more)).apply(|texts, (name, more)| match texts.get_mut(name) {
+    ///         Some(text) => {
+    ///             text.push_str(more);
+    ///             true
+    ///         }
+    ///         None => false,
+    ///     })
+    /// }
+    /// ```
+    #[inline(always)]
+    pub fn lend<V: Lend>(&self, arguments: V) -> Lending<'_, T, V> {
+        Lending { trust: self, arguments }
+    }
+}
+
+/// Arguments that are lent to a call: see [`Trust::lend`].
+#[must_use = "it calls nothing by itself"]
+pub struct Lending<'a, T: 'static, V> {
+    trust: &'a Trust<T>,
+    arguments: V,
+}
+
+impl<T, V> fmt::Debug for Lending<'_, T, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lending").field("trust", self.trust).finish_non_exhaustive()
+    }
+}
+
+impl<T: 'static, V: Lend> Lending<'_, T, V> {
+    /// As [`Trust::apply_with`].
+    ///
+    /// # Panics
+    /// As [`Trust::apply_with`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply<F, U>(self, closure: F) -> U
+    where
+        F: for<'a> FnOnce(&mut T, V::Lent<'a>) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        or_raise(self.call::<_, false>(With(closure)))
+    }
+
+    /// As [`Trust::try_apply_with`].
+    ///
+    /// # Errors
+    /// As [`Trust::try_apply_with`].
+    ///
+    /// # Panics
+    /// As [`Trust::try_apply_with`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply<F, U>(self, closure: F) -> Result<U, DelegateError>
+    where
+        F: for<'a> FnOnce(&mut T, V::Lent<'a>) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        self.call::<_, true>(With(closure)).map_err(|error| *error)
+    }
+
+    /// As [`apply`](Self::apply), after `hook` has asked for the memory that the call will touch: see
+    /// [`Trust::with_prefetch`].
+    ///
+    /// # Panics
+    /// As [`Trust::apply_with`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply_with_prefetch<H, F, U>(self, hook: H, closure: F) -> U
+    where
+        H: for<'a> Fn(&T, &V::Lent<'a>, Step) + Delegable,
+        F: for<'a> FnOnce(&mut T, V::Lent<'a>) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<H>() };
+        const { check_captures::<F>() };
+        look(self.trust, |property, step| hook(property, &self.arguments.lend(), step));
+        or_raise(self.call::<_, false>(Ahead::new(hook, With(closure))))
+    }
+
+    /// A call that waits; see [`Trust::call`].
+    #[inline(always)]
+    #[track_caller]
+    fn call<I, const CATCHES: bool>(self, invoke: I) -> CallResult<I::Output>
+    where
+        I: InvokeLent<T, V> + 'static,
+        I::Output: Portable,
+    {
+        let (trust, place) = (self.trust, Location::caller());
+        match current(trust) {
+            Some(node) if trust.is_at(node) => {
+                // In this order, as in `Trust::call`.
+                node.count_inline_call();
+                node.context().check_may_wait("`apply`", place);
+                let run = |property: &mut T| -> Result<I::Output, Panic> {
+                    let invoke = || invoke.invoke_lent(property, self.arguments.lend());
+                    if CATCHES { catch_unwind(AssertUnwindSafe(invoke)) } else { Ok(invoke()) }
+                };
+                let result = trust.own().run(node, Plain(run), (), place);
+                let result = result
+                    .and_then(|result| result.map_err(|panic| panicked(node, panic, place)));
+                node.run_deferred();
+                result
+            }
+            Some(node) => {
+                let Some(outbox) = node.outbox_at(trust.home) else {
+                    return Err(outside_of(trust.home));
+                };
+                node.context().check_may_wait("`apply`", place);
+                node.call_lent(trust.target_by(outbox), invoke, &self.arguments, place)
+            }
+            None => Err(outside_of(trust.home)),
+        }
+    }
+}
