@@ -46,7 +46,7 @@ pub fn lent_arguments_of_all_sizes_are_whole() {
                     });
                     let arguments = (&value, seed);
                     let hooked = log.lend(arguments).apply_with_prefetch(
-                        |log, (value, _), _| gossamer::prefetch(log.get(value.len())),
+                        |log, (value, _), _| gossamer::prefetch(&log[..value.len().min(log.len())]),
                         |log, (value, seed)| {
                             log.push(value.to_vec());
                             (value.len(), seed)

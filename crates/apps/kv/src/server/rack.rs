@@ -27,6 +27,10 @@ impl RackShards {
     }
 }
 
+fn execute_all(store: &mut Store, (requests, now): (Vec<Request>, Seconds)) -> Vec<Response> {
+    store.execute_all(requests, now)
+}
+
 impl Shards for RackShards {
     fn call(&self, request: Request, now: Seconds) -> Response {
         let shard = self.shards.shard(request.key());
@@ -39,18 +43,35 @@ impl Shards for RackShards {
             .apply_with(|store, (request, now)| store.execute(request, now), (request, now))
     }
 
+    /// One delegated call for each shard, with all of its requests.
     fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
-        let count = requests.len();
-        let mut requests = requests.into_iter();
-        request_all(count, |_, reply| {
-            if let Some(request) = requests.next() {
-                self.shards.shard(request.key()).try_apply_with_then(
-                    |store, (request, now)| store.execute(request, now),
-                    (request, now),
-                    move |response| reply.take(response),
-                );
-            }
-        })
+        let shards = self.shards.shards();
+        if let [shard] = shards {
+            return shard.apply_with(execute_all, (requests, now));
+        }
+        let places: Vec<usize> =
+            requests.iter().map(|request| self.shards.index_of(request.key())).collect();
+        let mut parts: Vec<Vec<Request>> = vec![Vec::new(); shards.len()];
+        for (request, &shard) in requests.into_iter().zip(&places) {
+            parts[shard].push(request);
+        }
+        let mut parts: Vec<_> =
+            parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()).collect();
+        // The part of this thread runs at once: last, so that the others are on their way.
+        parts.sort_by_key(|&(shard, _)| shards[shard].is_local());
+        let answers = request_all(parts.len(), |index, reply| {
+            let (shard, part) = &mut parts[index];
+            shards[*shard].try_apply_with_then(
+                execute_all,
+                (std::mem::take(part), now),
+                move |answers| reply.take(answers),
+            );
+        });
+        let mut by_shard: Vec<_> = shards.iter().map(|_| Vec::new().into_iter()).collect();
+        for ((shard, _), answers) in parts.into_iter().zip(answers) {
+            by_shard[shard] = answers.into_iter();
+        }
+        places.into_iter().filter_map(|shard| by_shard[shard].next()).collect()
     }
 
     fn control(&self, control: Control, now: Seconds) -> Vec<Response> {

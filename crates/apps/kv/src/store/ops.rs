@@ -1,11 +1,32 @@
 //! The operations of a store, one for each request.
 
+use gossamer::Step;
+
 use crate::store::index::Store;
 use crate::store::item::{Item, KEY_BYTES_MAX, Mark, Seconds, deadline, is_too_large};
 use crate::store::number::{Decimal, unsigned};
 use crate::store::wire::{Direction, MetaStore, Refusal, Request, Response, Verb};
 
+/// Requests whose memory is asked for together.
+const AHEAD: usize = 8;
+
 impl Store {
+    /// Executes requests one after the other at the time `now`. The memory that the next ones will touch
+    /// is asked for before they are executed.
+    pub fn execute_all(&mut self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
+        let mut responses = Vec::with_capacity(requests.len());
+        let mut requests = requests.into_iter();
+        while !requests.as_slice().is_empty() {
+            for step in [Step::First, Step::Second] {
+                let next = requests.as_slice().iter().take(AHEAD);
+                next.for_each(|request| self.prefetch(request.key(), step));
+            }
+            let next = requests.by_ref().take(AHEAD);
+            responses.extend(next.map(|request| self.execute(request, now)));
+        }
+        responses
+    }
+
     /// Executes a request on one key at the time `now`.
     pub fn execute(&mut self, request: Request, now: Seconds) -> Response {
         self.apply_due_flush(now);
