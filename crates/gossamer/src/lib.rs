@@ -349,9 +349,8 @@ pub use trust_core::DelegateFuture;
 pub use trust_core::NoRef;
 pub use trust_core::{
     AsView, Chain, CodecError, CodecStep, Condvar, Delegable, DelegateError, Latch, LatchGuard,
-    LatchReadGuard, Lend, Lending, LocalTrustee, PanicReport, Portable, Prefetching, PropertyId, Reply,
-    Step,
-    Trust, Trustee, delegate, flush, local_trustee,
+    LatchReadGuard, Lend, Lending, LocalTrustee, PanicReport, Portable, Prefetching, PropertyId,
+    Reply, Step, Trust, Trustee, delegate, flush, local_trustee,
 };
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, delegated};

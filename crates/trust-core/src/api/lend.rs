@@ -134,8 +134,8 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
                     if CATCHES { catch_unwind(AssertUnwindSafe(invoke)) } else { Ok(invoke()) }
                 };
                 let result = trust.own().run(node, Plain(run), (), place);
-                let result = result
-                    .and_then(|result| result.map_err(|panic| panicked(node, panic, place)));
+                let result =
+                    result.and_then(|result| result.map_err(|panic| panicked(node, panic, place)));
                 node.run_deferred();
                 result
             }

@@ -61,8 +61,8 @@ pub(crate) use crate::codec::in_buffer::InBuffer;
 pub use crate::codec::lend::Lend;
 pub(crate) use crate::codec::plain::{Plain, from_plain, plain_from_bytes, plain_words, to_plain};
 pub use crate::codec::portable::Portable;
-use crate::codec::trusts::Record;
 use crate::codec::spill::Spill;
+use crate::codec::trusts::Record;
 pub(crate) use crate::codec::undelivered::{Undelivered, give_back};
 use crate::error::CodecError;
 

@@ -3,9 +3,9 @@
 use primitive::limits::{MESSAGE_BYTES, NESTING};
 
 use crate::codec::encoded::Encoded;
-use crate::codec::spill::Spill;
 use crate::codec::fault::Fault;
 use crate::codec::format::variant_word;
+use crate::codec::spill::Spill;
 
 /// Encodes one value, which is `depth` levels inside the one that the message is made of.
 pub(in crate::codec) struct Encoder<'a, const N: usize, S: Spill> {

@@ -8,8 +8,8 @@ use serde::ser::{Serialize, SerializeSeq, Serializer};
 use crate::codec::blocks::block_of;
 use crate::codec::encode::encoder::Encoder;
 use crate::codec::encode::parts::{Counted, Fields};
-use crate::codec::spill::Spill;
 use crate::codec::fault::Fault;
+use crate::codec::spill::Spill;
 use crate::codec::trusts;
 
 macro_rules! numbers {

@@ -4,8 +4,8 @@ use serde::ser::{self, Serialize};
 
 use crate::codec::blocks::Block;
 use crate::codec::encode::encoder::Encoder;
-use crate::codec::spill::Spill;
 use crate::codec::fault::Fault;
+use crate::codec::spill::Spill;
 
 /// The fields of a struct, a tuple or a variant. The encoder knows one level further inside.
 pub(in crate::codec) struct Fields<'a, const N: usize, S: Spill>(pub(super) Encoder<'a, N, S>);
