@@ -161,9 +161,10 @@ impl Node {
         I::Output: Portable,
         V: Lend,
     {
+        // First: it may be code of users, which may panic, and a waiter must be ended.
+        let arguments = arguments.lend();
         let Some(fiber) = fiber::waiting() else { return Err(outside()) };
         let waiter = Waiter::new(fiber);
-        let arguments = arguments.lend();
         self.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(
             target,
             invoke,
