@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use primitive::limits::{MESSAGE_BYTES, NESTING};
 use proptest::prelude::*;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::*;
 
