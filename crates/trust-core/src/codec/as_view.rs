@@ -57,7 +57,8 @@ pub trait AsView {
     where
         Self: 'a;
 
-    /// The view of this value. Runs on its trustee, in delegated context.
+    /// The view of this value. Runs on its trustee, in delegated context; for arguments that are
+    /// [lent](crate::Trust::lend), on the caller's thread.
     fn as_view(&self) -> Self::View<'_>;
 }
 

@@ -161,8 +161,11 @@ impl Node {
         I::Output: Portable,
         V: Lend,
     {
-        // First: it may be code of users, which may panic, and a waiter must be ended.
-        let arguments = arguments.lend();
+        // First: it may be code of users, which may panic, and a waiter must be ended. It may wait as well.
+        let arguments = {
+            let _stay = self.stay();
+            arguments.lend()
+        };
         let Some(fiber) = fiber::waiting() else { return Err(outside()) };
         let waiter = Waiter::new(fiber);
         self.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(

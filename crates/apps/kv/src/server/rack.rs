@@ -71,7 +71,9 @@ impl Shards for RackShards {
         for ((shard, _), answers) in parts.into_iter().zip(answers) {
             by_shard[shard] = answers.into_iter();
         }
-        places.into_iter().filter_map(|shard| by_shard[shard].next()).collect()
+        // A shard that answers too little must not shift the answers of others.
+        let next = |shard: usize| by_shard[shard].next().unwrap_or(Response::Miss);
+        places.into_iter().map(next).collect()
     }
 
     fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
