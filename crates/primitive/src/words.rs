@@ -310,6 +310,36 @@ impl WordWriter {
         self.limit.set(limit);
     }
 
+    /// In front of which word the next one must be.
+    #[inline(always)]
+    pub fn limit(&self) -> usize {
+        self.limit.get()
+    }
+
+    /// Takes the next word, writes `word` to it if one is given, and returns where it is; `None` if it does
+    /// not fit.
+    ///
+    /// ```
+    /// use gossamer_primitive::{SharedBytes, WordWriter, sync::Ordering};
+    /// let writer = WordWriter::new(SharedBytes::heap(64), 2);
+    /// writer.set_limit(4);
+    /// assert_eq!([Some(7), None, Some(8)].map(|word| writer.take(word)), [Some(2), Some(3), None]);
+    /// assert_eq!(writer.memory().words().load(2, Ordering::Relaxed), 7);
+    /// ```
+    #[inline(always)]
+    pub fn take(&self, word: Option<u64>) -> Option<usize> {
+        let at = self.position.get();
+        if at >= self.limit.get() {
+            cold_path();
+            return None;
+        }
+        if let Some(word) = word {
+            self.store(at, word);
+        }
+        self.position.set(at + 1);
+        Some(at)
+    }
+
     /// Takes the next `words` words, writes `first` and perhaps `second` to the first of them, and
     /// returns where they are; `None` if they do not fit.
     ///
@@ -337,8 +367,8 @@ impl WordWriter {
     #[cfg(not(loom))]
     #[inline(always)]
     fn store(&self, index: usize, value: u64) {
-        // SAFETY: `put` calls this for words in front of the limit, which `set_limit` keeps inside
-        // the memory, and its sum cannot have wrapped; otherwise as in `Words::word`.
+        // SAFETY: `put` and `take` call this for words in front of the limit, which `set_limit` keeps
+        // inside the memory, and the sum of `put` cannot have wrapped; otherwise as in `Words::word`.
         unsafe { AtomicU64::from_ptr(self.memory.base.as_ptr().cast::<u64>().add(index)) }
             .store(value, Ordering::Relaxed);
     }

@@ -183,8 +183,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["outcome"],
             &["completion", "request"],
             &["completion_list", "waiter"],
+            &["run"],
             &["outbox", "plain_completion", "viewing"],
-            &["again", "backlog", "replies"],
+            &["again", "backlog", "replies", "runs"],
         ],
     ),
     (

@@ -5,16 +5,18 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
 use crate::api::callback::{Callback, Either, Tell, Then};
+use crate::client::completion::Completion;
 use crate::client::completion_list::kind_of;
 use crate::client::outbox::Outbox;
+use crate::closure::call::Apply;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
-use crate::closure::registry::Tag;
-use crate::codec::Portable;
+use crate::closure::registry::{Delegated, Tag};
+use crate::codec::{self, Portable};
 use crate::error::{CallResult, Chain, DelegateError, Panic, PanicReport};
 use crate::node::racks::outside_of;
-use crate::node::request::Target;
-use crate::node::{CallSite, Node, current, on_node};
+use crate::node::request::{Target, plain_in_run};
+use crate::node::{CallSite, Node, current, on_node, recent};
 
 impl<T: 'static> Trust<T> {
     /// Runs `closure` on the property and returns its result, waiting for it: the current fiber
@@ -254,14 +256,67 @@ impl<T: 'static> Trust<T> {
         C: Callback<I::Output>,
     {
         let place = Location::caller();
+        let Some(plain) = plain_in_run::<Apply<T, V, I>, I, V>(&arguments) else {
+            return self.cast_first(invoke, arguments, then, place);
+        };
+        let name = self.user();
+        match recent(self).filter(|outbox| outbox.was_last(name)) {
+            Some(outbox) => {
+                // A closure without bytes is made anew at the trustee, so this one is gone.
+                std::mem::forget(invoke);
+                let then = Tell(then, PhantomData);
+                self.cast_again::<Apply<T, V, I>, _>(outbox, name, plain, then);
+            }
+            None => self.cast_after_other(invoke, arguments, then, place),
+        }
+    }
+
+    /// As [`cast`](Self::cast), if the last request was of another property. Not part of its caller, where
+    /// it would stand beside the same once more.
+    #[inline(never)]
+    fn cast_after_other<I, V, C>(&self, invoke: I, arguments: V, then: C, place: CallSite)
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Callback<I::Output>,
+    {
+        self.cast_first(invoke, arguments, then, place);
+    }
+
+    #[inline(always)]
+    fn cast_first<I, V, C>(&self, invoke: I, arguments: V, then: C, place: CallSite)
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Callback<I::Output>,
+    {
         let Some(node) = current(self) else { raise(&outside_of(self.home)) };
         match self.outbox_of(node) {
             Some(outbox) => {
+                node.note_recent(outbox);
                 let then = Tell(then, PhantomData);
                 node.request(self.target_by(outbox), invoke, &arguments, then);
             }
             None if self.is_at(node) => self.cast_inline(node, invoke, arguments, then, place),
             None => raise(&outside_of(self.home)),
+        }
+    }
+
+    /// A call that does not wait, of this property, whose name at the outbox is that of the last request
+    /// there.
+    #[inline(always)]
+    fn cast_again<D: Delegated, C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        name: u64,
+        plain: codec::Plain,
+        then: C,
+    ) {
+        if let Err(then) = outbox.append_plain::<D, C>(name, plain, then) {
+            let Some(node) = current(self) else { raise(&outside_of(self.home)) };
+            node.send_one_in_next::<D, C>(outbox, name, plain, then);
         }
     }
 

@@ -92,6 +92,7 @@ where
             property_name: std::any::type_name::<Latch<T>>(),
             closure_name: L::name(),
             has_word: false,
+            serves_runs: false,
         }
     }
 }

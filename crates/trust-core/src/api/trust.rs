@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use transport_api::ThreadId;
 
 use crate::api::trustee::Trustee;
-use crate::client::outbox::{NO_TOKEN, Outbox};
+use crate::client::outbox::Outbox;
+use crate::client::run::NO_TOKEN;
 use crate::closure::registry::{Tag, registry};
 use crate::codec::trusts::{self, Record};
 use crate::node::{Node, NodeId, current, on_node, racks, with_node};
@@ -35,8 +36,8 @@ pub struct Trust<T: 'static> {
     pub(crate) home: NodeId,
     pub(crate) property: u32,
     pub(crate) tag: Tag,
-    /// The outbox of the thread that last sent a request through this trust without waiting for the
-    /// reply: its token, or [`NO_TOKEN`]. It leads to the trustee.
+    /// The thread that last sent a request through this trust without waiting for the reply: the
+    /// property's [name](Outbox::name_of) at its outbox, which leads to the trustee; or [`NO_USER`].
     user: AtomicU64,
     ledger: Mutex<Ledger>,
     _property: PhantomData<fn(T) -> T>,
@@ -69,6 +70,9 @@ impl fmt::Debug for PropertyId {
 #[cfg(feature = "nightly")]
 impl<T> !crate::NoRef for Trust<T> {}
 
+/// No thread has used a trust. No property has this name: its number would be too large.
+const NO_USER: u64 = u64::MAX;
+
 /// What the drop of a trust must send.
 struct Ledger {
     id: u64,
@@ -100,7 +104,7 @@ impl<T: 'static> Trust<T> {
             home,
             property,
             tag,
-            user: AtomicU64::new(NO_TOKEN),
+            user: AtomicU64::new(NO_USER),
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
@@ -170,7 +174,7 @@ impl<T: 'static> Trust<T> {
     /// sending to the trustee that it has sent to last.
     #[inline(always)]
     pub(crate) fn outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
-        match node.recent_with_token(self.user.load(Ordering::Relaxed)) {
+        match node.recent_with_token(self.user() >> 32) {
             Some(outbox) => Some(outbox),
             None => {
                 cold_path();
@@ -182,19 +186,29 @@ impl<T: 'static> Trust<T> {
     #[inline(never)]
     fn find_outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
         let outbox = node.outbox_at(self.home)?;
-        if self.user.load(Ordering::Relaxed) != outbox.token() {
-            self.note_user(node.number(), outbox.token());
+        if self.user() >> 32 != outbox.token() || outbox.token() == NO_TOKEN {
+            self.note_user(node.number(), outbox);
         }
         Some(outbox)
     }
 
     #[cold]
-    fn note_user(&self, user: u32, token: u64) {
+    fn note_user(&self, user: u32, outbox: &Outbox) {
         let mut ledger = self.ledger.lock();
         if !ledger.users.contains(&user) {
             ledger.users.push(user);
         }
-        self.user.store(token, Ordering::Relaxed);
+        // Without a token it could be any thread's.
+        if outbox.token() != NO_TOKEN {
+            self.user.store(outbox.name_of(self.property), Ordering::Relaxed);
+        }
+    }
+
+    /// The property's name at the outbox of the thread that used this last; that of no property, if none
+    /// has.
+    #[inline(always)]
+    pub(crate) fn user(&self) -> u64 {
+        self.user.load(Ordering::Relaxed)
     }
 
     /// Another trust of the property, made on its own thread, which has no id of its own.

@@ -36,6 +36,7 @@ impl Outbox {
         if self.last_name.get() != name.get() {
             return None;
         }
+        self.close_run();
         let words = parts.words().max(reply_words) - 1;
         let head = RequestHead::new(property, parts.again, words, false);
         let mut others = parts.head_words();

@@ -3,21 +3,24 @@
 //!
 //! Every request in flight has one. A completion is any value that implements [`Completion`]; it is
 //! moved into a vector of words next to the function that takes it out again, so that a request
-//! costs no allocation:
+//! costs no allocation. Those of a run of requests, which are of one kind, share an *entry*:
 //!
 //! ```text
-//!   | kind | request, words | the completion's bytes .. | kind | request, words | .. |
-//!     &Kind    ^ where its head is, and how long it is
+//!   | kind | request, words, run | the completion's bytes .. | the next one's .. | kind | request, .. |
+//!     &Kind    ^ where it is, how long it is, of how many the run is
 //! ```
 //!
+//! An entry takes the room that as many entries of one take, so that where the list ends says how
+//! many completions there are.
+//!
 //! Most replies are results in their requests' places, and most completions are followed by others
-//! of their kind: a run of these costs one indirect call. One that is not takes a shorter function,
+//! of their kind: all of these cost one indirect call. One that is not takes a shorter function,
 //! which prepares no loop.
 
 use std::cell::{Cell, UnsafeCell};
 
-use primitive::SharedBytes;
 use primitive::limits::BATCH_REQUESTS;
+use primitive::{Records, SharedBytes};
 use transport_api::ThreadId;
 
 use crate::client::completion::{Completion, boxed};
@@ -32,8 +35,12 @@ pub(crate) struct Kind {
     run: Run,
     run_one: RunOne,
     waiter: WaiterOf,
-    /// Words of one in a list.
+    /// Words of an entry with one of them.
     words: usize,
+    /// Words of each of them.
+    own_words: usize,
+    /// How many entries with one a list of [`LIST_WORDS`] has room for.
+    most: usize,
     /// Its name in messages.
     pub(crate) name: CallbackName,
 }
@@ -47,6 +54,8 @@ pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
             run_one: run_one::<C>,
             waiter: waiter_of::<C>,
             words: words_of::<C>(),
+            own_words: own_words_of::<C>(),
+            most: LIST_WORDS / words_of::<C>(),
             name: C::name,
         }
     }
@@ -63,9 +72,9 @@ type WaiterOf = unsafe fn(*const u64) -> *const ();
 /// pushes it, so it is the list's own that is compared with.
 type Run = unsafe fn(&Kind, &Completions, &SharedBytes, ThreadId);
 
-/// Moves a completion out of the words that these are, and runs it with the result in the place of its
-/// request.
-type RunOne = unsafe fn(*const u64, Header, &SharedBytes, ThreadId);
+/// Moves a completion out of the words that these are, behind its header, and runs it with the result in
+/// the place of its request.
+type RunOne = unsafe fn(*const u64, &SharedBytes, ThreadId);
 
 /// Completions of one batch, in order.
 ///
@@ -75,8 +84,10 @@ type RunOne = unsafe fn(*const u64, Header, &SharedBytes, ThreadId);
 pub(crate) struct Completions {
     /// Room for completions; those behind `end` mean nothing.
     words: UnsafeCell<Vec<u64>>,
-    /// The first completion that has not been taken.
+    /// The first entry of which not all have been taken.
     next: Cell<usize>,
+    /// How many of it have been.
+    taken: Cell<usize>,
     /// The first word behind all completions.
     end: Cell<usize>,
     /// Words that they have beyond those of small ones.
@@ -94,19 +105,24 @@ pub(crate) struct Next {
     request_words: usize,
     /// Where its own words are.
     data: *const u64,
-    /// Where it is in the list.
-    place: usize,
+    /// Its entry, and how many are in front of it there.
+    place: (usize, usize),
 }
 
 const HEADER: usize = 2;
 
-/// Words of the smallest completions in a list.
+/// Words of an entry with one of the smallest completions.
 const SMALL_WORDS: usize = HEADER + 1;
 
-/// Words of a completion in a list. Those without bytes have one as well, so that a list for so
+/// Words of each completion in its entry.
+const fn own_words_of<C>() -> usize {
+    size_of::<C>().div_ceil(WORD)
+}
+
+/// Words of an entry with one completion. Those without bytes have one as well, so that a list for so
 /// many small ones never holds more.
 const fn words_of<C>() -> usize {
-    let words = size_of::<C>().div_ceil(WORD);
+    let words = own_words_of::<C>();
     if words == 0 { SMALL_WORDS } else { HEADER + words }
 }
 
@@ -122,26 +138,40 @@ pub(crate) struct Room {
 /// A completion that is too large or too aligned for a list; the pointer to it is in the list.
 type Apart = Box<dyn FnOnce(Outcome<'_>)>;
 
-const fn is_kept_apart<C>() -> bool {
+pub(crate) const fn is_kept_apart<C>() -> bool {
     align_of::<C>() > WORD || words_of::<C>() > LIST_WORDS / 2
 }
 
-/// The second word of a completion in a list. In two halves, because each is a store by itself: one
-/// number made of both would cost a request three instructions more.
+/// The second word of an entry. In parts, because each is a store by itself: one number made of all would
+/// cost a request three instructions more.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Header {
-    /// The word at which its request's head is.
+    /// The word at which the first request is: its head, or in a run its own word.
     at: u32,
-    /// Words behind the head.
-    request_words: u32,
+    /// Words behind that, of each.
+    request_words: u16,
+    /// How many requests, in a run; 0 where there is one with its own head.
+    run: u16,
 }
 
 impl Header {
     #[cfg_attr(optimised, inline(always))]
     fn new(at: usize, request_words: usize) -> Self {
         debug_assert!(u32::try_from(at).is_ok() && request_words <= 0xffff);
-        Header { at: at as u32, request_words: request_words as u32 }
+        Header { at: at as u32, request_words: request_words as u16, run: 0 }
+    }
+
+    #[cfg_attr(optimised, inline(always))]
+    fn of_run(at: usize, requests: usize) -> Self {
+        debug_assert!(u32::try_from(at).is_ok() && (1..=0xffff).contains(&requests));
+        Header { at: at as u32, request_words: 0, run: requests as u16 }
+    }
+
+    /// Completions of the entry.
+    #[cfg_attr(optimised, inline(always))]
+    fn requests(self) -> usize {
+        usize::from(self.run).max(1)
     }
 
     #[cfg_attr(optimised, inline(always))]
@@ -151,7 +181,40 @@ impl Header {
 
     #[cfg_attr(optimised, inline(always))]
     fn request_words(self) -> usize {
-        self.request_words as usize
+        usize::from(self.request_words)
+    }
+
+    /// The word at which the head of these requests is.
+    fn head(self) -> usize {
+        self.at() - usize::from(self.run > 0)
+    }
+}
+
+/// An entry for a run whose completions are being [added](Self::push).
+#[derive(Clone, Copy)]
+pub(crate) struct OpenEntry {
+    /// Where the own words would be of a completion whose request is at word 0.
+    origin: *mut u64,
+    /// Where the entry begins.
+    place: usize,
+}
+
+impl OpenEntry {
+    /// None at all.
+    pub(crate) const NONE: OpenEntry = OpenEntry { origin: std::ptr::null_mut(), place: 0 };
+
+    /// Adds the completion of the request at word `at`.
+    ///
+    /// # Safety
+    /// The entry is [open](Completions::open_entry) in its list, for completions of type `C`. Since it
+    /// was opened, `at` is one of the words from the first request on, as many as the entry is for at most.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) unsafe fn push<C>(self, at: usize, completion: C) {
+        let to = self.origin.wrapping_add(at * const { own_words_of::<C>() });
+        // SAFETY: the entry has room for the own words of so many completions, one behind the other, and
+        // these are the ones that belong to the request at `at`. Nothing that counts is there: no entry is
+        // behind one that is open. The last partial word need not be initialised, as in `push` of a list.
+        unsafe { to.cast::<C>().write(completion) };
     }
 }
 
@@ -168,6 +231,7 @@ impl Completions {
         Self {
             words: UnsafeCell::default(),
             next: Cell::new(0),
+            taken: Cell::new(0),
             end: Cell::new(0),
             surplus: Cell::new(0),
             most: most * SMALL_WORDS,
@@ -221,6 +285,47 @@ impl Completions {
         self.end.set(end);
     }
 
+    /// Opens an entry for a run of requests whose completions are of this kind, of which the first is at
+    /// word `at`, and says of how many it may be; `None` if there is no room for one. Until it is
+    /// [closed](Self::close_entry), nothing else is added to the list.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn open_entry(&self, kind: &'static Kind, at: usize) -> Option<(OpenEntry, usize)> {
+        let (place, words) = (self.end.get(), kind.words);
+        // SAFETY: as in `room`.
+        let list = unsafe { &mut *self.words.get() };
+        if place + words > list.len() && !grow(list, place + words, self.most) {
+            return None;
+        }
+        let room = list.len() - place;
+        // An empty list of a batch in mapped memory needs no division.
+        let most = if room == LIST_WORDS { kind.most } else { room / words };
+        // SAFETY: as in `push`: the list has words for `most` entries of one, and so for the header.
+        let own = unsafe {
+            let first = list.as_mut_ptr().add(place);
+            first.cast::<&Kind>().write(kind);
+            first.add(HEADER)
+        };
+        let origin = own.wrapping_sub(at * kind.own_words);
+        Some((OpenEntry { origin, place }, most))
+    }
+
+    /// Closes an entry, to which the completions have been added of `requests` that begin at word `at`.
+    ///
+    /// # Safety
+    /// The entry is open. It was opened for a run from `at` on, and as many completions have been added,
+    /// one for each of its words.
+    pub(crate) unsafe fn close_entry(&self, entry: OpenEntry, at: usize, requests: usize) {
+        debug_assert!(entry.place == self.end.get() && requests > 0);
+        // SAFETY: as in `push`; `open_entry` has written the kind.
+        let words = unsafe {
+            let first = (*self.words.get()).as_mut_ptr().add(entry.place);
+            first.add(1).cast::<Header>().write(Header::of_run(at, requests));
+            first.cast::<&Kind>().read().words
+        };
+        self.surplus.set(self.surplus.get() + requests * (words - SMALL_WORDS));
+        self.end.set(entry.place + requests * words);
+    }
+
     /// How many completions there are, with those that have been taken.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn count(&self) -> usize {
@@ -230,47 +335,51 @@ impl Completions {
     /// How many completions have not been taken.
     pub(crate) fn len(&self) -> usize {
         let (mut place, mut len) = (self.next.get(), 0);
-        while let Some((kind, ..)) = self.at(place) {
-            place += kind.words;
-            len += 1;
+        while let Some((kind, header, _)) = self.at(place) {
+            place += kind.words * header.requests();
+            len += header.requests();
         }
-        len
+        len - self.taken.get()
     }
 
     /// The word at which the head of the request is whose reply ends `waiter`.
     pub(crate) fn request_of(&self, waiter: *const ()) -> Option<usize> {
-        let mut place = self.next.get();
+        let (mut place, mut taken) = self.place();
         while let Some((kind, header, data)) = self.at(place) {
-            // SAFETY: the kind was pushed with the completion that `data` points to, which has not
-            // been taken: it is not in front of `next`.
-            if unsafe { (kind.waiter)(data) } == waiter {
-                return Some(header.at());
+            let waits = |index: usize| {
+                // SAFETY: the kind was pushed with the completions that `data` points to, of which this
+                // has not been taken: it is not in front of `next` and `taken`.
+                (unsafe { (kind.waiter)(data.add(index * kind.own_words)) }) == waiter
+            };
+            if (taken..header.requests()).any(waits) {
+                return Some(header.head());
             }
-            place += kind.words;
+            (place, taken) = (place + kind.words * header.requests(), 0);
         }
         None
     }
 
-    /// Where the next completion is.
-    pub(crate) fn place(&self) -> usize {
-        self.next.get()
+    /// Where the next completion is: its entry, and how many are in front of it there.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.next.get(), self.taken.get())
     }
 
-    /// The completion at `place`, if it is not behind the last: its kind, its header, its bytes.
+    /// The entry at `place`, if it is not behind the last: its kind, its header, its first completion.
     #[cfg_attr(optimised, inline(always))]
     fn at(&self, place: usize) -> Option<(&'static Kind, Header, *const u64)> {
-        // SAFETY: in front of the end, where a completion begins: only what `push` and the steps over
-        // whole completions make it is ever asked for.
+        // SAFETY: in front of the end, where an entry begins: only what `push` and the steps over
+        // whole entries make it is ever asked for.
         (place < self.end.get()).then(|| unsafe { self.entry(place) })
     }
 
     /// As [`at`](Self::at).
     ///
     /// # Safety
-    /// A completion begins there, in front of `end`.
+    /// An entry begins there, in front of `end`.
     #[cfg_attr(optimised, inline(always))]
     unsafe fn entry(&self, place: usize) -> (&'static Kind, Header, *const u64) {
-        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, each with a
+        // SAFETY: as in `push`. In front of `end` are entries, one behind the other, each with a
         // word made from a `&Kind`, and a header.
         unsafe {
             let first = (*self.words.get()).as_ptr().add(place);
@@ -281,16 +390,25 @@ impl Completions {
 
     /// Takes the next completion out.
     pub(crate) fn next(&self) -> Option<Next> {
-        let place = self.next.get();
+        let (place, taken) = self.place();
         let (kind, header, data) = self.at(place)?;
-        self.next.set(place + kind.words);
-        Some(Next { kind, at: header.at(), request_words: header.request_words(), data, place })
+        if taken + 1 < header.requests() {
+            self.taken.set(taken + 1);
+        } else {
+            self.taken.set(0);
+            self.next.set(place + kind.words * header.requests());
+        }
+        let data = data.wrapping_add(taken * kind.own_words);
+        let request_words = header.request_words();
+        let at = header.at() + taken * (1 + request_words);
+        Some(Next { kind, at, request_words, data, place: (place, taken) })
     }
 
     /// Undoes the [`next`](Self::next) that took this completion.
     pub(crate) fn put_back(&self, next: Next) {
-        debug_assert!(next.place < self.next.get());
-        self.next.set(next.place);
+        debug_assert!(next.place < self.place());
+        self.next.set(next.place.0);
+        self.taken.set(next.place.1);
     }
 
     /// Runs a completion.
@@ -316,8 +434,8 @@ impl Completions {
     }
 
     /// Takes the next completions of one kind, which `note` is told, and runs them, with the results that
-    /// are in the places of their requests in the memory of `pair`. Returns when one of another kind is
-    /// next; false if there was none.
+    /// are in the places of their requests in the memory of `pair`. Returns when one of another kind, or
+    /// a run, is next; false if there was none.
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -330,17 +448,17 @@ impl Completions {
     ) -> bool {
         let place = self.next.get();
         let Some((kind, header, data)) = self.at(place) else { return false };
-        let behind = place + kind.words;
-        let is_followed = self.at(behind).is_some_and(|(next, ..)| std::ptr::eq(next, kind));
         note(kind);
-        if is_followed {
+        let behind = place + kind.words;
+        let is_followed = || self.at(behind).is_some_and(|(next, ..)| std::ptr::eq(next, kind));
+        if header.run > 0 || is_followed() {
             // SAFETY: `run` and the kind were made for the same type (`kind_of`).
             unsafe { (kind.run)(kind, self, pair, trustee) }
         } else {
             self.next.set(behind);
             // SAFETY: `data` are the words of a completion of the type that this kind was made for, as in
-            // `run`. It is taken once: `next` is behind it.
-            unsafe { (kind.run_one)(data, header, pair, trustee) }
+            // `run`, alone in its entry. It is taken once: `next` is behind it.
+            unsafe { (kind.run_one)(data, pair, trustee) }
         }
         true
     }
@@ -349,8 +467,8 @@ impl Completions {
     /// room for as many.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn move_to(&self, empty: &Completions) {
-        debug_assert!(self.most == empty.most && self.next.get() == 0);
-        debug_assert_eq!((empty.next.get(), empty.end.get(), empty.surplus.get()), (0, 0, 0));
+        debug_assert!(self.most == empty.most && self.place() == (0, 0));
+        debug_assert_eq!((empty.place(), empty.end.get(), empty.surplus.get()), ((0, 0), 0, 0));
         // SAFETY: as in `push`; the two vectors are swapped whole, and may be the same.
         unsafe { std::ptr::swap(self.words.get(), empty.words.get()) };
         empty.end.set(self.end.replace(0));
@@ -364,6 +482,7 @@ impl Completions {
         // SAFETY: as in `push`; the two are swapped whole, and may be the same.
         unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
         self.next.swap(&other.next);
+        self.taken.swap(&other.taken);
         self.end.swap(&other.end);
         self.surplus.swap(&other.surplus);
     }
@@ -373,6 +492,7 @@ impl Completions {
     pub(crate) fn clear(&self) {
         debug_assert!(self.next().is_none());
         self.next.set(0);
+        self.taken.set(0);
         self.end.set(0);
         self.surplus.set(0);
     }
@@ -412,21 +532,19 @@ unsafe fn waiter_of<C: Completion>(data: *const u64) -> *const () {
 }
 
 /// # Safety
-/// As of [`take`].
-unsafe fn run_one<C: Completion>(
-    data: *const u64,
-    header: Header,
-    pair: &SharedBytes,
-    trustee: ThreadId,
-) {
+/// As of [`take`]; in front of the `C` is the header of an entry of one.
+unsafe fn run_one<C: Completion>(data: *const u64, pair: &SharedBytes, trustee: ThreadId) {
+    // SAFETY: the caller's promise.
+    let header = unsafe { data.sub(1).cast::<Header>().read() };
     let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
     // SAFETY: the caller's promise.
     let completion = unsafe { data.cast::<C>().read() };
     completion.complete(Outcome::InPlace(place));
 }
 
-/// A run that is being taken. Meanwhile nothing else finds a completion in the list, so that where the
-/// run has come to need not be stored for each; it is when this is dropped, also if one panics.
+/// Completions that are being taken, each with an entry of its own. Meanwhile nothing else finds one in
+/// the list, so that where this has come to need not be stored for each; it is when this is dropped, also
+/// if one panics.
 struct Taking<'a> {
     list: &'a Completions,
     place: usize,
@@ -445,31 +563,95 @@ impl<'a> Taking<'a> {
 impl Drop for Taking<'_> {
     #[cfg_attr(optimised, inline(always))]
     fn drop(&mut self) {
-        debug_assert_eq!(self.list.next.get(), self.end, "other code took completions");
+        debug_assert_eq!(self.list.place(), (self.end, 0), "other code took completions");
         self.list.next.set(self.place);
     }
 }
 
+/// As [`Taking`], of those of a run, which share an entry.
+struct TakingRun<'a> {
+    list: &'a Completions,
+    /// The requests that have not been taken.
+    results: Records<'a>,
+    /// The word of the first request of the run.
+    first: usize,
+    /// The entry, and the next one.
+    entries: (usize, usize),
+}
+
+impl Drop for TakingRun<'_> {
+    #[cfg_attr(optimised, inline(always))]
+    fn drop(&mut self) {
+        debug_assert_eq!(
+            self.list.place(),
+            (self.list.end.get(), 0),
+            "other code took completions"
+        );
+        let taken = self.results.position() - self.first;
+        let (entry, next) = self.entries;
+        let place = if self.results.left() > 0 { (entry, taken) } else { (next, 0) };
+        self.list.next.set(place.0);
+        self.list.taken.set(place.1);
+    }
+}
+
 /// # Safety
-/// `kind` is one of `C`s.
+/// `kind` is one of `C`s, and that of the next completion.
 unsafe fn run<C: Completion>(
     kind: &Kind,
     list: &Completions,
     pair: &SharedBytes,
     trustee: ThreadId,
 ) {
-    let mut run = Taking::new(list);
-    while run.place < run.end {
-        // SAFETY: in front of the end, where a completion begins, as for all that `place` comes to.
-        let (next, header, data) = unsafe { list.entry(run.place) };
-        if !std::ptr::eq(next, kind) {
+    // SAFETY: in front of the end, as the caller promises.
+    let (_, header, data) = unsafe { list.entry(list.next.get()) };
+    if header.run > 0 {
+        // SAFETY: this is the entry that comes next, of completions of type `C`.
+        return unsafe { run_entry::<C>(list, header, data, pair, trustee) };
+    }
+    let mut all = Taking::new(list);
+    while all.place < all.end {
+        // SAFETY: in front of the end, where an entry begins, as for all that `place` comes to.
+        let (next, header, data) = unsafe { list.entry(all.place) };
+        if !std::ptr::eq(next, kind) || header.run > 0 {
             break;
         }
-        run.place += const { words_of::<C>() };
+        all.place += const { words_of::<C>() };
         let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
         // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `place` is behind it,
         // and no other code takes from this list or adds to it while it is being answered.
         let completion = unsafe { data.cast::<C>().read() };
+        completion.complete(Outcome::InPlace(place));
+    }
+}
+
+/// Runs the completions of a run's entry that have not been taken.
+///
+/// # Safety
+/// The entry is the next of the list, has this header, and `data` are the own words of its completions,
+/// which are of type `C`.
+#[cfg_attr(optimised, inline(always))]
+unsafe fn run_entry<C: Completion>(
+    list: &Completions,
+    header: Header,
+    data: *const u64,
+    pair: &SharedBytes,
+    trustee: ThreadId,
+) {
+    let ((entry, taken), first) = (list.place(), header.at());
+    let results = pair.words().part(0, first + header.requests()).records(first + taken, 1);
+    let entries = (entry, entry + header.requests() * const { words_of::<C>() });
+    list.next.set(list.end.get());
+    list.taken.set(0);
+    let mut all = TakingRun { list, results, first, entries };
+    while all.results.left() > 0 {
+        let (value, at) = (all.results.load(0), all.results.position());
+        all.results.pass();
+        let own = data.wrapping_add((at - first) * const { own_words_of::<C>() });
+        // SAFETY: one was added for each request of the run, as `close_entry` demands, one behind the
+        // other. It is taken once: it is passed, and no other code takes from this list meanwhile.
+        let completion = unsafe { own.cast::<C>().read() };
+        let place = InPlace { value, at: at + 1, words: 0, pair, trustee };
         completion.complete(Outcome::InPlace(place));
     }
 }

@@ -10,6 +10,9 @@ pub(crate) mod outcome;
 pub(crate) mod plain_completion;
 mod replies;
 pub(crate) mod request;
+pub(crate) mod run;
+#[allow(unsafe_code)] // Completions of a run go straight into their list.
+mod runs;
 #[allow(unsafe_code)] // As `waiter`.
 pub(crate) mod viewing;
 #[allow(unsafe_code)] // A completion points to the stack of the fiber that waits for it.

@@ -14,6 +14,7 @@ use crate::client::completion::Completion;
 use crate::client::completion_list::Completions;
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Parts, Request, Waiting};
+use crate::client::run::{NO_TOKEN, Run};
 use crate::codec::Plain;
 use crate::error::{DelegateError, Panic, catch};
 use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
@@ -33,16 +34,15 @@ const COALESCING_POLLS: u32 = 4;
 /// How many times as many requests a batch has that a small one waits for.
 const COALESCING_FACTOR: usize = 4;
 
-/// The token of no outbox.
-pub(crate) const NO_TOKEN: u64 = u64::MAX;
-
 /// The client's end of one pair of threads.
 pub(crate) struct Outbox {
-    /// Names it among all that this process has ever had.
+    /// Names it among all that this process has ever had; [`NO_TOKEN`] for those behind four billion.
     token: u64,
     pub(super) slot: ClientSlot,
     /// The completions of the batch being filled.
     pub(super) filling: Completions,
+    /// The run of requests at its end.
+    pub(super) run: Run,
     /// Those of the batches in flight, by buffer.
     pub(super) in_flight: [Completions; BUFFERS],
     link: Link,
@@ -89,9 +89,10 @@ impl Outbox {
         let completions = || Completions::new(most);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
-            token: NEXT.fetch_add(1, Ordering::Relaxed),
+            token: NEXT.fetch_add(1, Ordering::Relaxed).min(NO_TOKEN),
             slot,
             filling: completions(),
+            run: Run::new(),
             in_flight: std::array::from_fn(|_| completions()),
             link,
             backlog: RefCell::default(),
@@ -115,7 +116,7 @@ impl Outbox {
         }
     }
 
-    /// Its token.
+    /// Its token, which is half a word.
     #[inline(always)]
     pub(crate) fn token(&self) -> u64 {
         self.token
@@ -129,6 +130,7 @@ impl Outbox {
 
     /// The head of the request whose reply ends `waiter`, if that is in a batch.
     pub(crate) fn request_of(&self, waiter: *const ()) -> Option<RequestHead> {
+        self.close_run();
         let lists = self.in_flight.iter().chain([&self.filling]);
         let at = lists.filter_map(|list| list.request_of(waiter)).next()?;
         Some(RequestHead::from_word(self.slot.memory().words().load(at, Ordering::Relaxed)))
@@ -152,6 +154,7 @@ impl Outbox {
         completion: C,
         lane: impl FnOnce() -> &'a LaneRef,
     ) -> Result<(), C> {
+        self.close_run();
         let arguments = request.arguments;
         let (len, first) = match arguments {
             Arguments::Large(..) => return self.append_bulk(*request, completion, lane()),
@@ -300,7 +303,7 @@ impl Outbox {
         let under_way = self.in_flight.iter().map(Completions::count).sum::<usize>();
         let polls = self.coalescing.get() + 1;
         self.coalescing.set(polls);
-        polls <= COALESCING_POLLS && COALESCING_FACTOR * self.filling.count() < under_way
+        polls <= COALESCING_POLLS && COALESCING_FACTOR * self.filled() < under_way
     }
 
     /// Whether a poll would find something to do here.
@@ -320,6 +323,7 @@ impl Outbox {
         if self.slot.in_flight() == BUFFERS || self.is_closed.get() {
             return false;
         }
+        self.cut_run();
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
         self.forget_word();
         self.coalescing.set(0);
@@ -352,7 +356,7 @@ impl Outbox {
     /// Adds what this outbox has seen to `sum`.
     pub(crate) fn count(&self, sum: &mut Traffic) {
         let lists = self.in_flight.iter().chain([&self.filling]);
-        let listed: usize = lists.map(Completions::len).sum();
+        let listed = lists.map(Completions::len).sum::<usize>() + self.requests_of_run();
         sum.requests_out += self.requests_out.get();
         sum.bytes_out += self.words_out.get() * WORD as u64;
         sum.bytes_in += self.words_in.get() * WORD as u64;
@@ -366,12 +370,13 @@ impl Outbox {
             return 0;
         }
         let batches = self.in_flight.iter().map(Completions::count).sum::<usize>();
-        batches + self.filling.count() + self.backlog.borrow().len()
+        batches + self.filled() + self.backlog.borrow().len()
     }
 
     /// Requests that were ever made here: those handed over, and those that wait for it.
     pub(crate) fn made(&self) -> u64 {
-        self.requests_out.get() + (self.filling.len() + self.backlog.borrow().len()) as u64
+        let filled = self.filling.len() + self.requests_of_run();
+        self.requests_out.get() + (filled + self.backlog.borrow().len()) as u64
     }
 
     /// A bulk payload of a reply has arrived; false if no honest trustee sends it: there are more
@@ -398,6 +403,7 @@ impl Outbox {
             return;
         }
         *self.closed.borrow_mut() = Some(error.clone());
+        self.close_run();
         self.slot.block(true);
         for completions in self.in_flight.iter().chain([&self.filling]) {
             while let Some(next) = completions.next() {

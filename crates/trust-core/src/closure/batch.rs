@@ -2,6 +2,7 @@
 //! leave their results.
 
 use std::borrow::Cow;
+use std::hint::cold_path;
 
 use primitive::sync::Ordering;
 use primitive::{SharedBytes, Words};
@@ -23,8 +24,12 @@ pub(crate) struct Batch<'a> {
     pub(crate) slot: Words<'a>,
     /// First word behind the requests.
     pub(crate) end: usize,
-    /// The head of the request that is being served, or of the next.
+    /// The request that is being served, or the next: its head, or its word in a run.
     pub(crate) at: usize,
+    /// The head of the run that is being served.
+    pub(crate) run: RequestHead,
+    /// How many of its requests are left, that one included; 0 outside of runs.
+    pub(crate) left: usize,
     /// First word behind the requests and the replies that stand apart.
     pub(crate) tail: usize,
     /// The payload of the request that is being served, where it came by the bulk path.
@@ -37,11 +42,11 @@ pub(crate) struct Batch<'a> {
     pub(crate) word: u64,
 }
 
-/// One request of a batch.
+/// One request of a batch, or of a run in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) head: RequestHead,
-    /// Words behind the head that belong to it: cut where the batch ends.
+    /// Words behind the head that belong to it: cut where the batch ends. None in a run.
     pub(crate) words: usize,
 }
 
@@ -61,18 +66,60 @@ impl Drop for Place<'_, '_> {
 impl Batch<'_> {
     /// The request whose turn it is; `None` behind the last one.
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn request(&self) -> Option<Received> {
+    pub(crate) fn request(&mut self) -> Option<Received> {
+        if self.left > 0 {
+            cold_path();
+            return Some(Received { head: self.run, words: 0 });
+        }
         if self.at >= self.end {
             return None;
         }
         let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
-        Some(Received { head, words: head.words().min(self.end - self.at - 1) })
+        let words = head.words().min(self.end - self.at - 1);
+        if head.is_run() { self.begin_run(head, words) } else { Some(Received { head, words }) }
+    }
+
+    #[cfg_attr(optimised, inline(always))]
+    fn begin_run(&mut self, head: RequestHead, requests: usize) -> Option<Received> {
+        self.at += 1;
+        if requests == 0 {
+            return self.behind_empty_run();
+        }
+        self.left = requests;
+        self.run = head;
+        Some(Received { head, words: 0 })
+    }
+
+    /// The request behind a run of none, which only a client makes that breaks the rules: one of these
+    /// follows the other as often as a batch has words.
+    #[cold]
+    #[inline(never)]
+    fn behind_empty_run(&mut self) -> Option<Received> {
+        while self.at < self.end {
+            let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
+            let words = head.words().min(self.end - self.at - 1);
+            if !head.is_run() {
+                return Some(Received { head, words });
+            }
+            self.at += 1;
+            if words > 0 {
+                (self.run, self.left) = (head, words);
+                return Some(Received { head, words: 0 });
+            }
+        }
+        None
+    }
+
+    /// Whether no request is left.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0 && self.at >= self.end
     }
 
     /// Goes on to the next request.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn pass(&mut self, request: Received) {
         self.at += 1 + request.words;
+        self.left = self.left.saturating_sub(1);
     }
 
     /// Whether the next request is such a one again, whole.

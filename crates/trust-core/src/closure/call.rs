@@ -46,15 +46,22 @@ where
         }
         // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
         let property = unsafe { &mut *property.cast::<T>() };
-        if let (0, Some(words), Some(_)) =
-            (size_of::<I>(), codec::plain_words::<V>(), codec::plain_words::<I::Output>())
-        {
-            if request.words == words && !request.head.is_bulk() {
-                return run_plain::<T, V, I>(property, batch, request.head.word());
-            }
-            return run_malformed::<T, V, I>(property, batch, request);
+        if serves_runs::<T, V, I>() && request.head.is_run() {
+            return run_plain::<T, V, I>(property, batch);
         }
-        run_each_request::<T, V, I>(property, batch, request);
+        let mut serve = |batch: &mut Batch<'_>, invoke: I, arguments: V| {
+            let result = invoke.invoke(property, arguments);
+            batch.reply(request, result);
+        };
+        if !serves_runs::<T, V, I>() {
+            return each_of_run(batch, request, serve);
+        }
+        // What follows is another request, or a run.
+        match take::<V, I>(batch, request) {
+            Ok((invoke, arguments)) => serve(batch, invoke, arguments),
+            Err(refusal) => batch.refuse_by(&refusal),
+        }
+        batch.pass(request);
     }
 
     fn describe() -> Description {
@@ -63,8 +70,24 @@ where
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
             has_word: false,
+            serves_runs: serves_runs::<T, V, I>(),
         }
     }
+}
+
+/// Whether such calls are sent in runs that share their head: arguments and result are a word each, or
+/// nothing, and the closure has no bytes.
+#[cfg_attr(optimised, inline(always))]
+pub(crate) fn serves_runs<T, V, I>() -> bool
+where
+    V: 'static,
+    I: Invoke<T, V>,
+    I::Output: 'static,
+{
+    size_of::<I>() == 0
+        && !I::LOOKS_AHEAD
+        && codec::plain_words::<V>().is_some()
+        && codec::plain_words::<I::Output>().is_some()
 }
 
 /// The kind of call that `apply_ref` and its relatives make.
@@ -108,6 +131,7 @@ where
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
             has_word: false,
+            serves_runs: false,
         }
     }
 }
@@ -149,6 +173,7 @@ where
             property_name: std::any::type_name::<T>(),
             closure_name: std::any::type_name::<F>(),
             has_word: false,
+            serves_runs: false,
         }
     }
 }
@@ -195,32 +220,6 @@ fn each_of_run<V, I>(
     }
 }
 
-#[cfg_attr(optimised, inline(always))]
-fn run_each_request<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received)
-where
-    V: DeserializeOwned + 'static,
-    I: Invoke<T, V>,
-    I::Output: Serialize + 'static,
-{
-    each_of_run(batch, request, |batch, invoke: I, arguments: V| {
-        let result = invoke.invoke(property, arguments);
-        batch.reply(request, result);
-    });
-}
-
-/// Serves a run of plain requests whose heads no honest client sends. Cold, so that the common path stays
-/// small.
-#[cold]
-#[inline(never)]
-fn run_malformed<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received)
-where
-    V: DeserializeOwned + 'static,
-    I: Invoke<T, V>,
-    I::Output: Serialize + 'static,
-{
-    run_each_request::<T, V, I>(property, batch, request);
-}
-
 /// A run of requests with plain arguments and results. Where it has come to is the batch's place when it
 /// ends, also when a closure panics.
 struct PlainRun<'a, 'b> {
@@ -232,36 +231,31 @@ impl Drop for PlainRun<'_, '_> {
     #[cfg_attr(optimised, inline(always))]
     fn drop(&mut self) {
         self.batch.at = self.requests.position();
+        self.batch.left = self.requests.left();
     }
 }
 
-/// Serves a run of requests with this head, whose arguments and results are a word each, or none.
+/// Serves what is left of a run of requests, whose arguments and results are a word each, or none.
 /// Not part of its caller: only as an argument is the property known to be apart from the words of
 /// the slot, so that it need not be loaded and stored for each request.
 #[inline(never)]
-fn run_plain<T, V, I>(property: &mut T, batch: &mut Batch<'_>, head: u64)
+fn run_plain<T, V, I>(property: &mut T, batch: &mut Batch<'_>)
 where
     V: 'static,
     I: Invoke<T, V>,
     I::Output: 'static,
 {
-    let words = codec::plain_words::<V>().unwrap_or_default();
-    let requests = batch.slot.part(0, batch.end).records(batch.at, 1 + words);
-    // Here once, so that nothing in the loop can panic but the closure.
-    assert!(requests.left() > 0, "a request that is not inside its batch");
+    let requests = batch.slot.part(0, batch.at + batch.left).records(batch.at, 1);
     let mut run = PlainRun { batch, requests };
-    loop {
+    while run.requests.left() > 0 {
         // SAFETY: a closure without bytes, see `rebuild`.
         let invoke = unsafe { rebuild::<I>(&[]) };
-        let word = || run.requests.load(1);
+        let word = || run.requests.load(0);
         let result = invoke.invoke(property, codec::from_plain(word).expect("a plain type"));
         if let Some(Plain::Word(word)) = codec::to_plain(&result) {
             run.requests.store(0, word);
         }
         run.requests.pass();
-        if run.requests.left() == 0 || run.requests.load(0) != head {
-            return;
-        }
     }
 }
 

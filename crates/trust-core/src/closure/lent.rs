@@ -59,6 +59,7 @@ where
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
             has_word: false,
+            serves_runs: false,
         }
     }
 }

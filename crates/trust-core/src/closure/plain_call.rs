@@ -124,6 +124,7 @@ fn describe<T: 'static, C: 'static>(has_word: bool) -> Description {
         property_name: std::any::type_name::<T>(),
         closure_name: std::any::type_name::<C>(),
         has_word,
+        serves_runs: false,
     }
 }
 

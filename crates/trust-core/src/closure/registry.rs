@@ -43,6 +43,8 @@ pub(crate) struct Description {
     pub(crate) closure_name: &'static str,
     /// Whether its requests begin with a word that the call of plain bytes behind it may leave out.
     pub(crate) has_word: bool,
+    /// Whether it serves runs of requests that share their head.
+    pub(crate) serves_runs: bool,
 }
 
 /// One kind of delegated call: a property type, a closure, its arguments and result.
@@ -153,6 +155,8 @@ pub(crate) type Tag = u32;
 pub(crate) struct Closure {
     pub(crate) run: Run,
     pub(crate) tag: Tag,
+    /// As in its description.
+    pub(crate) serves_runs: bool,
 }
 
 /// All closures of this program.
@@ -220,7 +224,7 @@ impl Registry {
                 let description = describe();
                 let fresh = tags.len() as Tag + 1;
                 let tag = *tags.entry(description.property).or_insert(fresh);
-                (Closure { run, tag }, description)
+                (Closure { run, tag, serves_runs: description.serves_runs }, description)
             })
             .unzip::<_, _, Vec<_>, Vec<_>>();
         Registry {

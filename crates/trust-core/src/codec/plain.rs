@@ -17,6 +17,15 @@ impl Plain {
     pub(crate) fn words(self) -> usize {
         usize::from(self != Plain::Nothing)
     }
+
+    /// Its word, if it has one.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn word(self) -> Option<u64> {
+        match self {
+            Plain::Nothing => None,
+            Plain::Word(word) => Some(word),
+        }
+    }
 }
 
 /// Calls `$each!(type, to word, from word)` for every plain type but `()`.

@@ -9,12 +9,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
+use crate::client::outbox::Outbox;
 use crate::closure::context::Context;
 use crate::error::{Panic, RACK_ENDED};
 use crate::node::state::Node;
 
 thread_local! {
     static CURRENT: Cell<Option<&'static Node>> = const { Cell::new(None) };
+    /// An outbox of that node: the one by which the thread has last sent a request without waiting.
+    static RECENT: Cell<Option<&'static Outbox>> = const { Cell::new(None) };
 }
 
 impl Node {
@@ -31,6 +34,7 @@ impl Node {
             panic!("this thread already runs {}", before.me);
         }
         CURRENT.set(Some(current));
+        RECENT.set(current.outboxes.last_used());
         EnteredNode(node)
     }
 
@@ -40,6 +44,14 @@ impl Node {
             !self.polling.get() && self.context.is_free(),
             "a node cannot {what} inside delegated code or callbacks"
         );
+    }
+
+    /// Notes an outbox of this node, which is the current thread's, as [recent](recent).
+    #[inline(always)]
+    pub(crate) fn note_recent(&self, outbox: &Outbox) {
+        // SAFETY: the outbox is in a box of the node's that is never changed, and the reference is taken
+        // away before the node goes, as that to the node itself.
+        RECENT.set(Some(unsafe { &*std::ptr::from_ref(outbox) }));
     }
 
     /// Keeps the node from going until the guard is dropped. For functions of the node that,
@@ -155,6 +167,7 @@ impl std::ops::Deref for EnteredNode {
 impl Drop for EnteredNode {
     fn drop(&mut self) {
         if self.0.is_unused() {
+            RECENT.set(None);
             return CURRENT.set(None);
         }
         // Code that is suspended inside the node goes on using it.
@@ -185,4 +198,11 @@ pub(crate) fn on_node<R>(f: impl FnOnce(&Node) -> R) -> Option<R> {
 #[inline(always)]
 pub(crate) fn current(_asking: &impl Sized) -> Option<&Node> {
     CURRENT.get()
+}
+
+/// The outbox that has been [noted](Node::note_recent) last, or is the one that the node had used last when
+/// the thread became it. See [`current`].
+#[inline(always)]
+pub(crate) fn recent(_asking: &impl Sized) -> Option<&Outbox> {
+    RECENT.get()
 }

@@ -49,6 +49,6 @@ pub(crate) mod wiring;
 
 pub(crate) use crate::node::awaited::CallSite;
 pub use crate::node::entered::EnteredNode;
-pub(crate) use crate::node::entered::{current, on_node, with_node};
+pub(crate) use crate::node::entered::{current, on_node, recent, with_node};
 pub(crate) use crate::node::state::NodeId;
 pub use crate::node::state::{Incident, Node};

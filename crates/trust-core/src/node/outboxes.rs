@@ -6,7 +6,8 @@ use std::cell::Cell;
 use std::hint::cold_path;
 use std::ptr::null;
 
-use crate::client::outbox::{NO_TOKEN, Outbox};
+use crate::client::outbox::Outbox;
+use crate::client::run::NO_TOKEN;
 
 /// The outboxes of a thread, by the number of the thread that they lead to.
 pub(crate) struct Outboxes {
@@ -14,7 +15,7 @@ pub(crate) struct Outboxes {
     all: Box<[Option<Box<Outbox>>]>,
     /// The one that was used last; null if none was.
     recent: Cell<*const Outbox>,
-    /// Its token, and the number of its thread.
+    /// Its token, and the number of its thread. Not [`NO_TOKEN`], which a trust without user has.
     token: Cell<u64>,
     number: Cell<u64>,
     /// Those with something under way; behind the first `busy_count` there is nothing.
@@ -25,8 +26,7 @@ pub(crate) struct Outboxes {
 impl Outboxes {
     /// These, by the number of the thread that they lead to.
     pub(crate) fn new(all: Box<[Option<Box<Outbox>>]>) -> Self {
-        // Not `NO_TOKEN`, which a trust without user has.
-        let token = Cell::new(NO_TOKEN - 1);
+        let token = Cell::new(u64::MAX);
         let (recent, number) = (Cell::new(null()), Cell::new(u64::MAX));
         let busy = all.iter().map(|_| Cell::new(null())).collect();
         Outboxes { all, recent, token, number, busy, busy_count: Cell::new(0) }
@@ -63,9 +63,15 @@ impl Outboxes {
     fn find(&self, number: u32) -> Option<&Outbox> {
         let outbox = self.get(number)?;
         self.recent.set(outbox);
-        self.token.set(outbox.token());
+        let token = outbox.token();
+        self.token.set(if token == NO_TOKEN { u64::MAX } else { token });
         self.number.set(u64::from(number));
         Some(outbox)
+    }
+
+    /// The one that was used last, if one was.
+    pub(super) fn last_used(&self) -> Option<&Outbox> {
+        (!self.recent.get().is_null()).then(|| self.recent())
     }
 
     /// The one that was used last. There is one: the caller has found its token or its number.
@@ -119,7 +125,7 @@ mod tests {
 
     use transport_shm::ShmTransport;
 
-    use crate::client::outbox::NO_TOKEN;
+    use crate::client::run::NO_TOKEN;
     use crate::node::wiring::Wiring;
 
     #[test]

@@ -13,13 +13,13 @@ use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Request};
 use crate::client::viewing::Viewing;
 use crate::client::waiter::Waiter;
-use crate::closure::call::{Apply, ApplyEach, ApplyRef};
+use crate::closure::call::{Apply, ApplyEach, ApplyRef, serves_runs};
 use crate::closure::capture::with_capture;
 use crate::closure::invoke::{Invoke, InvokeLent, InvokeRef};
 use crate::closure::lent::ApplyLent;
 use crate::closure::registry::{Delegated, closure_id};
 use crate::codec;
-use crate::codec::{AsView, Lend, Portable};
+use crate::codec::{AsView, Lend, Plain, Portable};
 use crate::error::{BadValue, CallResult, CodecError, DelegateError, outside};
 use crate::node::awaited::CallSite;
 use crate::node::awaits::AwaitsReply;
@@ -40,6 +40,12 @@ pub(crate) struct Target<'a, T> {
 pub(crate) trait Kind: Delegated {
     /// Words behind its head that its result will probably need.
     fn reply_words() -> usize;
+
+    /// Whether requests with plain arguments may be sent in runs that share their head.
+    #[inline(always)]
+    fn has_runs() -> bool {
+        false
+    }
 }
 
 impl<T, V, I> Kind for Apply<T, V, I>
@@ -52,6 +58,11 @@ where
     #[inline(always)]
     fn reply_words() -> usize {
         reply_words::<I::Output>()
+    }
+
+    #[inline(always)]
+    fn has_runs() -> bool {
+        serves_runs::<T, V, I>()
     }
 }
 
@@ -248,6 +259,10 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
+        if let Some(plain) = plain_in_run::<K, I, V>(arguments) {
+            std::mem::forget(invoke);
+            return self.send_plain::<K, T, C>(target, plain, completion);
+        }
         if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(arguments)) {
             // A closure without bytes is made anew at the trustee, so this one is gone.
             std::mem::forget(invoke);
@@ -318,6 +333,22 @@ impl Node {
     }
 
     #[inline(always)]
+    fn send_plain<K, T, C>(&self, target: Target<'_, T>, plain: Plain, completion: C)
+    where
+        K: Kind,
+        C: Completion + 'static,
+    {
+        let property = target.property;
+        match target.outbox {
+            Some(outbox) => {
+                let name = outbox.name_of(property);
+                self.send_plain_by::<K, C>(outbox, name, plain, completion);
+            }
+            None => self.send_plain_to::<K, C>((target.home, property), plain, completion),
+        }
+    }
+
+    #[inline(always)]
     fn send_request<K, T, C>(&self, target: Target<'_, T>, arguments: Arguments<'_>, completion: C)
     where
         K: Kind,
@@ -334,6 +365,12 @@ impl Node {
             None => self.send(target.home, request, completion),
         }
     }
+}
+
+/// The arguments of a request that may be one of a run: of such a kind, by a closure without bytes.
+#[inline(always)]
+pub(crate) fn plain_in_run<K: Kind, I, V: Portable>(arguments: &V) -> Option<Plain> {
+    if size_of::<I>() == 0 && K::has_runs() { codec::to_plain(arguments) } else { None }
 }
 
 /// Words behind its head that the result of a call will probably need; longer results find another

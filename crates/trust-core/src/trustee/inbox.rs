@@ -18,13 +18,16 @@ use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
 use crate::wire::link::Link;
 use crate::wire::slot::{Arrival, TrusteeSlot};
 use crate::wire::traffic::{Traffic, add};
-use crate::wire::words::WORD;
+use crate::wire::words::{RequestHead, WORD};
 
 /// The progress of a batch that is being served.
 #[derive(Clone, Copy)]
 struct Progress {
-    /// The head of the next request.
+    /// The next request.
     at: usize,
+    /// The run that it is in, and how many requests are left of that.
+    run: RequestHead,
+    left: usize,
     /// First word behind the requests and the replies that stand apart.
     tail: usize,
     /// Bytes of the replies that went by the bulk path.
@@ -135,11 +138,12 @@ impl Inbox {
         }
         let buffer = self.slot.buffer(arrival.buffer);
         let (slot, end) = (buffer.words(), arrival.end);
-        let Progress { at, tail, bulk_bytes, word } = match self.paused.get() {
+        let Progress { at, run, left, tail, bulk_bytes, word } = match self.paused.get() {
             None => {
                 // All lines of a batch that has just arrived.
                 buffer.prefetch_write(CACHE_LINE, end * WORD);
-                Progress { at: 1, tail: end, bulk_bytes: 0, word: 0 }
+                let run = RequestHead::from_word(0);
+                Progress { at: 1, run, left: 0, tail: end, bulk_bytes: 0, word: 0 }
             }
             Some(progress) => {
                 cold_path();
@@ -148,7 +152,8 @@ impl Inbox {
             }
         };
         let (bulk, outsized) = (None, None);
-        let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes, word };
+        let mut batch =
+            Batch { buffer, slot, end, at, run, left, tail, bulk, outsized, bulk_bytes, word };
         let context = server.context().enter_from_free(Context::Serving);
         server.context().set_client(self.client());
         let finished = loop {
@@ -164,7 +169,7 @@ impl Inbox {
             std::mem::forget(context);
         }
         let moved = finished || batch.at != at;
-        let Batch { at, tail, bulk_bytes, word, .. } = batch;
+        let Batch { at, run, left, tail, bulk_bytes, word, .. } = batch;
         if finished {
             add(&self.requests_in, self.slot.requests(arrival));
             add(&self.words_in, end);
@@ -174,7 +179,7 @@ impl Inbox {
             // A lane that is broken reports a peer event.
             let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
-            self.paused.set(Some(Progress { at, tail, bulk_bytes, word }));
+            self.paused.set(Some(Progress { at, run, left, tail, bulk_bytes, word }));
         }
         moved
     }
@@ -191,7 +196,9 @@ impl Inbox {
                 return false;
             }
             server.context().set_request(head);
-            let found = closures.get(head.closure() as usize).and_then(|&Closure { run, tag }| {
+            let closure = closures.get(head.closure() as usize);
+            let serves = |closure: &&Closure| closure.serves_runs || !head.is_run();
+            let found = closure.filter(serves).and_then(|&Closure { run, tag, .. }| {
                 server.properties().find(head.property(), tag).map(|property| (run, property))
             });
             match found {
@@ -215,7 +222,7 @@ impl Inbox {
                 batch.bulk = None;
             }
             if !server.context().is_serving() {
-                return batch.request().is_none();
+                return batch.is_done();
             }
         }
         true
@@ -269,6 +276,9 @@ fn refuse(server: &impl Server, batch: &mut Batch<'_>, request: Received) {
         // The next call may be one on a property that is there, with this word left out.
         let is_there = request.words > 0 && !head.is_bulk();
         batch.word = if is_there { batch.slot.load(batch.at + 1, Ordering::Relaxed) } else { 0 };
+    }
+    if head.is_run() && !wanted.serves_runs {
+        return batch.refuse("it is one of a run, which its closure does not serve");
     }
     let wants = wanted.property_name;
     let reason = match server.properties().type_name(number) {

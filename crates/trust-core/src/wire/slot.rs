@@ -223,6 +223,38 @@ impl ClientSlot {
         self.writer.put(1 + words, head.word(), first)
     }
 
+    /// Where the next request is written.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn position(&self) -> usize {
+        self.writer.position()
+    }
+
+    /// Takes the word for the head of a run, behind which there is then room for `most` requests of a word
+    /// each, if the batch has as many left; false if there is no room for one.
+    pub(crate) fn begin_run(&self, most: usize) -> bool {
+        let limit = self.writer.limit();
+        let first = self.writer.position() + 1;
+        let has_room = first < limit && most > 0;
+        if has_room {
+            self.writer.take(None);
+            self.writer.set_limit(limit.min(first + most));
+        }
+        has_room
+    }
+
+    /// Adds a request to the run that has begun and returns its word; `None` if there is no room for it.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn append_to_run(&self, word: Option<u64>) -> Option<usize> {
+        self.writer.take(word)
+    }
+
+    /// Ends the run: other requests may follow. The caller writes its head.
+    pub(crate) fn end_run(&self) {
+        if self.writer.limit() > 0 {
+            self.writer.set_limit(self.first.get() - 1 + BATCH_WORDS);
+        }
+    }
+
     /// Adds a request of one word and returns the word at which its head stands: for the models,
     /// which know neither closures nor properties.
     #[cfg(loom)]

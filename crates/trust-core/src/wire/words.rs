@@ -9,8 +9,11 @@
 //!  signal   63       62 .. 32      31 .. 16      15 .. 0
 //!           reply    sequence      requests      end, in words
 //!
-//!  request  63 .. 32      31         30 .. 20               19 .. 0
-//!           property      bulk       payload, in words      closure
+//!  request  63 .. 32      31         30 .. 20               19       18 .. 0
+//!           property      bulk       payload, in words      0        closure
+//!
+//!  run      63 .. 32      31         30 .. 20               19       18 .. 0
+//!           property      0          requests               1        closure
 //!
 //!  apart    63 .. 32          31 .. 4                                 3         2 .. 0
 //!           length, bytes     the request's head, in words from the   bulk      status
@@ -18,12 +21,14 @@
 //! ```
 //!
 //! A result takes its request's place if it is no longer: one of a word that of the head, an
-//! encoded one that of the payload, with its length in bytes in the head's place. What is longer,
+//! encoded one that of the payload, with its length in bytes in the head's place. Requests of a *run*
+//! are the same but for their arguments, and have one head in front of them all: each is one word, with
+//! the argument if there is one, and gets its result, if there is one, in its place. What is longer,
 //! or is no result (a panic, a refusal, the error of a call of plain bytes, a result that comes later),
 //! stands apart: behind the requests, in their order, each with a head that says whose it is. So a
 //! batch without any is one whose answer ends where its requests did.
 //!
-//! A closure id is dense and needs 20 bits, so the word that also says which property is meant has
+//! A closure id is dense and needs 19 bits, so the word that also says which property is meant has
 //! room for it; the thesis's table of closures in use (whose entries were eight-byte pointers)
 //! would save nothing (`docs/decisions/0007-no-closure-table.md`).
 //!
@@ -49,11 +54,12 @@ pub(crate) const APART_AHEAD: usize = 1024;
 pub(crate) const MOST_REQUESTS: usize = BATCH_WORDS - 1;
 
 /// The most closures that a program can delegate.
-pub(crate) const MAX_CLOSURES: usize = 1 << 20;
+pub(crate) const MAX_CLOSURES: usize = 1 << 19;
 
 const REPLY: u64 = 1 << 63;
 const SEQUENCE_MASK: u32 = 0x7fff_ffff;
 const BULK_BIT: u64 = 1 << 31;
+const RUN_BIT: u64 = 1 << 19;
 const PAYLOAD_SHIFT: u32 = 20;
 const PAYLOAD_MASK: u64 = 0x7ff;
 const CLOSURE_MASK: u64 = MAX_CLOSURES as u64 - 1;
@@ -64,6 +70,8 @@ const AT_SHIFT: u32 = 4;
 const _: () = assert!(SLOT_BYTES.is_multiple_of(WORD) && SLOT_BYTES / WORD <= 0xffff);
 const _: () = assert!(MOST_REQUESTS <= 0xffff);
 const _: () = assert!(primitive::limits::INLINE_BYTES / WORD <= PAYLOAD_MASK as usize);
+// As many requests as a run may have.
+const _: () = assert!(MOST_REQUESTS <= PAYLOAD_MASK as usize);
 
 /// The batch number after `sequence`. Zero is never used (it is what fresh memory says), and the
 /// numbers alternate between odd and even for ever, because they choose the buffer.
@@ -123,7 +131,7 @@ impl Signal {
     }
 }
 
-/// The first word of a request.
+/// The first word of a request, or of a run of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHead(u64);
 
@@ -139,6 +147,14 @@ impl RequestHead {
                 | (words as u64) << PAYLOAD_SHIFT
                 | u64::from(closure),
         )
+    }
+
+    /// The head of a run of such requests, of so many.
+    #[inline(always)]
+    pub(crate) fn of_run(self, requests: usize) -> Self {
+        debug_assert!(!self.is_bulk());
+        let others = self.0 & !(PAYLOAD_MASK << PAYLOAD_SHIFT);
+        RequestHead(others | RUN_BIT | (requests as u64) << PAYLOAD_SHIFT)
     }
 
     #[inline(always)]
@@ -161,6 +177,7 @@ impl RequestHead {
         (self.0 & CLOSURE_MASK) as u32
     }
 
+    /// Words behind it that belong to it: in a run, one for each request.
     #[inline(always)]
     pub(crate) fn words(self) -> usize {
         (self.0 >> PAYLOAD_SHIFT & PAYLOAD_MASK) as usize
@@ -169,6 +186,11 @@ impl RequestHead {
     #[inline(always)]
     pub(crate) fn is_bulk(self) -> bool {
         self.0 & BULK_BIT != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_run(self) -> bool {
+        self.0 & RUN_BIT != 0
     }
 }
 
@@ -260,6 +282,14 @@ mod tests {
                 (head.property(), head.closure(), head.words(), head.is_bulk()),
                 (property, closure, words, bulk)
             );
+            prop_assert!(!head.is_run());
+        }
+
+        #[test]
+        fn heads_of_runs_come_back(property: u32, closure in 0u32..MAX_CLOSURES as u32, requests in 0..=MOST_REQUESTS) {
+            let head = RequestHead::new(property, closure, 1, false).of_run(requests);
+            prop_assert!(head.is_run() && !head.is_bulk());
+            prop_assert_eq!((head.property(), head.closure(), head.words()), (property, closure, requests));
         }
 
         #[test]

@@ -9,9 +9,8 @@ mod scene;
 mod victim;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::SeqCst;
 
-use scene::{Scene, Signal, Step, WORD, encoded, head};
+use scene::{Scene, Signal, Step, WORD, encoded, head, run_head};
 use victim::{LONG, PROPERTIES, RUN, fill_table};
 
 const UNKNOWN: &str = "it names a closure that this program does not have";
@@ -33,9 +32,9 @@ fn every_closure_on_every_property_runs_or_is_refused_with_a_reason() {
             for property in 1..=PROPERTIES + 1 {
                 for payload in [&[][..], &[0], &[0; 8], &[u64::MAX; 3], &[3, 5]] {
                     let head = head(property, closure, payload.len(), false);
-                    let before = RUN.load(SeqCst);
+                    let before = RUN.get();
                     let said = scene.request(head, payload, node, fibers);
-                    if RUN.load(SeqCst) > before {
+                    if RUN.get() > before {
                         ran.insert(property);
                     }
                     for reason in [
@@ -69,6 +68,47 @@ fn a_request_cannot_be_longer_than_its_batch_or_its_batch_than_the_buffer() {
                 assert_eq!(scene.sequence, before + 1, "{requests} requests, end {end}");
             }
         }
+    });
+}
+
+#[test]
+fn a_run_is_served_request_by_request_as_far_as_its_batch_goes_or_refused() {
+    const UNSERVED: &str = "one of a run, which its closure does not serve";
+    fill_table();
+    Scene::with(|scene, node, fibers| {
+        let (mut served, mut refused, mut panicked) = (BTreeSet::new(), 0, 0);
+        for closure in 0..1000 {
+            let ran_before = RUN.get();
+            let said = scene.request(run_head(2, closure, 3), &[1, 13, 1], node, fibers);
+            if said.contains(UNKNOWN) {
+                assert_eq!(said.matches(UNKNOWN).count(), 3, "closure {closure}");
+                break;
+            }
+            refused += usize::from(said.contains(UNSERVED));
+            if said.contains("thirteen, on purpose") {
+                assert_eq!(said.matches("thirteen, on purpose").count(), 1);
+                assert_eq!(RUN.get() - ran_before, 2, "the others of the run are served");
+                panicked += 1;
+            }
+            for property in 1..=PROPERTIES + 1 {
+                // None of these is the head of a request whose payload is still to come.
+                for payload in [&[][..], &[0], &[3, 5], &[1 << 40; 3]] {
+                    for claimed in [0, 1, payload.len(), 2047] {
+                        let before = RUN.get();
+                        let head = run_head(property, closure, claimed);
+                        scene.request(head, payload, node, fibers);
+                        // What the run does not claim are requests of their own.
+                        let ran = (RUN.get() - before) as usize;
+                        assert!(ran <= payload.len(), "closure {closure} ran {ran} times");
+                        if ran > 0 {
+                            served.insert(property);
+                        }
+                    }
+                }
+            }
+        }
+        assert!(served.contains(&1) && served.contains(&2), "only properties {served:?}");
+        assert!(refused > 5 && panicked > 0, "{refused} refused, {panicked} panicked");
     });
 }
 

@@ -213,7 +213,12 @@ pub(crate) fn head(property: u32, closure: u32, words: usize, bulk: bool) -> u64
     u64::from(property) << 32
         | u64::from(bulk) << 31
         | (words as u64 & 0x7ff) << 20
-        | u64::from(closure & 0xf_ffff)
+        | u64::from(closure & 0x7_ffff)
+}
+
+/// The head of a run of requests.
+pub(crate) fn run_head(property: u32, closure: u32, requests: usize) -> u64 {
+    head(property, closure, requests, false) | 1 << 19
 }
 
 /// A payload for the bulk path: the header of an encoded value with this body, and the body.

@@ -1,8 +1,9 @@
 //! What the victim has: properties of several types, and closures of all kinds in its table.
 
+use std::cell::Cell;
 use std::hint::black_box;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use gossamer_trust_core::{Delegable, Latch, LocalTrustee, PlainCall, Trustee, local_trustee};
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) static MISTAKEN: AtomicBool = AtomicBool::new(false);
 /// Whether a call of so many bytes has ever been served with another number of them.
 pub(crate) static MISCOUNTED: AtomicBool = AtomicBool::new(false);
-/// Closures that have run.
-pub(crate) static RUN: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Closures that have run on this thread.
+    pub(crate) static RUN: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A property that knows its type at run time too.
 struct Sealed<const N: u64> {
@@ -25,12 +29,16 @@ impl<const N: u64> Sealed<N> {
         Sealed { seal: [N; 4], noted: 0 }
     }
     fn touch(&mut self, value: u64) -> u64 {
-        RUN.fetch_add(1, SeqCst);
+        RUN.set(RUN.get() + 1);
         if self.seal != [N; 4] {
             MISTAKEN.store(true, SeqCst);
         }
         self.noted = self.noted.wrapping_add(value);
         self.noted
+    }
+    fn touch_unless_13(&mut self, value: u64) -> u64 {
+        assert_ne!(value, 13, "thirteen, on purpose");
+        self.touch(value)
     }
 }
 
@@ -86,6 +94,7 @@ fn delegate_everything(local: LocalTrustee) {
     one.apply_with(|sealed, words: Vec<u64>| (sealed.touch(1), words), vec![]);
     let two = local.entrust(Sealed::<2>::new());
     two.apply_with(Sealed::touch, 1);
+    two.apply_with(Sealed::touch_unless_13, 1);
     two.apply_with(|two, pair: (bool, char)| (two.touch(1), pair), (true, 'x'));
     two.apply_with(|two, other| (two.touch(1), other).1, one.clone());
     two.apply(|two| two.touch(1) > 0);

@@ -1,0 +1,75 @@
+//! [`Run`]: the run of requests that an outbox adds to (`runs.rs`), and [`Site`], which names what its
+//! requests have in common.
+
+use std::cell::Cell;
+
+use crate::client::completion::Completion;
+use crate::client::completion_list::{Kind, OpenEntry, kind_of};
+use crate::closure::registry::{Delegated, closure_id};
+use crate::wire::words::RequestHead;
+
+/// What requests of a run have in common, beside the property: the closure, and what is done with replies.
+/// It is known by its address. Two of one address are equal, and so are what they lead to.
+#[repr(align(8))]
+pub(super) struct Site {
+    #[expect(dead_code, reason = "tells it from the sites of other closures")]
+    closure: fn() -> u32,
+    pub(super) kind: &'static Kind,
+}
+
+/// The site of calls of kind `D` with completions of type `C`.
+pub(super) const fn site_of<D: Delegated, C: Completion>() -> &'static Site {
+    const { &Site { closure: closure_id::<D>, kind: kind_of::<C>() } }
+}
+
+impl Site {
+    #[inline(always)]
+    pub(super) fn address(&'static self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+/// The name of no property, and not what a trust has that has sent nothing.
+const NONE: u64 = NO_TOKEN << 32;
+/// The upper half of names where there is no token.
+pub(crate) const NO_TOKEN: u64 = u32::MAX as u64;
+/// Set in the address of a site whose run is not open.
+pub(super) const CLOSED: usize = 1;
+
+/// The run that is being added to, or the request before, which the next may begin a run with.
+pub(super) struct Run {
+    /// The name of its property.
+    pub(super) name: Cell<u64>,
+    /// The address of its site; with [`CLOSED`], if no run is open.
+    pub(super) site: Cell<usize>,
+    /// The head of a request of it, as it is outside of runs.
+    pub(super) head: Cell<RequestHead>,
+    /// The word of its first request.
+    pub(super) first: Cell<usize>,
+    /// Where its completions are.
+    pub(super) entry: Cell<OpenEntry>,
+}
+
+impl Run {
+    pub(super) fn new() -> Run {
+        Run {
+            name: Cell::new(NONE),
+            site: Cell::new(CLOSED),
+            head: Cell::new(RequestHead::from_word(0)),
+            first: Cell::new(0),
+            entry: Cell::new(OpenEntry::NONE),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_open(&self) -> bool {
+        self.site.get() & CLOSED == 0
+    }
+
+    /// Forgets what the next request may begin a run with, while none is open.
+    pub(super) fn forget(&self) {
+        self.name.set(NONE);
+        // That name may be one of a property where there is no token.
+        self.site.set(CLOSED);
+    }
+}
