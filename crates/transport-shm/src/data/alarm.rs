@@ -35,7 +35,8 @@ impl Alarm {
     }
 
     /// Says that the thread is about to sleep. It must look for work once more afterwards, and
-    /// [`cancel`](Self::cancel) when it is awake.
+    /// [`cancel`](Self::cancel) when it is awake. It does not go on polling in between: a thread that polls
+    /// for long says that it is busy.
     pub fn announce(&self) {
         self.host.announce(self.thread);
     }
