@@ -17,64 +17,22 @@
 //! of their kind: all of these cost one indirect call. One that is not takes a shorter function,
 //! which prepares no loop.
 
+mod entry;
+mod taking;
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, UnsafeCell};
 
+use primitive::SharedBytes;
 use primitive::limits::BATCH_REQUESTS;
-use primitive::{Records, SharedBytes};
 use transport_api::ThreadId;
 
+use self::entry::{HEADER, Header, LIST_WORDS, SMALL_WORDS, words_of};
+pub(crate) use self::entry::{Kind, OpenEntry, is_kept_apart, kind_of};
 use crate::client::completion::{Completion, boxed};
 use crate::client::outcome::{InPlace, Outcome};
-use crate::closure::context::CallbackName;
 use crate::error::RACK_ENDED;
-use crate::wire::words::WORD;
-
-/// The operations on a completion's type.
-pub(crate) struct Kind {
-    take: Take,
-    run: Run,
-    run_one: RunOne,
-    waiter: WaiterOf,
-    /// Words of an entry with one of them.
-    words: usize,
-    /// Words of each of them.
-    own_words: usize,
-    /// How many entries with one a list of [`LIST_WORDS`] has room for.
-    most: usize,
-    /// Its name in messages.
-    pub(crate) name: CallbackName,
-}
-
-/// The kind of completions of type `C`.
-pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
-    const {
-        &Kind {
-            take: take::<C>,
-            run: run::<C>,
-            run_one: run_one::<C>,
-            waiter: waiter_of::<C>,
-            words: words_of::<C>(),
-            own_words: own_words_of::<C>(),
-            most: LIST_WORDS / words_of::<C>(),
-            name: C::name,
-        }
-    }
-}
-
-/// Moves a completion out of the words that these are, and runs it.
-type Take = unsafe fn(*const u64, Outcome<'_>);
-
-/// The waiter of the completion in the words that these are.
-type WaiterOf = unsafe fn(*const u64) -> *const ();
-
-/// Takes the completions at the head of a list that are of the kind given, and runs them with the
-/// results in their requests' places. A type may have several kinds, one for each unit of code that
-/// pushes it, so it is the list's own that is compared with.
-type Run = unsafe fn(&Kind, &Completions, &SharedBytes, ThreadId);
-
-/// Moves a completion out of the words that these are, behind its header, and runs it with the result in
-/// the place of its request.
-type RunOne = unsafe fn(*const u64, &SharedBytes, ThreadId);
 
 /// Completions of one batch, in order.
 ///
@@ -109,26 +67,6 @@ pub(crate) struct Next {
     place: (usize, usize),
 }
 
-const HEADER: usize = 2;
-
-/// Words of an entry with one of the smallest completions.
-const SMALL_WORDS: usize = HEADER + 1;
-
-/// Words of each completion in its entry.
-const fn own_words_of<C>() -> usize {
-    size_of::<C>().div_ceil(WORD)
-}
-
-/// Words of an entry with one completion. Those without bytes have one as well, so that a list for so
-/// many small ones never holds more.
-const fn words_of<C>() -> usize {
-    let words = own_words_of::<C>();
-    if words == 0 { SMALL_WORDS } else { HEADER + words }
-}
-
-/// Words of a list that has just got its first: enough for a batch in mapped memory.
-const LIST_WORDS: usize = BATCH_REQUESTS * SMALL_WORDS;
-
 /// Where a completion finds room in a list, of which it is the next one.
 pub(crate) struct Room {
     place: usize,
@@ -137,86 +75,6 @@ pub(crate) struct Room {
 
 /// A completion that is too large or too aligned for a list; the pointer to it is in the list.
 type Apart = Box<dyn FnOnce(Outcome<'_>)>;
-
-pub(crate) const fn is_kept_apart<C>() -> bool {
-    align_of::<C>() > WORD || words_of::<C>() > LIST_WORDS / 2
-}
-
-/// The second word of an entry. In parts, because each is a store by itself: one number made of all would
-/// cost a request three instructions more.
-#[derive(Clone, Copy)]
-#[repr(C, align(8))]
-struct Header {
-    /// The word at which the first request is: its head, or in a run its own word.
-    at: u32,
-    /// Words behind that, of each.
-    request_words: u16,
-    /// How many requests, in a run; 0 where there is one with its own head.
-    run: u16,
-}
-
-impl Header {
-    #[cfg_attr(optimised, inline(always))]
-    fn new(at: usize, request_words: usize) -> Self {
-        debug_assert!(u32::try_from(at).is_ok() && request_words <= 0xffff);
-        Header { at: at as u32, request_words: request_words as u16, run: 0 }
-    }
-
-    #[cfg_attr(optimised, inline(always))]
-    fn of_run(at: usize, requests: usize) -> Self {
-        debug_assert!(u32::try_from(at).is_ok() && (1..=0xffff).contains(&requests));
-        Header { at: at as u32, request_words: 0, run: requests as u16 }
-    }
-
-    /// Completions of the entry.
-    #[cfg_attr(optimised, inline(always))]
-    fn requests(self) -> usize {
-        usize::from(self.run).max(1)
-    }
-
-    #[cfg_attr(optimised, inline(always))]
-    fn at(self) -> usize {
-        self.at as usize
-    }
-
-    #[cfg_attr(optimised, inline(always))]
-    fn request_words(self) -> usize {
-        usize::from(self.request_words)
-    }
-
-    /// The word at which the head of these requests is.
-    fn head(self) -> usize {
-        self.at() - usize::from(self.run > 0)
-    }
-}
-
-/// An entry for a run whose completions are being [added](Self::push).
-#[derive(Clone, Copy)]
-pub(crate) struct OpenEntry {
-    /// Where the own words would be of a completion whose request is at word 0.
-    origin: *mut u64,
-    /// Where the entry begins.
-    place: usize,
-}
-
-impl OpenEntry {
-    /// None at all.
-    pub(crate) const NONE: OpenEntry = OpenEntry { origin: std::ptr::null_mut(), place: 0 };
-
-    /// Adds the completion of the request at word `at`.
-    ///
-    /// # Safety
-    /// The entry is [open](Completions::open_entry) in its list, for completions of type `C`. Since it
-    /// was opened, `at` is one of the words from the first request on, as many as the entry is for at most.
-    #[cfg_attr(optimised, inline(always))]
-    pub(crate) unsafe fn push<C>(self, at: usize, completion: C) {
-        let to = self.origin.wrapping_add(at * const { own_words_of::<C>() });
-        // SAFETY: the entry has room for the own words of so many completions, one behind the other, and
-        // these are the ones that belong to the request at `at`. Nothing that counts is there: no entry is
-        // behind one that is open. The last partial word need not be initialised, as in `push` of a list.
-        unsafe { to.cast::<C>().write(completion) };
-    }
-}
 
 impl Default for Completions {
     /// A list for a batch in mapped memory.
@@ -515,146 +373,3 @@ impl Drop for Completions {
         }
     }
 }
-
-/// # Safety
-/// `data` points to a `C` that is taken here and never again.
-unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
-    // SAFETY: the caller's promise.
-    let completion = unsafe { data.cast::<C>().read() };
-    completion.complete(outcome);
-}
-
-/// # Safety
-/// `data` points to a `C` that is not taken meanwhile.
-unsafe fn waiter_of<C: Completion>(data: *const u64) -> *const () {
-    // SAFETY: the caller's promise.
-    unsafe { &*data.cast::<C>() }.waiter()
-}
-
-/// # Safety
-/// As of [`take`]; in front of the `C` is the header of an entry of one.
-unsafe fn run_one<C: Completion>(data: *const u64, pair: &SharedBytes, trustee: ThreadId) {
-    // SAFETY: the caller's promise.
-    let header = unsafe { data.sub(1).cast::<Header>().read() };
-    let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
-    // SAFETY: the caller's promise.
-    let completion = unsafe { data.cast::<C>().read() };
-    completion.complete(Outcome::InPlace(place));
-}
-
-/// Completions that are being taken, each with an entry of its own. Meanwhile nothing else finds one in
-/// the list, so that where this has come to need not be stored for each; it is when this is dropped, also
-/// if one panics.
-struct Taking<'a> {
-    list: &'a Completions,
-    place: usize,
-    end: usize,
-}
-
-impl<'a> Taking<'a> {
-    #[cfg_attr(optimised, inline(always))]
-    fn new(list: &'a Completions) -> Self {
-        let (place, end) = (list.next.get(), list.end.get());
-        list.next.set(end);
-        Taking { list, place, end }
-    }
-}
-
-impl Drop for Taking<'_> {
-    #[cfg_attr(optimised, inline(always))]
-    fn drop(&mut self) {
-        debug_assert_eq!(self.list.place(), (self.end, 0), "other code took completions");
-        self.list.next.set(self.place);
-    }
-}
-
-/// As [`Taking`], of those of a run, which share an entry.
-struct TakingRun<'a> {
-    list: &'a Completions,
-    /// The requests that have not been taken.
-    results: Records<'a>,
-    /// The word of the first request of the run.
-    first: usize,
-    /// The entry, and the next one.
-    entries: (usize, usize),
-}
-
-impl Drop for TakingRun<'_> {
-    #[cfg_attr(optimised, inline(always))]
-    fn drop(&mut self) {
-        debug_assert_eq!(
-            self.list.place(),
-            (self.list.end.get(), 0),
-            "other code took completions"
-        );
-        let taken = self.results.position() - self.first;
-        let (entry, next) = self.entries;
-        let place = if self.results.left() > 0 { (entry, taken) } else { (next, 0) };
-        self.list.next.set(place.0);
-        self.list.taken.set(place.1);
-    }
-}
-
-/// # Safety
-/// `kind` is one of `C`s, and that of the next completion.
-unsafe fn run<C: Completion>(
-    kind: &Kind,
-    list: &Completions,
-    pair: &SharedBytes,
-    trustee: ThreadId,
-) {
-    // SAFETY: in front of the end, as the caller promises.
-    let (_, header, data) = unsafe { list.entry(list.next.get()) };
-    if header.run > 0 {
-        // SAFETY: this is the entry that comes next, of completions of type `C`.
-        return unsafe { run_entry::<C>(list, header, data, pair, trustee) };
-    }
-    let mut all = Taking::new(list);
-    while all.place < all.end {
-        // SAFETY: in front of the end, where an entry begins, as for all that `place` comes to.
-        let (next, header, data) = unsafe { list.entry(all.place) };
-        if !std::ptr::eq(next, kind) || header.run > 0 {
-            break;
-        }
-        all.place += const { words_of::<C>() };
-        let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
-        // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `place` is behind it,
-        // and no other code takes from this list or adds to it while it is being answered.
-        let completion = unsafe { data.cast::<C>().read() };
-        completion.complete(Outcome::InPlace(place));
-    }
-}
-
-/// Runs the completions of a run's entry that have not been taken.
-///
-/// # Safety
-/// The entry is the next of the list, has this header, and `data` are the own words of its completions,
-/// which are of type `C`.
-#[cfg_attr(optimised, inline(always))]
-unsafe fn run_entry<C: Completion>(
-    list: &Completions,
-    header: Header,
-    data: *const u64,
-    pair: &SharedBytes,
-    trustee: ThreadId,
-) {
-    let ((entry, taken), first) = (list.place(), header.at());
-    let results = pair.words().part(0, first + header.requests()).records(first + taken, 1);
-    let entries = (entry, entry + header.requests() * const { words_of::<C>() });
-    list.next.set(list.end.get());
-    list.taken.set(0);
-    let mut all = TakingRun { list, results, first, entries };
-    while all.results.left() > 0 {
-        let (value, at) = (all.results.load(0), all.results.position());
-        all.results.pass();
-        let own = data.wrapping_add((at - first) * const { own_words_of::<C>() });
-        // SAFETY: one was added for each request of the run, as `close_entry` demands, one behind the
-        // other. It is taken once: it is passed, and no other code takes from this list meanwhile.
-        let completion = unsafe { own.cast::<C>().read() };
-        let place = InPlace { value, at: at + 1, words: 0, pair, trustee };
-        completion.complete(Outcome::InPlace(place));
-    }
-}
-
-#[cfg(test)]
-mod tests;

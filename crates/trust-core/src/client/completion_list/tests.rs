@@ -7,6 +7,7 @@ use primitive::sync::Ordering;
 
 use super::*;
 use crate::error::DelegateError;
+use crate::wire::words::WORD;
 
 struct Note<const N: usize>(Rc<RefCell<Vec<usize>>>, [u8; N]);
 impl<const N: usize> Completion for Note<N> {

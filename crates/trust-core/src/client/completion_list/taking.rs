@@ -1,0 +1,154 @@
+//! How completions are taken out of their list and run: one at a time, and as many of a kind as follow each
+//! other. These functions know the type, and are what a [`Kind`] is made of.
+
+use primitive::{Records, SharedBytes};
+use transport_api::ThreadId;
+
+use super::Completions;
+use super::entry::{Header, Kind, own_words_of, words_of};
+use crate::client::completion::Completion;
+use crate::client::outcome::{InPlace, Outcome};
+
+/// # Safety
+/// `data` points to a `C` that is taken here and never again.
+pub(super) unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
+    // SAFETY: the caller's promise.
+    let completion = unsafe { data.cast::<C>().read() };
+    completion.complete(outcome);
+}
+
+/// # Safety
+/// `data` points to a `C` that is not taken meanwhile.
+pub(super) unsafe fn waiter_of<C: Completion>(data: *const u64) -> *const () {
+    // SAFETY: the caller's promise.
+    unsafe { &*data.cast::<C>() }.waiter()
+}
+
+/// # Safety
+/// As of [`take`]; in front of the `C` is the header of an entry of one.
+pub(super) unsafe fn run_one<C: Completion>(
+    data: *const u64,
+    pair: &SharedBytes,
+    trustee: ThreadId,
+) {
+    // SAFETY: the caller's promise.
+    let header = unsafe { data.sub(1).cast::<Header>().read() };
+    let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
+    // SAFETY: the caller's promise.
+    let completion = unsafe { data.cast::<C>().read() };
+    completion.complete(Outcome::InPlace(place));
+}
+
+/// Completions that are being taken, each with an entry of its own. Meanwhile nothing else finds one in
+/// the list, so that where this has come to need not be stored for each; it is when this is dropped, also
+/// if one panics.
+struct Taking<'a> {
+    list: &'a Completions,
+    place: usize,
+    end: usize,
+}
+
+impl<'a> Taking<'a> {
+    #[cfg_attr(optimised, inline(always))]
+    fn new(list: &'a Completions) -> Self {
+        let (place, end) = (list.next.get(), list.end.get());
+        list.next.set(end);
+        Taking { list, place, end }
+    }
+}
+
+impl Drop for Taking<'_> {
+    #[cfg_attr(optimised, inline(always))]
+    fn drop(&mut self) {
+        debug_assert_eq!(self.list.place(), (self.end, 0), "other code took completions");
+        self.list.next.set(self.place);
+    }
+}
+
+/// As [`Taking`], of those of a run, which share an entry.
+struct TakingRun<'a> {
+    list: &'a Completions,
+    /// The requests that have not been taken.
+    results: Records<'a>,
+    /// The word of the first request of the run.
+    first: usize,
+    /// The entry, and the next one.
+    entries: (usize, usize),
+}
+
+impl Drop for TakingRun<'_> {
+    #[cfg_attr(optimised, inline(always))]
+    fn drop(&mut self) {
+        debug_assert_eq!(
+            self.list.place(),
+            (self.list.end.get(), 0),
+            "other code took completions"
+        );
+        let taken = self.results.position() - self.first;
+        let (entry, next) = self.entries;
+        let place = if self.results.left() > 0 { (entry, taken) } else { (next, 0) };
+        self.list.next.set(place.0);
+        self.list.taken.set(place.1);
+    }
+}
+
+/// # Safety
+/// `kind` is one of `C`s, and that of the next completion.
+pub(super) unsafe fn run<C: Completion>(
+    kind: &Kind,
+    list: &Completions,
+    pair: &SharedBytes,
+    trustee: ThreadId,
+) {
+    // SAFETY: in front of the end, as the caller promises.
+    let (_, header, data) = unsafe { list.entry(list.next.get()) };
+    if header.run > 0 {
+        // SAFETY: this is the entry that comes next, of completions of type `C`.
+        return unsafe { run_entry::<C>(list, header, data, pair, trustee) };
+    }
+    let mut all = Taking::new(list);
+    while all.place < all.end {
+        // SAFETY: in front of the end, where an entry begins, as for all that `place` comes to.
+        let (next, header, data) = unsafe { list.entry(all.place) };
+        if !std::ptr::eq(next, kind) || header.run > 0 {
+            break;
+        }
+        all.place += const { words_of::<C>() };
+        let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
+        // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `place` is behind it,
+        // and no other code takes from this list or adds to it while it is being answered.
+        let completion = unsafe { data.cast::<C>().read() };
+        completion.complete(Outcome::InPlace(place));
+    }
+}
+
+/// Runs the completions of a run's entry that have not been taken.
+///
+/// # Safety
+/// The entry is the next of the list, has this header, and `data` are the own words of its completions,
+/// which are of type `C`.
+#[cfg_attr(optimised, inline(always))]
+unsafe fn run_entry<C: Completion>(
+    list: &Completions,
+    header: Header,
+    data: *const u64,
+    pair: &SharedBytes,
+    trustee: ThreadId,
+) {
+    let ((entry, taken), first) = (list.place(), header.at());
+    let results = pair.words().part(0, first + header.requests()).records(first + taken, 1);
+    let entries = (entry, entry + header.requests() * const { words_of::<C>() });
+    list.next.set(list.end.get());
+    list.taken.set(0);
+    let mut all = TakingRun { list, results, first, entries };
+    while all.results.left() > 0 {
+        let (value, at) = (all.results.load(0), all.results.position());
+        all.results.pass();
+        let own = data.wrapping_add((at - first) * const { own_words_of::<C>() });
+        // SAFETY: one was added for each request of the run, as `close_entry` demands, one behind the
+        // other. It is taken once: it is passed, and no other code takes from this list meanwhile.
+        let completion = unsafe { own.cast::<C>().read() };
+        let place = InPlace { value, at: at + 1, words: 0, pair, trustee };
+        completion.complete(Outcome::InPlace(place));
+    }
+}
