@@ -33,6 +33,8 @@ pub const BATCH: u64 = 42;
 /// Batches that the counter steps through.
 pub const COUNTED_BATCHES: u64 = 64;
 const WARM_UP_BATCHES: u64 = 1_000;
+/// Polls after which a thread has been awake for so long that nobody needs a fence to wake it.
+const BUSY_AFTER: u64 = 40_000;
 
 thread_local! {
     static REPLIES: Cell<u64> = const { Cell::new(0) };
@@ -84,7 +86,8 @@ impl NodePair {
     }
 }
 
-/// Two nodes of a rack of two threads, neither of which runs.
+/// Two nodes of a rack of two threads, neither of which runs. They have polled as threads do that have
+/// worked for some milliseconds.
 pub(super) fn two_nodes() -> Result<(Registered, Rc<Node>, Rc<Node>), CaseError> {
     let failed = |e| CaseError::Failed(format!("cannot wire up two nodes: {e}"));
     // Only this thread has work for the rack.
@@ -93,6 +96,10 @@ pub(super) fn two_nodes() -> Result<(Registered, Rc<Node>, Rc<Node>), CaseError>
         .map_err(|e| CaseError::Failed(format!("cannot make a rack of two threads: {e}")))?;
     let wiring = Wiring::connect(rack, registered.number(), Duration::ZERO).map_err(failed)?;
     let (client, trustee) = (wiring.node(0).map_err(failed)?, wiring.node(1).map_err(failed)?);
+    for node in [&client, &trustee] {
+        let entered = Node::enter(node.clone());
+        (0..BUSY_AFTER).for_each(|_| drop(entered.poll()));
+    }
     Ok((registered, client, trustee))
 }
 
