@@ -84,7 +84,7 @@ impl Compilers {
             self.rustc(&stem, "staticlib", folder, if shown.is_empty() { "." } else { &shown });
         rustc.arg("-Clto=fat").arg("--extern").arg(joined("jam=", abi));
         rustc.arg("-o").arg(&archive).arg(&root);
-        run(rustc, file.shown)?;
+        run(rustc, file.shown).map_err(with_hint)?;
         Ok((read(&archive)?, stem))
     }
 
@@ -234,6 +234,19 @@ pub(crate) fn run(mut command: Command, file: &str) -> Result<String, Error> {
     }
     let output = String::from_utf8_lossy(&output.stderr).into_owned();
     Err(Error::Compile { file: file.to_owned(), output })
+}
+
+/// The error itself, with what to do behind the compiler's words if a jam uses `std`: those say only
+/// that there is no such crate.
+fn with_hint(error: Error) -> Error {
+    let is_std = |line: &str| line.starts_with("error") && line.contains("`std`");
+    match error {
+        Error::Compile { file, output } if output.lines().any(is_std) => {
+            let output = format!("{}\n\njams have `core` only, not `std`", output.trim_end());
+            Error::Compile { file, output }
+        }
+        error => error,
+    }
 }
 
 fn joined(flag: &str, path: &Path) -> OsString {

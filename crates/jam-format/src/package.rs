@@ -137,7 +137,7 @@ impl<'a> Package<'a> {
 fn check(index: usize, entry: &TableEntry<'_>, bytes: &[u8]) -> Result<(), PackageError> {
     let wrong = |expected| Err(PackageError::Element { index, expected });
     if Digest::of(bytes) != entry.digest {
-        return wrong("the digest of its bytes");
+        return Err(PackageError::Changed { index });
     }
     if entry.kind == ElementKind::Jam {
         let blob = Parsed::parse(bytes);

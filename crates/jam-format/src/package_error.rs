@@ -15,8 +15,11 @@ pub(crate) const VERSION: u16 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackageError {
+    /// There are none.
+    #[error("not a package: it is empty")]
+    Empty,
     /// They are too few, too many, or not as many as its header says.
-    #[error("package of {len} bytes, expected {expected} by its header")]
+    #[error("package of {len} bytes, expected {expected}")]
     Length {
         /// How many there are.
         len: usize,
@@ -30,16 +33,22 @@ pub enum PackageError {
         len: usize,
     },
     /// They do not begin as a package does.
-    #[error("not a package: it begins with {found:02x?}, expected \"JAMP\"")]
+    #[error("not a package: it begins with \"{}\", expected \"JAMP\"", found.escape_ascii())]
     Magic {
-        /// How they begin.
-        found: [u8; 4],
+        /// The first four, or all if there are fewer.
+        found: Vec<u8>,
     },
     /// It is of another version.
     #[error("package of version {found}, expected {VERSION}")]
     Version {
         /// Its version.
         found: u16,
+    },
+    /// The bytes of an element are not those that its table was made for.
+    #[error("the bytes of element {index} do not match its digest: the package was changed")]
+    Changed {
+        /// Which of the elements.
+        index: usize,
     },
     /// A field of an element is wrong.
     #[error("element {index} of a package: expected {expected}")]

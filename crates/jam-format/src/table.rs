@@ -63,12 +63,15 @@ impl<'a> Table<'a> {
     /// # Errors
     /// [`PackageError`], which says what they lack.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, PackageError> {
+        if bytes.is_empty() {
+            return Err(PackageError::Empty);
+        }
+        let found = &bytes[..bytes.len().min(MAGIC.len())];
+        if !MAGIC.starts_with(found) {
+            return Err(PackageError::Magic { found: found.to_vec() });
+        }
         let too_few = PackageError::Length { len: bytes.len(), expected: HEADER_BYTES };
         let (header, _) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(too_few)?;
-        let found = array(header, 0);
-        if found != MAGIC {
-            return Err(PackageError::Magic { found });
-        }
         let version = u16::from_le_bytes(array(header, 4));
         if version != VERSION {
             return Err(PackageError::Version { found: version });

@@ -193,7 +193,7 @@ fn refused_bytes(at: usize, value: u8) -> String {
 #[test]
 fn each_rule_has_its_error() {
     assert!(sample().encode().is_ok());
-    let not_a_blob = "not a blob: it begins with [4b, 41, 4d, 33], expected \"JAM3\"";
+    let not_a_blob = "not a blob: it begins with \"KAM3\", expected \"JAM3\"";
     assert_eq!(refused_bytes(0, b'K'), not_a_blob);
     assert_eq!(refused_bytes(4, 3), "machine 3 of a blob, expected 1 (x86_64) or 2 (aarch64)");
     assert_eq!(refused_bytes(5, 2), "flags 0x02 of a blob, expected 0 or 1");

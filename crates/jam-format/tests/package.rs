@@ -204,13 +204,22 @@ fn each_rule_has_its_error() {
     let sum = bytes.windows(sum.len()).position(|window| window == sum).unwrap();
     bytes[sum] ^= 1;
     let error = Package::parse(&bytes).unwrap_err();
-    assert_eq!(error, PackageError::Element { index: 3, expected: "the digest of its bytes" });
+    assert_eq!(error, PackageError::Changed { index: 3 });
+    let changed = "the bytes of element 3 do not match its digest: the package was changed";
+    assert_eq!(error.to_string(), changed);
     bytes[4] = 1;
     let version = "package of version 1, expected 4";
     assert_eq!(Package::parse(&bytes).unwrap_err().to_string(), version);
     bytes[0] = b'K';
-    let magic = "not a package: it begins with [4b, 41, 4d, 50], expected \"JAMP\"";
-    assert_eq!(Package::parse(&bytes).unwrap_err().to_string(), magic);
+    for (bytes, expected) in [
+        (&bytes[..], "not a package: it begins with \"KAMP\", expected \"JAMP\""),
+        (b"\x7fELF", "not a package: it begins with \"\\x7fELF\", expected \"JAMP\""),
+        (b"#!", "not a package: it begins with \"#!\", expected \"JAMP\""),
+        (b"JAM", "package of 3 bytes, expected 40"),
+        (b"", "not a package: it is empty"),
+    ] {
+        assert_eq!(Package::parse(bytes).unwrap_err().to_string(), expected);
+    }
 }
 
 fn signature(job: Option<u128>) -> Signature<'static> {

@@ -1,6 +1,7 @@
 //! `gossamer jam`: builds and signs packages of jams and rieds, and shows what is in one.
 //! `commands.rs` sends them.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,7 +90,21 @@ fn build(
         builder.expect("there is a target").build(folder).map_err(failed)
     })??;
     let output = output.unwrap_or_else(|| format!("{}.jampkg", built.name).into());
-    fs::write(&output, &built.bytes).map_err(|error| cannot_access(&output, error))
+    fs::write(&output, &built.bytes).map_err(|error| cannot_access(&output, error))?;
+    let jams = counted(built.jams.iter().map(|jam| &jam.name), "jam");
+    let rieds = counted(built.rieds.iter().map(|ried| &ried.name), "ried");
+    let parts: Vec<_> = jams.into_iter().chain(rieds).collect();
+    let (parts, bytes) = (parts.join(", "), built.bytes.len());
+    print(format!("{}: {parts}, {bytes} bytes\n", output.display()).as_bytes())
+}
+
+/// How many there are, each counted once for all machines: `2 jams`; `None` if none.
+fn counted<'a>(names: impl Iterator<Item = &'a String>, noun: &str) -> Option<String> {
+    match names.collect::<BTreeSet<_>>().len() {
+        0 => None,
+        1 => Some(format!("1 {noun}")),
+        count => Some(format!("{count} {noun}s")),
+    }
 }
 
 /// Runs `f` with a folder for its files, which is removed then.

@@ -39,7 +39,7 @@ fn a_ried_is_built_and_shown() {
     fs::write(folder.join("limits/Cargo.toml"), manifest).unwrap();
     fs::write(folder.join("limits/src/lib.rs"), LIMITS).unwrap();
     let built = jam(&["build", folder_name, "--output", file_name]);
-    assert!(built.status.success() && built.stdout.is_empty(), "{built:?}");
+    assert_built(&built, &file, "1 ried");
     let shown = jam(&["inspect", file_name]);
     let text = String::from_utf8_lossy(&shown.stdout);
     let machine = std::env::consts::ARCH;
@@ -52,6 +52,14 @@ fn a_ried_is_built_and_shown() {
         assert!(text.contains(part), "{text} lacks {part:?}");
     }
     names_do_not_control_the_terminal(&file);
+}
+
+/// That `jam build` says in one line what it has made.
+fn assert_built(built: &Output, file: &Path, parts: &str) {
+    let bytes = fs::metadata(file).unwrap().len();
+    let line = format!("{}: {parts}, {bytes} bytes\n", file.display());
+    assert_eq!(String::from_utf8_lossy(&built.stdout), line, "{built:?}");
+    assert!(built.status.success(), "{built:?}");
 }
 
 /// The names of the libraries that a package's rieds need are its maker's choice.
@@ -83,7 +91,7 @@ fn a_package_is_built_and_shown() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("add.rs"), ADD).unwrap();
     let built = jam(&["build", folder_name, "--output", file_name]);
-    assert!(built.status.success() && built.stdout.is_empty(), "{built:?}");
+    assert_built(&built, &file, "1 jam");
     let shown = jam(&["inspect", file_name]);
     let text = String::from_utf8_lossy(&shown.stdout);
     let machine = std::env::consts::ARCH;

@@ -50,6 +50,20 @@ fn statics_that_can_change() {
 }
 
 #[test]
+fn std_is_not_there() {
+    let hint = "\n\njams have `core` only, not `std`";
+    for text in [
+        "use std::collections::HashMap;\npub fn bad() -> u64 { HashMap::<u8, u8>::new().len() as u64 }",
+        "pub fn bad() -> u64 { std::mem::size_of::<u8>() as u64 }",
+    ] {
+        let message = rust(text);
+        assert!(message.contains("jams/bad.rs:1:") && message.ends_with(hint), "{message}");
+    }
+    let message = rust("pub fn bad() -> u64 { missing() }");
+    assert!(message.contains("`missing`") && !message.contains(hint), "{message}");
+}
+
+#[test]
 fn thread_locals() {
     let text = "static _Thread_local int64_t counter;\n\
                 int64_t JAM_ENTRY(jam_call *call)\n\

@@ -33,7 +33,7 @@ pub enum BlobError {
         len: usize,
     },
     /// They do not begin as a blob does.
-    #[error("not a blob: it begins with {found:02x?}, expected \"JAM3\"")]
+    #[error("not a blob: it begins with \"{}\", expected \"JAM3\"", found.escape_ascii())]
     Magic {
         /// How they begin.
         found: [u8; 4],

@@ -11,6 +11,8 @@
 //! The token names the segment of the sender: a number, and a random half, so that a number which is
 //! used again is not taken for its former owner. A place is counted in units of 64 bytes.
 
+use std::fmt;
+
 use ::mailbox::FrameHeader;
 use jam_format::{Digest, MAX_PROVEN_BYTES};
 use transport_api::integrity::checksum_of;
@@ -67,7 +69,7 @@ impl Form {
 }
 
 /// What a receiver reports to a sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct SenderReport {
     /// Frames of this sender that the receiver has handled: run or rejected.
     pub handled: u64,
@@ -109,6 +111,20 @@ impl SenderReport {
     }
 }
 
+/// With the last failure in words: `last_failure: Some(frame 7: Panicked)`.
+impl fmt::Debug for SenderReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last_failure = self
+            .last_failure
+            .map(|(frame, kind)| fmt::from_fn(move |f| write!(f, "frame {frame}: {kind:?}")));
+        f.debug_struct("SenderReport")
+            .field("handled", &self.handled)
+            .field("failed", &self.failed)
+            .field("last_failure", &last_failure)
+            .finish()
+    }
+}
+
 /// The head of an entry: which code is behind it.
 pub(super) fn encode_entry(digest: &Digest, len: usize) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
@@ -145,6 +161,10 @@ mod tests {
         let mut report = SenderReport { handled: 9, failed: 2, last_failure: None };
         assert_eq!(SenderReport::decode(&report.encode()), Some(report));
         report.last_failure = Some((7, FailureKind::Panicked));
+        assert_eq!(
+            format!("{report:?}"),
+            "SenderReport { handled: 9, failed: 2, last_failure: Some(frame 7: Panicked) }"
+        );
         let bytes = report.encode();
         assert_eq!(SenderReport::decode(&bytes), Some(report));
         for at in 0..REPORT_BYTES {

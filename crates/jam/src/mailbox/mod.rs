@@ -15,7 +15,7 @@
 //! fn receive(segments: &Segments, table: Table) -> Result<(), MailboxError> {
 //!     let frames = Mailbox::builder("puts").banks(4).frames(8).frame_bytes(4096).export(segments)?;
 //!     let mut inbox = ReactiveMailbox::new(frames).with(table);
-//!     inbox.run_while(|inbox| inbox.stats().ran() < 1_000_000)
+//!     inbox.run_while(|inbox| inbox.stats().handled() < 1_000_000)
 //! }
 //!
 //! // `put` is a jam of the program's package.
