@@ -106,7 +106,7 @@ impl Rack {
     /// A rack as the command line and the environment set it: `--hosts N` (or `GOSSAMER_HOSTS`),
     /// `--threads M` for each host (or `GOSSAMER_THREADS`), `--placement own-host` or `rack` (or
     /// `GOSSAMER_PLACEMENT`, see [`Placement`]). Other arguments are the program's own and are
-    /// ignored, and so is all that follows `--`. In a job, the job sets hosts and threads, and those
+    /// ignored, mistyped ones (`--host 2`) and `--help` too, and so is all that follows `--`. In a job, the job sets hosts and threads, and those
     /// of the command line do not count.
     ///
     /// # Errors

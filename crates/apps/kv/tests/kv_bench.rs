@@ -36,7 +36,9 @@ fn every_core_workload_runs_on_two_hosts() {
         ("f", &["READ", "READ-MODIFY-WRITE"]),
     ] {
         let out = succeeds(&[&["--workload", letter][..], &SMALL].concat());
-        assert!(out.starts_with(&format!("workload{letter}: 1000 records of 1000 bytes")), "{out}");
+        let rack = "rack: 2 processes of 1 thread, over shared memory";
+        let head = format!("{rack}\nworkload{letter}: 1000 records of 1000 bytes");
+        assert!(out.starts_with(&head), "{out}");
         for operation in operations {
             assert!(out.contains(operation), "{operation} is missing in\n{out}");
         }

@@ -55,6 +55,9 @@ fn results_are_rendered_as_text_json_and_svg() {
     for part in ["workloada: 500 records of 1000 bytes", "READ", "UPDATE", "dashmap", "3 rounds"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
+    assert!(text.contains("     ratio\n") && text.contains("      1.00\n"), "{text}");
+    let alone = text::render(&workload, &scores[..1]);
+    assert!(!alone.contains(" ratio") && !alone.contains("      1.00\n"), "{alone}");
     let figures = json::figures(&workload, &scores);
     assert_eq!(figures.len(), 5 * (2 + 2 * 4) + 4);
     assert!(figures.iter().all(|f| f.suite == "kv" && f.median > 0.0 && f.rounds == 3));

@@ -24,24 +24,27 @@ fn write_all(out: &mut String, workload: &Workload, scores: &[Score]) -> std::fm
     let rounds = first.rounds.len();
     let noun = if rounds == 1 { "round" } else { "rounds, medians" };
     writeln!(out, "\nThroughput over {rounds} {noun}:")?;
+    let is_compared = scores.len() > 1;
+    let ratio = if is_compared { "     ratio" } else { "" };
     writeln!(
         out,
-        "{:width$}  {:>12}  {:>12}  {:>25}  {:>8}",
-        "", "load ops/s", "run ops/s", "min to max", "ratio"
+        "{:width$}  {:>12}  {:>12}  {:>25}{ratio}",
+        "", "load ops/s", "run ops/s", "min to max"
     )?;
     for score in scores {
         let run = score.throughput();
         let range = format!("{} to {}", thousands(run.min), thousands(run.max));
+        let ratio = first.throughput().median / run.median.max(1.0);
+        let ratio = if is_compared { format!("  {ratio:>8.2}") } else { String::new() };
         writeln!(
             out,
-            "{:width$}  {:>12}  {:>12}  {range:>25}  {:>8}",
+            "{:width$}  {:>12}  {:>12}  {range:>25}{ratio}",
             score.name,
             thousands(score.load_throughput().median),
             thousands(run.median),
-            format!("{:.2}", first.throughput().median / run.median.max(1.0)),
         )?;
     }
-    if scores.len() > 1 {
+    if is_compared {
         writeln!(out, "ratio: throughput of {} divided by the throughput of the row", first.name)?;
     }
     Ok(())

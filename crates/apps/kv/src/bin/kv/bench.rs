@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use gossamer::Topology;
 use gossamer_kv::bench::rack::RackCandidate;
 use gossamer_kv::bench::{Candidate, Outcome, comparison, json, lock_based, plot, text};
 use gossamer_kv::fibers::run_blocking;
@@ -73,6 +74,7 @@ impl Bench {
             }
         }
         let scores = comparison::compare(&mut candidates, &workload, u64::from(rounds))?;
+        println!("{}", rack_line(&gossamer::topology()));
         print!("{}", text::render(&workload, &scores));
         if let Some(file) = json {
             let figures = json::figures(&workload, &scores);
@@ -113,6 +115,26 @@ impl Bench {
         }
         Ok(workload)
     }
+}
+
+/// The rack that was measured, in one line.
+fn rack_line(topology: &Topology) -> String {
+    let hosts: usize = topology.machines.iter().map(|machine| machine.hosts.len()).sum();
+    let count = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let processes = count(hosts, "process", "processes");
+    let threads = count(topology.threads as usize, "thread", "threads");
+    // In a job of a program built for RDMA, processes of one machine use it, too.
+    let transport = match topology.machines.len() {
+        _ if hosts == 1 => return format!("rack: {processes} of {threads}"),
+        _ if cfg!(feature = "rdma") && topology.job.is_some() => "RDMA",
+        1 => "shared memory",
+        machines if machines == hosts => "TCP",
+        _ => "shared memory on a machine and TCP between machines",
+    };
+    format!("rack: {processes} of {threads}, over {transport}")
 }
 
 /// A store that runs on plain threads: the rack is idle while it runs.
