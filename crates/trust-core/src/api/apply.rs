@@ -255,9 +255,8 @@ impl<T: 'static> Trust<T> {
         V: Portable,
         C: Callback<I::Output>,
     {
-        let place = Location::caller();
         let Some(plain) = plain_in_run::<Apply<T, V, I>, I, V>(&arguments) else {
-            return self.cast_first(invoke, arguments, then, place);
+            return self.cast_first(invoke, arguments, then);
         };
         let name = self.user();
         match recent(self).filter(|outbox| outbox.was_last(name)) {
@@ -267,25 +266,27 @@ impl<T: 'static> Trust<T> {
                 let then = Tell(then, PhantomData);
                 self.cast_again::<Apply<T, V, I>, _>(outbox, name, plain, then);
             }
-            None => self.cast_after_other(invoke, arguments, then, place),
+            None => self.cast_after_other(invoke, arguments, then),
         }
     }
 
-    /// As [`cast`](Self::cast), if the last request was of another property. Not part of its caller, where
-    /// it would stand beside the same once more.
+    /// As [`cast`](Self::cast), if the last request was of another property. Out of line: its caller already
+    /// inlines `cast_first`.
     #[inline(never)]
-    fn cast_after_other<I, V, C>(&self, invoke: I, arguments: V, then: C, place: CallSite)
+    #[track_caller]
+    fn cast_after_other<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
         C: Callback<I::Output>,
     {
-        self.cast_first(invoke, arguments, then, place);
+        self.cast_first(invoke, arguments, then);
     }
 
     #[inline(always)]
-    fn cast_first<I, V, C>(&self, invoke: I, arguments: V, then: C, place: CallSite)
+    #[track_caller]
+    fn cast_first<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -299,7 +300,9 @@ impl<T: 'static> Trust<T> {
                 let then = Tell(then, PhantomData);
                 node.request(self.target_by(outbox), invoke, &arguments, then);
             }
-            None if self.is_at(node) => self.cast_inline(node, invoke, arguments, then, place),
+            None if self.is_at(node) => {
+                self.cast_inline(node, invoke, arguments, then, Location::caller());
+            }
             None => raise(&outside_of(self.home)),
         }
     }
@@ -307,6 +310,7 @@ impl<T: 'static> Trust<T> {
     /// A call that does not wait, of this property, whose name at the outbox is that of the last request
     /// there.
     #[inline(always)]
+    #[track_caller]
     fn cast_again<D: Delegated, C: Completion + 'static>(
         &self,
         outbox: &Outbox,
