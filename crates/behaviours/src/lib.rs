@@ -4,10 +4,10 @@
 //! in the tests of `gossamer`. A crate, so that the compiler makes the code of each closure once for all
 //! of these programs.
 //!
-//! Devices are emulated, so `rdma.rs` runs the behaviours that depend on the transport: batches and
+//! Emulated devices are slow, so `rdma.rs` runs the behaviours that depend on the transport: batches and
 //! values of every size, their order, back-pressure, and access to the memory of another host. The
 //! others (latches, channels, timeouts, panics and the forms of a call) are code above the transport,
-//! which sends nothing else. With the feature `rdma` they are not compiled.
+//! which sends nothing else. With the feature `rdma` these others are not compiled.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "the name of a behaviour is what it says")]

@@ -47,8 +47,9 @@
 //! 4. When the receiver has emptied a bank, it writes that bank's flag at the sender: how often the bank
 //!    was emptied. The sender writes to a bank again only after that. No frame costs a credit. The sender
 //!    looks at a flag one bank before it needs it, behind a frame, so that neither side waits for the
-//!    line of the flags in front of one. Where memory is not mapped, a flag is no message of its own: it
-//!    leaves with the receiver's next message to that host, or when it finds no frame.
+//!    line of the flags in front of one. Where memory is not mapped, fewer than half of the
+//!    banks' flags wait at a time, and leave with the receiver's next message to that host or when it
+//!    finds no frame; the next one is sent at once, so that the sender always has a bank to write.
 //! 5. Before it sleeps, a receiver sets a word that senders on mapped memory read; only then do they
 //!    notify. Elsewhere a notification travels with each frame, unless the mailbox
 //!    [never sleeps](MailboxBuilder::never_sleeps). A sender sets such a word, too; where memory is not

@@ -20,8 +20,8 @@ struct Talk {
     hears: Receiver<u64>,
 }
 
-/// Runs a receiver, whose mailbox has one bank of one frame, and a sender, on two hosts.
-fn on_two_hosts(receive: fn(Mailbox, &Talk), send: fn(Sender, &Talk)) {
+/// Runs a receiver, whose mailbox has so many banks of one frame each, and a sender, on two hosts.
+fn on_two_hosts(banks: u32, receive: fn(Mailbox, &Talk), send: fn(Sender, &Talk)) {
     within(Duration::from_secs(60), move || {
         let rack = TcpTransport::in_process(2, 1, |_| ()).expect("a rack");
         let hosts = rack.into_iter().map(|host| Segments::new(host as Arc<dyn Transport>));
@@ -32,7 +32,7 @@ fn on_two_hosts(receive: fn(Mailbox, &Talk), send: fn(Sender, &Talk)) {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let _attached = here.attach(0).expect("a thread");
-                let builder = Mailbox::builder("streamed").banks(1).frames(1).frame_bytes(8);
+                let builder = Mailbox::builder("streamed").banks(banks).frames(1).frame_bytes(8);
                 receive(builder.never_sleeps().export(&here).expect("a mailbox"), &receiver);
             });
             scope.spawn(move || {
@@ -57,31 +57,36 @@ fn send(sender: &mut Sender) {
 #[test]
 fn a_frame_comes_with_the_next_poll_but_one() {
     const COUNT: usize = 50;
-    on_two_hosts(
-        |mut inbox, talk| {
-            while inbox.senders() == 0 {
-                assert!(inbox.poll().expect("no error").is_none());
-            }
-            let mut polls: Vec<_> = (0..COUNT)
-                .map(|_| {
-                    // The frame is on the way.
-                    talk.hears.recv().expect("the sender");
-                    let polls = take(&mut inbox);
-                    // Its flag leaves.
+    for banks in [1, 4] {
+        on_two_hosts(
+            banks,
+            |mut inbox, talk| {
+                while inbox.senders() == 0 {
                     assert!(inbox.poll().expect("no error").is_none());
-                    polls
-                })
-                .collect();
-            polls.sort_unstable();
-            assert!(polls[COUNT / 2] <= 2, "{polls:?}");
-        },
-        |mut sender, talk| {
-            for number in 0..COUNT {
-                send(&mut sender);
-                talk.says.send(number as u64).expect("the receiver");
-            }
-        },
-    );
+                }
+                let mut polls: Vec<_> = (0..COUNT)
+                    .map(|_| {
+                        // The frame is on the way.
+                        talk.hears.recv().expect("the sender");
+                        let polls = take(&mut inbox);
+                        // Its flag leaves, if it has not.
+                        assert!(inbox.poll().expect("no error").is_none());
+                        talk.says.send(0).expect("the sender");
+                        polls
+                    })
+                    .collect();
+                polls.sort_unstable();
+                assert!(polls[COUNT / 2] <= 2, "{polls:?}");
+            },
+            |mut sender, talk| {
+                for number in 0..COUNT {
+                    send(&mut sender);
+                    talk.says.send(number as u64).expect("the receiver");
+                    talk.hears.recv().expect("the receiver");
+                }
+            },
+        );
+    }
 }
 
 /// The flags of a sender that is awake arrive without a notification; one that sleeps is notified once.
@@ -89,6 +94,7 @@ fn a_frame_comes_with_the_next_poll_but_one() {
 fn only_a_sender_that_sleeps_is_notified_of_flags() {
     const COUNT: u64 = 20;
     on_two_hosts(
+        1,
         |mut inbox, talk| {
             for _ in 0..COUNT {
                 let _polls = take(&mut inbox);
@@ -128,6 +134,7 @@ fn only_a_sender_that_sleeps_is_notified_of_flags() {
 #[test]
 fn a_sender_goes_on_while_the_receiver_waits() {
     on_two_hosts(
+        1,
         |mut inbox, talk| {
             for number in 1..5 {
                 let _polls = take(&mut inbox);

@@ -312,8 +312,9 @@ pub(crate) fn frames_that_change_while_they_run_do_no_harm(make: Make) {
             let injected = INDIRECT_PUT.in_mode(Mode::Injected);
             let raw = player.segments.open("changing").expect("its segment");
             let needs_more = || has_no_checksum(&raw) && done.rejected.load(Ordering::Relaxed) == 0;
-            let mut number = 0;
+            let (start, mut number) = (Instant::now(), 0);
             while number < CALLS || needs_more() {
+                assert!(start.elapsed() < WITHIN, "no frame was changed in time");
                 let args = PutArgs { key: number % 50, offset: 0 };
                 sender.send(&injected, args, &[7; 60]).expect("a call");
                 if number % 16 == 0 {
