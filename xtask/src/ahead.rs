@@ -4,8 +4,9 @@
 //! crates that are compiled one after the other.
 //!
 //! It checks nothing: each gate builds again, and finds it done. So a failure here costs time only,
-//! and is found, and shown, by the gate. All but that for RDMA are made in folders of their own,
-//! where no other gate waits for a lock of cargo; that one comes late, while tests run.
+//! and is found, and shown, by the gate. All are made in folders of their own, where no other gate
+//! waits for a lock of cargo, or finds programs that were built for something else. So the tests over
+//! RDMA, which share the folder of the other tests, are not among them.
 
 use std::os::unix::process::parent_id;
 use std::sync::Mutex;
@@ -16,7 +17,7 @@ use anyhow::{Result, ensure};
 
 use crate::times::{HEADING, Times};
 use crate::workspace::Workspace;
-use crate::{checks, fuzz, rdma_test};
+use crate::{checks, fuzz};
 
 /// One thing to build.
 type Build = fn(&Workspace) -> Result<()>;
@@ -25,13 +26,11 @@ type Build = fn(&Workspace) -> Result<()>;
 const AT_ONCE: usize = 2;
 
 /// What is built, in the order of the gates that need it.
-const BUILDS: [(&str, Build); 6] = [
+const BUILDS: [(&str, Build); 5] = [
     ("tests with the switch of other processors, and on a nightly compiler", checks::build_others),
     ("loom models", checks::build_loom),
     ("hot path", checks::build_hotpath),
     ("fuzz targets", |workspace| fuzz::build(workspace).map(drop)),
-    // In the folder of the other tests, whose dependencies it shares.
-    ("tests on RDMA devices", rdma_test::build_ahead),
     ("programs", Workspace::build_programs),
 ];
 

@@ -38,7 +38,8 @@ const GATES: &[(&str, &str)] = &[
 /// that follow: how much it checks, or what it may take, is a matter of time.
 const FIRST_ALONE: &str = "fuzz targets, on a nightly compiler";
 /// The first gate beside [`IN_GUESTS`]: the tests before it have deadlines, which they might miss beside
-/// guests; models and counts of instructions have none.
+/// guests, and run programs of the folder in which the tests over RDMA are built with other features.
+/// Models and counts of instructions do neither.
 const FIRST_BESIDE: &str = "loom models";
 /// The gate that starts before its turn.
 const IN_GUESTS: (&str, &str) =

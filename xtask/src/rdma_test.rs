@@ -117,11 +117,6 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     Ok(())
 }
 
-/// Does all that [`run`] does before it runs tests: [`ahead`](crate::ahead).
-pub(crate) fn build_ahead(workspace: &Workspace) -> Result<()> {
-    prepare(workspace, Version::value_variants(), &mut Times::new()).map(drop)
-}
-
 /// Builds the test programs, and downloads the packages of guests meanwhile.
 fn prepare(workspace: &Workspace, kernels: &[Version], times: &mut Times) -> Result<Vec<Program>> {
     gossamer_guest::check()?;
