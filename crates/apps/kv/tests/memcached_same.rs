@@ -46,6 +46,15 @@ impl Memcached {
         }
         Self { process, port }
     }
+
+    /// It says that its crawler is disabled before that has ended, and then answers as if it was not.
+    fn await_end_of_crawler(&self) {
+        let (start, mut session) = (Instant::now(), Session::new(self.port));
+        while !session.ask("stats settings\r\n").contains("STAT lru_crawler no") {
+            assert!(start.elapsed() < Duration::from_secs(20), "its crawler does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Drop for Memcached {
@@ -516,6 +525,9 @@ fn responses_are_those_of_memcached() {
         let mut sessions = [Session::new(memcached.port), Session::new(ours.port)];
         for step in script {
             let [expected, found] = sessions.each_mut().map(|session| session.ask(&step));
+            if step == "lru_crawler disable\r\n" {
+                memcached.await_end_of_crawler();
+            }
             if expected != found {
                 let sent = step.escape_default();
                 wrong.push(format!(
