@@ -88,6 +88,9 @@ pub(crate) fn run_as<R: Send + 'static>(
     if kind == Kind::Threads {
         return settings.threads(3).run(main);
     }
+    // These programs optimise what they stand on, but not the behaviours, which get large frames then.
+    #[cfg(feature = "rdma")]
+    let settings = if kind == Kind::Rdma { settings.stack_bytes(1 << 20) } else { settings };
     let mut main = Some(main);
     let hosts: Vec<_> = hosts(kind)
         .into_iter()
