@@ -33,7 +33,7 @@ pub const BATCH: u64 = 42;
 /// Batches that the counter steps through.
 pub const COUNTED_BATCHES: u64 = 64;
 const WARM_UP_BATCHES: u64 = 1_000;
-/// Polls after which a thread has been awake for so long that nobody needs a fence to wake it.
+/// Polls after which a thread has been awake for so long that its wakers need no fence.
 const BUSY_AFTER: u64 = 40_000;
 
 thread_local! {
