@@ -15,7 +15,7 @@ pub(crate) const VERSION: u16 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackageError {
-    /// There are none.
+    /// There are no bytes at all.
     #[error("not a package: it is empty")]
     Empty,
     /// They are too few, too many, or not as many as its header says.

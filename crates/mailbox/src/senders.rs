@@ -27,9 +27,9 @@ pub(crate) struct Active {
     pub(crate) mode: Mode,
     pub(crate) incoming: Incoming,
     flags: Flags,
-    /// Flags that may not have left yet, and how many of them must not be exceeded: a sender always has a
-    /// bank to write, whatever the receiver waits for.
+    /// Flags set since one was last sent at once.
     held: u32,
+    /// When `held` reaches this, the flag is sent at once, so that the sender always has a bank to write.
     held_most: u32,
     /// Whether some flag was not written that should have been.
     is_owed: bool,

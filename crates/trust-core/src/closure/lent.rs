@@ -135,7 +135,7 @@ where
 }
 
 /// Decodes the arguments of some requests, up to the first that cannot be decoded or holds a trust, and
-/// has the hook see them. If user code panics there are none.
+/// passes them to the hook. If user code panics, all of them are dropped.
 #[cfg_attr(optimised, inline(always))]
 fn look_at<'a, T, V, I>(
     property: &T,
