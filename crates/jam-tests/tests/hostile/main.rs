@@ -10,6 +10,9 @@ macro_rules! jam {
 }
 
 mod ends;
+#[allow(dead_code, reason = "its `main`")]
+#[path = "../../examples/executor.rs"]
+mod executor_example;
 mod isolation;
 mod refusals;
 #[path = "../common/signed.rs"]
@@ -67,4 +70,11 @@ fn as_both(test: impl Fn(Executor) + Send + Sync + 'static) {
 /// That it runs an honest jam.
 fn goes_on(executor: &mut Executor) {
     assert_eq!(executor.run(&jam!(Sum, "sum"), 10, &[1, 2, 3]).unwrap(), 60);
+}
+
+#[test]
+fn the_example_measures_every_round() {
+    let counts = executor_example::Counts { rounds: 2, calls: 3, starts: 2 };
+    let times = executor_example::measure(&counts).unwrap();
+    assert!(times.iter().all(|(_, times)| times.len() == 2), "{times:?}");
 }
