@@ -22,7 +22,7 @@ const LOOK_EVERY: u32 = 64;
 const LANES_EVERY: u32 = 32;
 
 /// Polls between two looks at the claims and two polls of the lanes, if frames come without pause.
-const LOOK_AT_LAST: u32 = 1024;
+pub(crate) const LOOK_AT_LAST: u32 = 1024;
 
 /// Rounds of polls of a receiver that waits before it looks at the clock, and polls between two looks.
 const SPINS: u32 = 16;

@@ -158,7 +158,7 @@ impl Active {
     fn wake_if_unmapped(&mut self, word: u64) {
         let sleeps_for = if word == self.answered { None } else { self.claim.slept_for(word) };
         let Some(frame) = sleeps_for else { return };
-        if !self.is_owed && self.incoming.has_room_for(frame) && self.flags.notify() {
+        if !self.is_owed && self.incoming.has_room_for(frame) && self.flags.notify_unmapped() {
             self.answered = word;
         }
     }
@@ -233,12 +233,15 @@ impl Flags {
         self.wake();
     }
 
-    /// Notifies the sender; false if this would have to wait.
+    /// Notifies the sender, if its memory is not mapped; false if this would have to wait.
     #[track_caller]
-    fn notify(&mut self) -> bool {
+    fn notify_unmapped(&mut self) -> bool {
         let mut is_notified = true;
         self.with_open(|flags| {
-            is_notified = flags.try_write_notify(0, &[])?;
+            // Else `wake` looks whether it sleeps, whatever a malicious one says in its claim.
+            if !flags.is_mapped() {
+                is_notified = flags.try_write_notify(0, &[])?;
+            }
             Ok(())
         });
         is_notified

@@ -1,4 +1,5 @@
-//! Frames and flags over connections: what travels with what, and who is notified.
+//! Frames and flags over connections: what travels with what, and who is notified; and that nobody is where
+//! memory is mapped.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender as Channel, channel};
@@ -7,11 +8,12 @@ use std::time::Duration;
 use gossamer_segment::Segments;
 use transport_api::Transport;
 use transport_api::conformance::within;
+use transport_shm::ShmTransport;
 use transport_tcp::TcpTransport;
 
 use crate::claim::SLEEPS_FOR;
 use crate::frame::{FrameHeader, Parts};
-use crate::receiver::Mailbox;
+use crate::receiver::{LOOK_AT_LAST, Mailbox};
 use crate::sender::Sender;
 
 /// What one side says to the other beside the mailbox.
@@ -20,11 +22,28 @@ struct Talk {
     hears: Receiver<u64>,
 }
 
-/// Runs a receiver, whose mailbox has so many banks of one frame each, and a sender, on two hosts.
-fn on_two_hosts(banks: u32, receive: fn(Mailbox, &Talk), send: fn(Sender, &Talk)) {
+/// Two hosts that are connected over TCP.
+fn connected() -> Vec<Arc<dyn Transport>> {
+    let rack = TcpTransport::in_process(2, 1, |_| ()).expect("a rack");
+    rack.into_iter().map(|host| host as Arc<dyn Transport>).collect()
+}
+
+/// Two hosts that share memory.
+fn sharing() -> Vec<Arc<dyn Transport>> {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    rack.into_iter().map(|host| host as Arc<dyn Transport>).collect()
+}
+
+/// Runs a receiver, whose mailbox has so many banks of one frame each, and a sender, on the two hosts of a
+/// rack.
+fn on_two_hosts(
+    rack: fn() -> Vec<Arc<dyn Transport>>,
+    banks: u32,
+    receive: fn(Mailbox, &Talk),
+    send: fn(Sender, &Talk),
+) {
     within(Duration::from_secs(60), move || {
-        let rack = TcpTransport::in_process(2, 1, |_| ()).expect("a rack");
-        let hosts = rack.into_iter().map(|host| Segments::new(host as Arc<dyn Transport>));
+        let hosts = rack().into_iter().map(Segments::new);
         let [here, there]: [Segments; 2] = hosts.collect::<Vec<_>>().try_into().expect("two hosts");
         let ((says, heard), (says_too, hears)) = (channel(), channel());
         let receiver = Talk { says, hears };
@@ -59,6 +78,7 @@ fn a_frame_comes_with_the_next_poll_but_one() {
     const COUNT: usize = 50;
     for banks in [1, 4] {
         on_two_hosts(
+            connected,
             banks,
             |mut inbox, talk| {
                 while inbox.senders() == 0 {
@@ -94,6 +114,7 @@ fn a_frame_comes_with_the_next_poll_but_one() {
 fn only_a_sender_that_sleeps_is_notified_of_flags() {
     const COUNT: u64 = 20;
     on_two_hosts(
+        connected,
         1,
         |mut inbox, talk| {
             for _ in 0..COUNT {
@@ -129,11 +150,53 @@ fn only_a_sender_that_sleeps_is_notified_of_flags() {
     );
 }
 
+/// A sender whose memory is mapped is asked there whether it sleeps: what it says in its claim, where a
+/// malicious one writes something else again and again, costs the receiver no notification.
+#[test]
+fn a_sender_in_mapped_memory_is_not_notified_for_its_claim() {
+    on_two_hosts(
+        sharing,
+        1,
+        |mut inbox, talk| {
+            let _polls = take(&mut inbox);
+            for _ in talk.hears.iter() {
+                // More than one look at the claim.
+                for _ in 0..4 * LOOK_AT_LAST {
+                    assert!(inbox.poll().expect("no error").is_none());
+                }
+                talk.says.send(0).expect("the sender");
+            }
+        },
+        |mut sender, talk| {
+            send(&mut sender);
+            while !sender.outgoing.may_write(sender.flags.segment.memory()) {
+                std::thread::yield_now();
+            }
+            assert!(sender.mailbox.is_mapped());
+            let at = sender.geometry.claim_at(sender.set) + SLEEPS_FOR;
+            for _ in 0..3 {
+                let word = sender.claim.sleeps_for(1);
+                sender.mailbox.write(at, &word.to_ne_bytes()).expect("a write");
+                talk.says.send(0).expect("the receiver");
+                talk.hears.recv().expect("the receiver");
+                sender.segments().poll();
+                let notification = sender.flags.notifications.try_next().expect("a rack");
+                assert!(notification.is_none(), "{notification:?}");
+                // So that the receiver has not answered the same before.
+                sender.mailbox.write(at, &[0; 8]).expect("a write");
+                talk.says.send(0).expect("the receiver");
+                talk.hears.recv().expect("the receiver");
+            }
+        },
+    );
+}
+
 /// A receiver may wait for anything once it has taken a frame: the sender is not kept from writing the next
 /// one by a flag that waits for the receiver's next poll.
 #[test]
 fn a_sender_goes_on_while_the_receiver_waits() {
     on_two_hosts(
+        connected,
         1,
         |mut inbox, talk| {
             for number in 1..5 {
