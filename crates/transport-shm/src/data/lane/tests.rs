@@ -1,6 +1,9 @@
 //! Lanes whose ends, slots and rings are in states that racks reach by chance only.
 
+use std::time::{Duration, Instant};
+
 use primitive::sync::Ordering;
+use transport_api::park_word::{AWAKE, BUSY, PARKED};
 use transport_api::{NoticeInbox, Notification, Transport};
 
 use super::*;
@@ -73,6 +76,42 @@ fn a_polled_slot_asks_for_no_attention_and_is_not_slept_over() {
     drop(owner);
     writer.notify(0, notice(200));
     assert!(!host.has_events(0), "a lane that is gone keeps no thread awake");
+}
+
+/// A peer maps the park words of others, and may write anything there.
+#[test]
+fn a_false_park_word_makes_a_wake_late_and_loses_nothing() {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let (mut writer, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
+    let host = rack[1].host().clone();
+    let memory = host.own().park_word_memory(0);
+    let word = memory.word32(0);
+    for (number, claim) in (0..).zip([AWAKE, PARKED, BUSY, BUSY + 1, u32::MAX]) {
+        // While the thread is awake: it may be woken for nothing.
+        word.store(claim, Ordering::Release);
+        writer.notify(0, notice(2 * number));
+        assert_eq!(notified(&mut owner), [(0, 2 * number)], "word {claim}");
+        // While it sleeps: it may go on sleeping, up to the end that it has set itself.
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                while !host.has_events(0) {
+                    host.park(0, Duration::from_millis(20), &mut || false);
+                }
+            });
+            let start = Instant::now();
+            while word.load(Ordering::Acquire) != PARKED {
+                assert!(start.elapsed().as_secs() < 20, "it does not sleep");
+                std::thread::yield_now();
+            }
+            word.store(claim, Ordering::Release);
+            writer.notify(0, notice(2 * number + 1));
+            while !sleeper.is_finished() {
+                assert!(start.elapsed().as_secs() < 20, "word {claim}: it sleeps on");
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(notified(&mut owner), [(0, 2 * number + 1)], "word {claim}");
+    }
 }
 
 #[test]
