@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use gossamer::jam::{Executor, ExecutorError, LoadedJam};
+use transport_api::conformance::within;
 
 use crate::{Plain, Sum, as_both, goes_on};
 
@@ -31,20 +32,23 @@ fn honest_jams_run_in_one_process() {
 
 #[test]
 fn a_loop_ends_at_the_deadline() {
-    as_both(|_| {
-        let short = Executor::builder().deadline(Duration::from_millis(50));
-        let mut executor = short.start().unwrap();
-        match executor.run(&jam!(Plain<()>, "endless"), (), &[]) {
-            Err(ExecutorError::Deadline { jam, fault, .. }) => {
-                assert_eq!(jam, "endless");
-                assert!(fault.offset.is_some(), "{fault}");
+    // Without the deadline it would not.
+    within(Duration::from_secs(100), || {
+        as_both(|_| {
+            let short = Executor::builder().deadline(Duration::from_millis(50));
+            let mut executor = short.start().unwrap();
+            match executor.run(&jam!(Plain<()>, "endless"), (), &[]) {
+                Err(ExecutorError::Deadline { jam, fault, .. }) => {
+                    assert_eq!(jam, "endless");
+                    assert!(fault.offset.is_some(), "{fault}");
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(executor.process_id(), None);
-        assert_eq!(executor.restarts(), 0);
-        let mut patient = crate::executor();
-        goes_on(&mut patient);
+            assert_eq!(executor.process_id(), None);
+            assert_eq!(executor.restarts(), 0);
+            let mut patient = crate::executor();
+            goes_on(&mut patient);
+        })
     });
 }
 
