@@ -117,7 +117,9 @@ where
     let (buffer, first) = (batch.buffer, (batch.at + 1) * WORD);
     copied_out(buffer, first, count * stride - WORD, |bytes| {
         let mut group = [const { None }; GROUP];
-        look_at::<T, V, I>(property, bytes.chunks(stride).take(count), &mut group);
+        // Without the head of the next one.
+        let payloads = bytes.chunks(stride).map(|chunk| &chunk[..request.words * WORD]);
+        look_at::<T, V, I>(property, payloads.take(count), &mut group);
         let mut served = 0;
         for arguments in group.into_iter().map_while(|arguments| arguments) {
             // SAFETY: a closure without bytes, see `rebuild`; it is that of this request.

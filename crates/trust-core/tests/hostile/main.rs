@@ -3,6 +3,7 @@
 //! another type, and gives a reason with every refusal.
 #![cfg(not(loom))]
 
+mod lent;
 mod random;
 mod replies;
 mod scene;

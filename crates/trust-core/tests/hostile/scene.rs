@@ -49,14 +49,14 @@ pub(crate) struct Scene {
     _peer: Wiring,
     lane: Box<dyn Lane>,
     /// The slot in which the peer is the client, and that in which the victim is.
-    requests: SharedBytes,
+    pub(crate) requests: SharedBytes,
     replies: SharedBytes,
     pub(crate) sequence: u64,
     answers: u64,
 }
 
 /// Where buffer `sequence % 2` of the only pair begins.
-fn buffer(sequence: u64) -> usize {
+pub(crate) fn buffer(sequence: u64) -> usize {
     CACHE_LINE + (sequence % 2) as usize * SLOT_STRIDE
 }
 

@@ -1,11 +1,13 @@
 //! What the victim has: properties of several types, and closures of all kinds in its table.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
-use gossamer_trust_core::{Delegable, Latch, LocalTrustee, PlainCall, Trustee, local_trustee};
+use gossamer_trust_core::{
+    Delegable, Latch, LocalTrustee, PlainCall, Step, Trustee, local_trustee,
+};
 use serde::{Deserialize, Serialize};
 
 /// Whether a closure has ever met a property of another type.
@@ -73,14 +75,38 @@ impl<const BYTES: usize> PlainCall<Sealed<1>> for Plain<BYTES> {
 #[derive(Serialize, Deserialize)]
 struct Chain(Option<Box<Chain>>);
 
+/// What was seen of lent arguments: at the first look at them (0), at the second one (1), or by the call (2).
+pub(crate) type Seen = (u8, u64, Vec<u8>);
+
+thread_local! {
+    /// What this thread has seen of lent arguments.
+    pub(crate) static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+    /// What is to be done once, at the next first look.
+    pub(crate) static AT_FIRST_LOOK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+fn see(step: u8, number: u64, bytes: &[u8]) {
+    SEEN.with_borrow_mut(|seen| seen.push((step, number, bytes.to_vec())));
+    if let Some(act) = AT_FIRST_LOOK.take() {
+        act();
+    }
+}
+
+/// A property whose calls have lent arguments.
+struct Lent;
+
+/// Its number.
+pub(crate) const LENT: u32 = 5;
+
 /// Properties that the victim has, beside the one that every node has.
-pub(crate) const PROPERTIES: u32 = 4;
+pub(crate) const PROPERTIES: u32 = 5;
 
 pub(crate) fn entrust_properties(local: LocalTrustee) {
     std::mem::forget(local.entrust(Sealed::<1>::new()));
     std::mem::forget(local.entrust(Sealed::<2>::new()));
     std::mem::forget(local.entrust(Latch::new(Sealed::<3>::new())));
     std::mem::forget(local.entrust(String::from("text")));
+    std::mem::forget(local.entrust(Lent));
 }
 
 /// Puts closures of all kinds into this program's table, those of the runtime with them.
@@ -110,6 +136,12 @@ fn delegate_everything(local: LocalTrustee) {
     assert!(one.plain_call::<Plain<11>>(1, &[2; 11], &[]).is_none());
     assert!(one.plain_call::<Plain<LONG>>(1, &[2; LONG], &[]).is_none());
     assert!(one.plain_call::<Plain<0>>(1, &[2; 11], &[&[3; 9], &[4; 2]]).is_none());
+    let lent = local.entrust(Lent);
+    lent.lend((1u64, &[2][..])).apply_with_prefetch(
+        |_, (number, bytes), step| see(u8::from(step == Step::Second), *number, bytes),
+        |_, (number, bytes)| see(2, number, bytes),
+    );
+    lent.lend("text").apply(|_, text| text.len() as u64);
     let trustee = local.trustee();
     spawn(trustee, |words| words.len() as u64);
     drop(trustee.entrust(5u32));
