@@ -4,13 +4,11 @@
 //! differ only in the lock. `dashmap` has a table of its own.
 
 use std::collections::BTreeSet;
-use std::hash::BuildHasher;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use dashmap::DashMap;
-use foldhash::fast::FixedState;
 
 use crate::bench::assignment::{Assignment, Phase};
 use crate::bench::backend::Backend;
@@ -18,7 +16,7 @@ use crate::bench::comparison::{Candidate, Outcome};
 use crate::bench::group::Group;
 use crate::bench::progress::Progress;
 use crate::bench::report::Report;
-use crate::bench::table::{ByteRange, Table};
+use crate::bench::table::{ByteRange, Hashed, Table};
 use crate::ycsb::Workload;
 
 /// Shards of each lock-based store: many more than threads, so that threads rarely contend for a
@@ -78,23 +76,25 @@ impl<L> Clone for Locked<L> {
 }
 
 impl<L: Lock> Locked<L> {
-    fn shard(&self, key: &[u8]) -> &L {
-        let hash = FixedState::default().hash_one(key);
-        &self.shards[(hash % SHARDS as u64) as usize]
+    fn shard<'a>(&self, key: &'a [u8]) -> (&L, Hashed<'a>) {
+        let (key, shard) = Hashed::with_table(key, SHARDS);
+        (&self.shards[shard], key)
     }
 }
 
 impl<L: Lock> Backend for Locked<L> {
     fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
-        self.shard(key).read(|table| copy(table.read(key, part), value))
+        let (shard, key) = self.shard(key);
+        shard.read(|table| copy(table.read(key, part), value))
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
-        self.shard(key).write(|table| table.update(key, offset, value))
+        let (shard, key) = self.shard(key);
+        shard.write(|table| table.update(key, offset, value))
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> bool {
-        self.shard(key).write(|table| table.insert(key, value))
+        self.shard(key).0.write(|table| table.insert(key, value))
     }
 
     fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use gossamer::Sharded;
+use gossamer::{Sharded, Trust};
 
 use crate::bench::assignment::{Assignment, Phase};
 use crate::bench::backend::Backend;
@@ -13,7 +13,7 @@ use crate::bench::comparison::{Candidate, Outcome};
 use crate::bench::group::Group;
 use crate::bench::progress::Progress;
 use crate::bench::report::Report;
-use crate::bench::table::{ByteRange, ScanRequest, Table, scan_shards};
+use crate::bench::table::{ByteRange, Hashed, ScanRequest, Table, scan_shards};
 use crate::fibers::request_all;
 use crate::store::Key;
 use crate::ycsb::Workload;
@@ -32,29 +32,39 @@ impl RackTable {
     pub fn new(ordered: bool) -> Self {
         Self { shards: Sharded::new_with(Table::new, ordered) }
     }
+
+    /// The shard of a key. Not by [`Sharded::shard`], whose hash is another one.
+    fn shard<'a>(&self, key: &'a [u8]) -> (&Trust<Table>, Hashed<'a>) {
+        let shards = self.shards.shards();
+        let (key, shard) = Hashed::with_table(key, shards.len());
+        (&shards[shard], key)
+    }
 }
 
 impl Backend for RackTable {
     fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
         value.clear();
-        let hook = |table: &Table, (key, _): &(Key, ByteRange), step| table.prefetch(key, step);
-        self.shards.shard(key).with_prefetch(hook).apply_ref_with(
-            |table, (key, part): (Key, ByteRange)| table.read(&key, part),
-            (Key::new(key), part),
+        let (shard, Hashed { key, hash }) = self.shard(key);
+        type Arguments = (u32, Key, ByteRange);
+        let hook = |table: &Table, &(hash, ..): &Arguments, step| table.prefetch(hash, step);
+        shard.with_prefetch(hook).apply_ref_with(
+            |table, (hash, key, part): Arguments| table.read(Hashed { key: &key, hash }, part),
+            (hash, Key::new(key), part),
             |found| found.inspect(|found| value.extend_from_slice(found)).is_some(),
         )
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
-        self.shards.shard(key).lend((key, offset, value)).apply_with_prefetch(
-            |table, (key, ..), step| table.prefetch(key, step),
-            |table, (key, offset, value)| table.update(key, offset, value),
+        let (shard, Hashed { key, hash }) = self.shard(key);
+        shard.lend((hash, key, offset, value)).apply_with_prefetch(
+            |table, &(hash, ..), step| table.prefetch(hash, step),
+            |table, (hash, key, offset, value)| table.update(Hashed { key, hash }, offset, value),
         )
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> bool {
         let insert = |table: &mut Table, (key, value): (&[u8], &[u8])| table.insert(key, value);
-        self.shards.shard(key).lend((key, value)).apply(insert)
+        self.shard(key).0.lend((key, value)).apply(insert)
     }
 
     fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {

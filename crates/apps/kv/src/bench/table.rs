@@ -10,10 +10,42 @@ use std::ops::Bound;
 use gossamer::Step;
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Limits, Response, Store, Verb};
+use crate::store::{KeyHasher, Limits, Response, Store, Verb};
 
 /// The bench stores nothing that expires, so it needs no clock.
 const NO_TIME: u64 = 0;
+
+/// A key and its hash, which is computed once for all that is done with the key. All tables hash alike, in
+/// every process.
+#[derive(Clone, Copy, Debug)]
+pub struct Hashed<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What a table finds it by.
+    pub hash: u32,
+}
+
+/// Hashes keys for tables.
+fn hasher() -> KeyHasher {
+    KeyHasher::seeded(0)
+}
+
+impl<'a> Hashed<'a> {
+    /// A key, and which of `tables` tables it belongs to.
+    #[inline]
+    pub fn with_table(key: &'a [u8], tables: usize) -> (Self, usize) {
+        let hash = hasher().hash(key);
+        // The upper half, which tables do not use. Multiply and shift instead of a remainder.
+        let table = (((hash >> 32) * tables as u64) >> 32) as usize;
+        (Self { key, hash: hash as u32 }, table)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Hashed<'a> {
+    fn from(key: &'a [u8]) -> Self {
+        Self::with_table(key, 1).0
+    }
+}
 
 /// One record of a scan: its key and its fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,22 +89,25 @@ pub struct Table {
 impl Table {
     /// An empty table without a memory limit, with an ordered index for scans if `ordered`.
     pub fn new(ordered: bool) -> Self {
-        Self { store: Store::new(Limits::default()), order: ordered.then(BTreeSet::new) }
+        Self {
+            store: Store::hashing_by(hasher(), Limits::default()),
+            order: ordered.then(BTreeSet::new),
+        }
     }
 
     /// The bytes of a record in `part`, or `None` if the record does not exist.
-    pub fn read(&self, key: &[u8], part: ByteRange) -> Option<&[u8]> {
-        self.store.peek(key, NO_TIME).map(|item| part.of(item.data()))
+    pub fn read(&self, Hashed { key, hash }: Hashed<'_>, part: ByteRange) -> Option<&[u8]> {
+        self.store.peek_hashed(hash, key, NO_TIME).map(|item| part.of(item.data()))
     }
 
-    /// Asks the processor for the memory that an operation on `key` will touch.
-    pub fn prefetch(&self, key: &[u8], step: Step) {
-        self.store.prefetch(key, step);
+    /// Asks the processor for the memory that an operation on a key with this hash will touch.
+    pub fn prefetch(&self, hash: u32, step: Step) {
+        self.store.prefetch(hash, step);
     }
 
     /// Overwrites a record from `offset` on; `false` if it does not exist or is too short.
-    pub fn update(&mut self, key: &[u8], offset: u32, value: &[u8]) -> bool {
-        self.store.write_at(key, offset as usize, value, NO_TIME)
+    pub fn update(&mut self, key: Hashed<'_>, offset: u32, value: &[u8]) -> bool {
+        self.store.write_at((key.hash, key.key), offset as usize, value, NO_TIME)
     }
 
     /// Adds or replaces a record; `false` if the key or the value is too large.
@@ -104,7 +139,7 @@ impl Table {
     pub fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> Vec<Record> {
         self.keys_from(start, count)
             .filter_map(|key| {
-                let value = self.read(key, part)?.to_vec();
+                let value = self.read(key.into(), part)?.to_vec();
                 Some(Record { key: key.to_vec(), value })
             })
             .collect()
@@ -193,18 +228,31 @@ mod tests {
         table
     }
 
+    fn read<'a>(table: &'a Table, key: &str, part: ByteRange) -> Option<&'a [u8]> {
+        table.read(key.as_bytes().into(), part)
+    }
+
+    #[test]
+    fn a_wrong_hash_finds_no_other_record() {
+        let mut table = filled(&["k", "j"]);
+        let wrong = Hashed { hash: Hashed::from(&b"j"[..]).hash, key: b"k" };
+        assert_eq!(table.read(wrong, ByteRange::ALL), None);
+        assert!(!table.update(wrong, 0, b"x"));
+        assert_eq!(read(&table, "j", ByteRange::ALL), Some(&b"0123456789"[..]));
+    }
+
     #[test]
     fn reads_and_updates_parts_of_a_record() {
         let mut table = filled(&["k"]);
         let part = ByteRange { offset: 2, length: 3 };
-        assert_eq!(table.read(b"k", part), Some(&b"234"[..]));
-        assert!(table.update(b"k", 2, b"abc"));
-        assert_eq!(table.read(b"k", ByteRange::ALL), Some(&b"01abc56789"[..]));
-        assert_eq!(table.read(b"k", ByteRange { offset: 8, length: 9 }), Some(&b"89"[..]));
-        assert_eq!(table.read(b"k", ByteRange { offset: 80, length: 9 }), Some(&b""[..]));
-        assert!(!table.update(b"k", 9, b"xy"), "an update never makes a record longer");
-        assert!(!table.update(b"none", 0, b"x"));
-        assert_eq!(table.read(b"none", ByteRange::ALL), None);
+        assert_eq!(read(&table, "k", part), Some(&b"234"[..]));
+        assert!(table.update(b"k"[..].into(), 2, b"abc"));
+        assert_eq!(read(&table, "k", ByteRange::ALL), Some(&b"01abc56789"[..]));
+        assert_eq!(read(&table, "k", ByteRange { offset: 8, length: 9 }), Some(&b"89"[..]));
+        assert_eq!(read(&table, "k", ByteRange { offset: 80, length: 9 }), Some(&b""[..]));
+        assert!(!table.update(b"k"[..].into(), 9, b"xy"), "an update never makes a record longer");
+        assert!(!table.update(b"none"[..].into(), 0, b"x"));
+        assert_eq!(read(&table, "none", ByteRange::ALL), None);
     }
 
     #[test]

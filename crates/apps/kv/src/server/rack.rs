@@ -36,7 +36,7 @@ impl Shards for RackShards {
         let shard = self.shards.shard(request.key());
         // The fibers of other connections look for their items meanwhile.
         let ahead = |store: &Store, (request, _): &(Request, Seconds), step| {
-            store.prefetch(request.key(), step);
+            store.prefetch(store.hash(request.key()), step);
         };
         shard
             .with_prefetch(ahead)

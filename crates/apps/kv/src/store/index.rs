@@ -1,13 +1,11 @@
 //! [`Store`]: lookup, memory accounting, dead items.
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::RandomState;
 use gossamer::Step;
 use hashbrown::HashTable;
 
 use crate::store::eviction::LruSettings;
 use crate::store::item::{Item, Seconds};
+use crate::store::key::KeyHasher;
 use crate::store::lru::{Lru, SEGMENTS};
 use crate::store::prefixes::Prefixes;
 use crate::store::sizes::Sizes;
@@ -34,16 +32,15 @@ fn spread(hash: u32) -> u64 {
 
 /// One shard: items by key.
 ///
-/// The table holds indices of the items, which have their keys. The hash is foldhash
-/// with a new seed for every store: it is the fastest maintained hasher for keys of 10 to 40 bytes
-/// (about 2 ns), needs no AES instructions, and the seed makes the order of keys unpredictable for
-/// clients. The hash that picks the shard of a key must differ from it, or each shard would use
-/// only a part of its table; the new seed also ensures that.
+/// The table holds indices of the items, which have their keys. A store has a [`KeyHasher`] of its own,
+/// whose seed makes the order of keys unpredictable for clients, unless it is given one that its callers
+/// have as well. The hash that picks the shard of a key must differ from it, or each shard would use
+/// only a part of its table; a seed of its own also ensures that.
 #[derive(Debug)]
 pub struct Store {
     pub(super) items: Lru<Item>,
     index: HashTable<u32>,
-    hasher: RandomState,
+    hasher: KeyHasher,
     pub(super) limits: Limits,
     pub(super) lru: LruSettings,
     pub(super) settings: Settings,
@@ -83,10 +80,17 @@ impl Default for Store {
 impl Store {
     /// An empty store.
     pub fn new(limits: Limits) -> Self {
+        Self::hashing_by(KeyHasher::random(), limits)
+    }
+
+    /// An empty store whose callers may hash keys, too, by `hasher`.
+    ///
+    /// A key that comes with another hash is not found; nothing else depends on it.
+    pub fn hashing_by(hasher: KeyHasher, limits: Limits) -> Self {
         Self {
             items: Lru::new(),
             index: HashTable::new(),
-            hasher: RandomState::default(),
+            hasher,
             limits,
             lru: LruSettings::default(),
             settings: Settings::default(),
@@ -137,14 +141,18 @@ impl Store {
     /// Reads an item without counting the access or changing the order of use. Does not remove dead
     /// items.
     pub fn peek(&self, key: &[u8], now: Seconds) -> Option<&Item> {
-        let item = self.items.get(self.find(self.hash(key), key)?);
+        self.peek_hashed(self.hash(key), key, now)
+    }
+
+    /// As [`peek`](Self::peek), of a key with this [hash](Self::hash).
+    pub fn peek_hashed(&self, hash: u32, key: &[u8], now: Seconds) -> Option<&Item> {
+        let item = self.items.get(self.find(hash, key)?);
         (!self.is_dead(item, now)).then_some(item)
     }
 
-    /// Asks the processor for the memory that an operation on `key` will touch: after the first step
-    /// for the item, after the second for its key and data.
-    pub fn prefetch(&self, key: &[u8], step: Step) {
-        let hash = self.hash(key);
+    /// Asks the processor for the memory that an operation on a key with this hash will touch: in the
+    /// first step for the item, in the second for its key and data.
+    pub fn prefetch(&self, hash: u32, step: Step) {
         match step {
             // The first with the same tag, nearly always the right one: to compare its hash would wait
             // for it.
@@ -163,9 +171,15 @@ impl Store {
     }
 
     /// Overwrites part of an item's data in place, from `offset` on; `false` if the item does not
-    /// exist or is too short. The length does not change.
-    pub fn write_at(&mut self, key: &[u8], offset: usize, part: &[u8], now: Seconds) -> bool {
-        let Some(index) = self.live(self.hash(key), key, now) else { return false };
+    /// exist or is too short. The length does not change. The key comes with its hash.
+    pub fn write_at(
+        &mut self,
+        (hash, key): (u32, &[u8]),
+        offset: usize,
+        part: &[u8],
+        now: Seconds,
+    ) -> bool {
+        let Some(index) = self.live(hash, key, now) else { return false };
         let cas = self.next_cas();
         let item = self.items.get_mut(index);
         let Some(end) = offset.checked_add(part.len()) else { return false };
@@ -176,8 +190,9 @@ impl Store {
         true
     }
 
-    pub(super) fn hash(&self, key: &[u8]) -> u32 {
-        self.hasher.hash_one(key) as u32
+    /// What a key is found by: the lower half of its hash.
+    pub fn hash(&self, key: &[u8]) -> u32 {
+        self.hasher.hash(key) as u32
     }
 
     pub(super) fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {

@@ -44,7 +44,7 @@ pub use data::Data;
 pub use eviction::LruSettings;
 pub use index::{Limits, Store};
 pub use item::{ITEM_BYTES_MAX, KEY_BYTES_MAX, Seconds, is_too_large};
-pub use key::Key;
+pub use key::{Key, KeyHasher};
 pub use stats::Stats;
 pub use wire::{
     Control, Direction, ItemsReport, MetaItem, MetaStore, Refusal, Request, Response, Setting,

@@ -17,9 +17,13 @@ impl Store {
         let mut responses = Vec::with_capacity(requests.len());
         let mut requests = requests.into_iter();
         while !requests.as_slice().is_empty() {
+            let next = requests.as_slice();
+            let mut hashes = [0; AHEAD];
+            for (hash, request) in hashes.iter_mut().zip(next) {
+                *hash = self.hash(request.key());
+            }
             for step in [Step::First, Step::Second] {
-                let next = requests.as_slice().iter().take(AHEAD);
-                next.for_each(|request| self.prefetch(request.key(), step));
+                hashes.iter().take(next.len()).for_each(|&hash| self.prefetch(hash, step));
             }
             let next = requests.by_ref().take(AHEAD);
             responses.extend(next.map(|request| self.execute(request, now)));

@@ -79,7 +79,7 @@ fn responses_share_the_data_and_keep_it_when_the_item_changes() {
     let (first, second) = (read(&mut store), read(&mut store));
     assert!(std::ptr::eq(&*first, &*second), "one allocation for both responses");
     assert_eq!(change(&mut store, "k", Direction::Increment, 1), Response::Number(13));
-    assert!(store.write_at(b"k", 1, b"4", NOW));
+    assert!(store.write_at((store.hash(b"k"), b"k"), 1, b"4", NOW));
     assert_eq!((&*first, &*second, &*read(&mut store)), (&b"12"[..], &b"12"[..], &b"14"[..]));
 }
 
