@@ -46,7 +46,11 @@ const FIBERS: u64 = 4;
 fn read_all(table: &RackTable, value: &mut Vec<u8>) {
     for record in 0..RECORDS {
         let key = record.to_le_bytes();
-        assert!(table.read(&key, ByteRange::ALL, value), "record {record}");
+        let found = table.read(&key, ByteRange::ALL, |found| {
+            value.clear();
+            value.extend_from_slice(found);
+        });
+        assert!(found, "record {record}");
         assert_eq!((value.len(), value[0]), (1000, record as u8));
     }
 }

@@ -5,9 +5,9 @@ use crate::bench::table::ByteRange;
 /// A store under test. Each client has a clone of its own, on its own thread or fiber; all clones
 /// access the same records.
 pub trait Backend: Clone + 'static {
-    /// Reads a range of a record into `value`, replacing its contents; `false` if the record does
-    /// not exist.
-    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool;
+    /// Hands a range of a record to `take`, where the store has it; `false` if the record does not
+    /// exist.
+    fn read(&self, key: &[u8], part: ByteRange, take: impl FnOnce(&[u8])) -> bool;
 
     /// Overwrites a record from `offset` on; `false` if it does not exist or is too short.
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool;

@@ -21,8 +21,11 @@ pub struct Group<B> {
     left: Cell<u64>,
     /// Numbers this group's inserts, from 0.
     inserts: AcknowledgedCounter,
-    keys: KeyChooser,
+    keys: RefCell<KeyChooser>,
+    scans: ScanLength,
     maker: RecordMaker,
+    /// What was read last, by any client: a program of many fibers has its buffers by the thread, too.
+    value: RefCell<Vec<u8>>,
     started: Instant,
     deadline: Option<Instant>,
     report: RefCell<Report>,
@@ -31,7 +34,8 @@ pub struct Group<B> {
 impl<B: Backend> Group<B> {
     /// A group that starts now.
     pub fn new(backend: B, assignment: Assignment) -> Self {
-        let keys = KeyChooser::new(&assignment.workload);
+        let keys = RefCell::new(KeyChooser::new(&assignment.workload));
+        let scans = ScanLength::new(&assignment.workload);
         let maker = RecordMaker::new(&assignment.workload);
         let started = Instant::now();
         Self {
@@ -39,7 +43,9 @@ impl<B: Backend> Group<B> {
             left: Cell::new(assignment.operations()),
             inserts: AcknowledgedCounter::new(0),
             keys,
+            scans,
             maker,
+            value: RefCell::new(Vec::with_capacity(assignment.workload.record_bytes())),
             started,
             deadline: assignment.time_limit().map(|limit| started + limit),
             report: RefCell::default(),
@@ -49,15 +55,8 @@ impl<B: Backend> Group<B> {
 
     /// Runs one client to the end of the phase.
     pub fn client(&self, number: u64) {
-        let workload = &self.assignment.workload;
-        let mut client = Client {
-            group: self,
-            rng: Rng::with_seed(self.assignment.seed(number)),
-            keys: self.keys.clone(),
-            scans: ScanLength::new(workload),
-            key: Vec::with_capacity(32),
-            value: Vec::with_capacity(workload.record_bytes()),
-        };
+        let rng = Rng::with_seed(self.assignment.seed(number));
+        let mut client = Client { group: self, rng, key: Vec::with_capacity(32) };
         while let Some(batch) = self.take_batch() {
             for _ in 0..batch {
                 match self.assignment.phase {
@@ -90,6 +89,15 @@ impl<B: Backend> Group<B> {
         self.report.borrow_mut().latencies_mut(operation).record(latency, succeeded);
     }
 
+    /// Reads a range of a record into this thread's buffer; `false` if the record does not exist.
+    fn read(&self, key: &[u8], part: ByteRange) -> bool {
+        self.backend.read(key, part, |found| {
+            let mut value = self.value.borrow_mut();
+            value.clear();
+            value.extend_from_slice(found);
+        })
+    }
+
     /// The byte range of a field in a record.
     fn field(&self, field: u32) -> ByteRange {
         let length = self.assignment.workload.field_length;
@@ -100,10 +108,7 @@ impl<B: Backend> Group<B> {
 struct Client<'a, B> {
     group: &'a Group<B>,
     rng: Rng,
-    keys: KeyChooser,
-    scans: ScanLength,
     key: Vec<u8>,
-    value: Vec<u8>,
 }
 
 impl<B: Backend> Client<'_, B> {
@@ -133,7 +138,8 @@ impl<B: Backend> Client<'_, B> {
     fn choose(&mut self) {
         let group = self.group;
         let loaded = group.assignment.workload.record_count;
-        let number = self.keys.next(&mut self.rng, loaded + group.inserts.limit());
+        let limit = loaded + group.inserts.limit();
+        let number = group.keys.borrow_mut().next(&mut self.rng, limit);
         // Beyond the loaded records, a group reads only records that it inserted itself.
         let number = match number.checked_sub(loaded) {
             None => number,
@@ -156,7 +162,7 @@ impl<B: Backend> Client<'_, B> {
         self.choose();
         let part = self.part();
         let start = Instant::now();
-        let found = self.group.backend.read(&self.key, part, &mut self.value);
+        let found = self.group.read(&self.key, part);
         self.group.record(Operation::Read, start.elapsed(), found);
     }
 
@@ -182,14 +188,14 @@ impl<B: Backend> Client<'_, B> {
         self.choose();
         let part = self.part();
         let start = Instant::now();
-        let found = self.group.backend.read(&self.key, part, &mut self.value) && self.write();
+        let found = self.group.read(&self.key, part) && self.write();
         self.group.record(Operation::ReadModifyWrite, start.elapsed(), found);
     }
 
     fn scan(&mut self) {
         self.choose();
         let part = self.part();
-        let count = self.scans.next(&mut self.rng) as usize;
+        let count = self.group.scans.next(&mut self.rng) as usize;
         let start = Instant::now();
         let found = self.group.backend.scan(&self.key, count, part);
         self.group.record(Operation::Scan, start.elapsed(), found > 0);

@@ -83,9 +83,9 @@ impl<L: Lock> Locked<L> {
 }
 
 impl<L: Lock> Backend for Locked<L> {
-    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
+    fn read(&self, key: &[u8], part: ByteRange, take: impl FnOnce(&[u8])) -> bool {
         let (shard, key) = self.shard(key);
-        shard.read(|table| copy(table.read(key, part), value))
+        shard.read(|table| table.read(key, part).map(take).is_some())
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
@@ -107,13 +107,16 @@ impl<L: Lock> Backend for Locked<L> {
         keys.sort_unstable();
         keys.truncate(count);
         let mut value = Vec::new();
-        keys.iter().filter(|key| self.read(key, part, &mut value)).count()
+        keys.iter().filter(|key| self.read(key, part, copy_to(&mut value))).count()
     }
 }
 
-fn copy(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
-    value.clear();
-    found.inspect(|found| value.extend_from_slice(found)).is_some()
+/// Puts a copy of what was found into `value`.
+fn copy_to(value: &mut Vec<u8>) -> impl FnOnce(&[u8]) {
+    |found| {
+        value.clear();
+        value.extend_from_slice(found);
+    }
 }
 
 type Bytes = Box<[u8]>;
@@ -126,9 +129,9 @@ pub struct Dash {
 }
 
 impl Backend for Dash {
-    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
+    fn read(&self, key: &[u8], part: ByteRange, take: impl FnOnce(&[u8])) -> bool {
         let record = self.records.get(key);
-        copy(record.as_deref().map(|record| part.of(record)), value)
+        record.as_deref().map(|record| take(part.of(record))).is_some()
     }
 
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
@@ -152,7 +155,7 @@ impl Backend for Dash {
         let bounds = (Bound::Included(start), Bound::Unbounded);
         let keys: Vec<_> = order.read().range::<[u8], _>(bounds).take(count).cloned().collect();
         let mut value = Vec::new();
-        keys.iter().filter(|key| self.read(key, part, &mut value)).count()
+        keys.iter().filter(|key| self.read(key, part, copy_to(&mut value))).count()
     }
 }
 

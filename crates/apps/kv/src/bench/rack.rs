@@ -42,15 +42,14 @@ impl RackTable {
 }
 
 impl Backend for RackTable {
-    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
-        value.clear();
+    fn read(&self, key: &[u8], part: ByteRange, take: impl FnOnce(&[u8])) -> bool {
         let (shard, Hashed { key, hash }) = self.shard(key);
         type Arguments = (u32, Key, ByteRange);
         let hook = |table: &Table, &(hash, ..): &Arguments, step| table.prefetch(hash, step);
         shard.with_prefetch(hook).apply_ref_with(
             |table, (hash, key, part): Arguments| table.read(Hashed { key: &key, hash }, part),
             (hash, Key::new(key), part),
-            |found| found.inspect(|found| value.extend_from_slice(found)).is_some(),
+            |found| found.map(take).is_some(),
         )
     }
 

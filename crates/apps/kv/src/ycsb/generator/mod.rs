@@ -105,8 +105,7 @@ impl Zipfian {
     }
 }
 
-/// Chooses the record of an operation. Each client has its own, cloned from one: making one can sum
-/// a long series.
+/// Chooses the record of an operation. The clients of a thread share one.
 #[derive(Clone, Debug)]
 pub struct KeyChooser(Choice);
 
