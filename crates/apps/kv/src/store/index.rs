@@ -218,16 +218,19 @@ impl Store {
         Some(index)
     }
 
-    /// Counts a dead item as expired or flushed.
-    pub(super) fn count_dead(&mut self, hash: u32, key: &[u8], now: Seconds) {
-        if let Some(index) = self.find(hash, key) {
-            let expired = self.items.get(index).is_expired(now);
-            if expired {
-                self.stats.get_expired += 1;
-            } else if self.is_dead(self.items.get(index), now) {
-                self.stats.get_flushed += 1;
-            }
+    /// As [`live`](Self::live), for a read: a dead item counts as expired or flushed.
+    pub(super) fn live_for_read(&mut self, hash: u32, key: &[u8], now: Seconds) -> Option<u32> {
+        let index = self.find(hash, key)?;
+        let item = self.items.get(index);
+        if !self.is_dead(item, now) {
+            return Some(index);
         }
+        match item.is_expired(now) {
+            true => self.stats.get_expired += 1,
+            false => self.stats.get_flushed += 1,
+        }
+        self.remove(index);
+        None
     }
 
     /// Performs a delayed flush that is due. Every operation that changes items calls this first.

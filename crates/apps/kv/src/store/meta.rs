@@ -3,6 +3,7 @@
 use crate::store::index::Store;
 use crate::store::item::{Item, Mark, Seconds, deadline};
 use crate::store::number::Decimal;
+use crate::store::ops::larger_than;
 use crate::store::wire::{Direction, MetaItem, Response, Step};
 
 impl Store {
@@ -16,11 +17,12 @@ impl Store {
         now: Seconds,
     ) -> Response {
         let hash = self.hash(key);
-        if let Some(large) = max_bytes.and_then(|max| self.larger_than(max, hash, key, now)) {
+        let found = self.live_for_read(hash, key, now);
+        if let (Some(index), Some(max_bytes)) = (found, max_bytes)
+            && let Some(large) = larger_than(max_bytes, self.items.get(index))
+        {
             return large;
         }
-        self.count_dead(hash, key, now);
-        let found = self.live(hash, key, now);
         let is_created = found.is_none();
         let vivified = steps.iter().find_map(|step| match step {
             Step::Vivify(exptime) => Some(*exptime),

@@ -37,13 +37,7 @@ impl Store {
         match request {
             Request::Get { key, max_bytes } => self.get(&key, max_bytes, now),
             Request::GetAgain { key, max_bytes } => match self.peek(&key, now) {
-                // Lossless: items have at most 1 MiB of data.
-                Some(item) if item.data().len() > max_bytes as usize => {
-                    Response::Large { bytes: item.data().len() as u32 }
-                }
-                Some(item) => {
-                    Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
-                }
+                Some(item) => larger_than(max_bytes, item).unwrap_or_else(|| value(item)),
                 None => Response::Miss,
             },
             Request::Touch { key, exptime } => self.touch(&key, exptime, now),
@@ -83,32 +77,16 @@ impl Store {
     }
 
     fn get(&mut self, key: &[u8], max_bytes: u32, now: Seconds) -> Response {
-        let hash = self.hash(key);
-        if let Some(large) = self.larger_than(max_bytes, hash, key, now) {
+        let found = self.live_for_read(self.hash(key), key, now);
+        if let Some(large) = found.and_then(|index| larger_than(max_bytes, self.items.get(index))) {
             return large;
         }
         self.stats.cmd_get += 1;
-        self.count_dead(hash, key, now);
-        let found = self.live(hash, key, now);
         match found {
             Some(index) => self.count_hit(index),
             None => self.stats.get_misses += 1,
         }
         self.read_response(key, found, now)
-    }
-
-    /// The response to a read of a live item whose data is larger than `max_bytes`.
-    pub(super) fn larger_than(
-        &self,
-        max_bytes: u32,
-        hash: u32,
-        key: &[u8],
-        now: Seconds,
-    ) -> Option<Response> {
-        let item = self.items.get(self.find(hash, key)?);
-        // Lossless: items have at most 1 MiB of data.
-        let bytes = item.data().len() as u32;
-        (bytes > max_bytes && !self.is_dead(item, now)).then_some(Response::Large { bytes })
     }
 
     fn get_and_touch(
@@ -118,7 +96,7 @@ impl Store {
         max_bytes: u32,
         now: Seconds,
     ) -> Response {
-        if let Some(large) = self.larger_than(max_bytes, self.hash(key), key, now) {
+        if let Some(large) = self.peek(key, now).and_then(|item| larger_than(max_bytes, item)) {
             return large;
         }
         // As in memcached, it counts as a touch and not as a read.
@@ -135,8 +113,7 @@ impl Store {
         match found {
             Some(index) => {
                 self.mark_read(index, now);
-                let item = self.items.get(index);
-                Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
+                value(self.items.get(index))
             }
             None => Response::Miss,
         }
@@ -388,4 +365,16 @@ impl Store {
         }
         Response::NotFound
     }
+}
+
+/// The response to a read of a live item.
+fn value(item: &Item) -> Response {
+    Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
+}
+
+/// The response to a read of a live item whose data is larger than `max_bytes`.
+pub(super) fn larger_than(max_bytes: u32, item: &Item) -> Option<Response> {
+    // Lossless: items have at most 1 MiB of data.
+    let bytes = item.data().len() as u32;
+    (bytes > max_bytes).then_some(Response::Large { bytes })
 }
