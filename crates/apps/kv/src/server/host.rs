@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::{Polled, Readiness};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::memcached::Shards;
 use crate::server::Options;
@@ -31,6 +32,15 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The server of this process, for [`drain`], which the first host calls on each.
 static SERVER: Mutex<Option<Arc<HostState>>> = Mutex::new(None);
+
+/// What became of the connections of a server that was drained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// Those that have ended.
+    pub ended: usize,
+    /// Those that have not.
+    pub left: usize,
+}
 
 /// A server that accepts connections on this host.
 #[derive(Clone, Debug)]
@@ -85,18 +95,20 @@ impl Host {
     }
 
     /// Accepts no further connections, ends the input of the others, which run and answer what they
-    /// have received, and waits until they have ended, `timeout` at most; how many have not.
+    /// have received, and waits until they have ended, `timeout` at most.
     ///
     /// # Panics
     /// Outside a fiber of a rack.
     #[must_use]
-    pub fn drain(&self, timeout: Duration) -> usize {
+    pub fn drain(&self, timeout: Duration) -> Drained {
         let start = Instant::now();
         self.state.drain();
+        let all = self.state.connections();
         while self.state.connections() > 0 && start.elapsed() < timeout {
             gossamer::sleep(DRAIN_INTERVAL);
         }
-        self.state.connections()
+        let left = self.state.connections();
+        Drained { ended: all.saturating_sub(left), left }
     }
 }
 
@@ -123,14 +135,13 @@ pub(super) fn running() -> Option<Arc<HostState>> {
     SERVER.lock().clone()
 }
 
-/// Drains the server that [`serve`] has started on this host, for `timeout` at most; how many
-/// connections have not ended.
+/// Drains the server that [`serve`] has started on this host, for `timeout` at most.
 ///
 /// # Panics
 /// Outside a fiber of a rack.
 #[must_use]
-pub fn drain(timeout: Duration) -> usize {
-    running().map_or(0, |state| Host { state }.drain(timeout))
+pub fn drain(timeout: Duration) -> Drained {
+    running().map(|state| Host { state }.drain(timeout)).unwrap_or_default()
 }
 
 /// Accepts connections until the server drains.

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use host::{Host, drain, serve};
+pub use host::{Drained, Host, drain, serve};
 
 #[cfg(test)]
 mod tests;

@@ -37,7 +37,7 @@ impl TestServer {
             while !stops.load(Ordering::Acquire) {
                 gossamer::sleep(Duration::from_millis(5));
             }
-            host.drain(Duration::from_secs(1))
+            host.drain(Duration::from_secs(1)).left
         };
         let thread = Some(thread::spawn(|| Rack::new().threads(2).run(main).unwrap()));
         Self { address: started.recv().unwrap(), stop, thread }

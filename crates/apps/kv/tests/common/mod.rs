@@ -1,14 +1,13 @@
 //! A running `kv serve`, for tests.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// `kv serve` on a free port, on a rack of two processes; killed when dropped.
 pub(crate) struct Server {
     process: Child,
     pub(crate) port: u16,
-    /// Open, because the server fails when it cannot print.
-    _output: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 #[allow(dead_code)] // Not all used by every test program.
@@ -37,7 +36,7 @@ impl Server {
         output.read_line(&mut line).unwrap();
         let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
         let port = port.unwrap_or_else(|| panic!("the server printed {line:?}"));
-        Self { process, port, _output: output }
+        Self { process, port, output }
     }
 
     /// Sends SIGTERM.
@@ -49,6 +48,13 @@ impl Server {
     /// How the serving process ended, once it has.
     pub(crate) fn ended(&mut self) -> std::process::ExitStatus {
         self.process.wait().unwrap()
+    }
+
+    /// What it has printed since it began to serve, once it has ended.
+    pub(crate) fn rest_of_output(&mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        rest
     }
 
     /// Peak memory of the serving process in bytes.

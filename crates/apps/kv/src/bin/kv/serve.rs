@@ -1,5 +1,6 @@
 //! `kv serve`.
 
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -111,7 +112,13 @@ impl Serve {
         let drains: Vec<_> = gossamer::live_hosts()
             .map(|host| gossamer::spawn_on_with(first_thread(host), drain, DRAIN_TIMEOUT))
             .collect();
-        let left: usize = drains.into_iter().filter_map(|drained| drained.join().ok()).sum();
+        let (mut ended, mut left) = (0, 0);
+        for drained in drains.into_iter().filter_map(|drained| drained.join().ok()) {
+            ended += drained.ended;
+            left += drained.left;
+        }
+        // Whoever started the server may not read any more what it says.
+        let _ = writeln!(io::stdout(), "kv: ended by SIGTERM, {ended} connections drained");
         if left > 0 {
             eprintln!("kv: {left} connections closed before they had ended");
         }
