@@ -3,8 +3,9 @@
 use crate::store::index::Store;
 use crate::store::item::{Seconds, deadline};
 use crate::store::lru::{SEGMENTS, Segment};
+use crate::store::reports::{ItemsReport, Setting};
 use crate::store::stats::Stats;
-use crate::store::wire::{Control, ItemsReport, Response, Setting};
+use crate::store::wire::{Control, Response};
 
 /// Items that an insertion looks at, to remove dead ones.
 const CRAWLED_BY_INSERTION: u32 = 8;

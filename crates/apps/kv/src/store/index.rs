@@ -8,9 +8,9 @@ use crate::store::item::{Item, Seconds};
 use crate::store::key::KeyHasher;
 use crate::store::lru::{Lru, SEGMENTS};
 use crate::store::prefixes::Prefixes;
+use crate::store::reports::Settings;
 use crate::store::sizes::Sizes;
 use crate::store::stats::Stats;
-use crate::store::wire::Settings;
 
 /// The limits of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

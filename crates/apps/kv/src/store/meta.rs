@@ -4,7 +4,8 @@ use crate::store::index::Store;
 use crate::store::item::{Item, Mark, Seconds, deadline};
 use crate::store::number::Decimal;
 use crate::store::ops::larger_than;
-use crate::store::wire::{Direction, MetaItem, Response, Step};
+use crate::store::reports::MetaItem;
+use crate::store::wire::{Direction, Response, Step};
 
 impl Store {
     pub(super) fn meta_get(

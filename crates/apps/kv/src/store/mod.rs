@@ -8,7 +8,7 @@
 //! changes with every write; expiry is lazy; a store with a memory limit evicts the least recently
 //! used items.
 //!
-//! In reading order: [`wire`] (requests and responses), `key` and [`data`] (the bytes of an item), [`item`]
+//! In reading order: [`wire`] and [`reports`] (requests and responses), `key` and [`data`] (the bytes of an item), [`item`]
 //! (an item and its expiry), [`lru`] (lists in order of use), `index` (lookup, memory accounting),
 //! [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the whole
 //! store), [`number`] (numbers in items), [`stats`], [`prefixes`] and [`sizes`] (counters).
@@ -36,6 +36,7 @@ mod meta;
 pub mod number;
 mod ops;
 pub mod prefixes;
+pub mod reports;
 pub mod sizes;
 pub mod stats;
 pub mod wire;
@@ -45,11 +46,9 @@ pub use eviction::LruSettings;
 pub use index::{Limits, Store};
 pub use item::{ITEM_BYTES_MAX, KEY_BYTES_MAX, Seconds, is_too_large};
 pub use key::{Key, KeyHasher};
+pub use reports::{ItemsReport, MetaItem, Setting, Settings};
 pub use stats::Stats;
-pub use wire::{
-    Control, Direction, ItemsReport, MetaItem, MetaStore, Refusal, Request, Response, Setting,
-    Settings, Step, Verb,
-};
+pub use wire::{Control, Direction, MetaStore, Refusal, Request, Response, Step, Verb};
 
 #[cfg(test)]
 mod tests;
