@@ -81,14 +81,18 @@ impl Decimal {
     pub fn new(value: u64) -> Self {
         let mut digits = [0; DIGITS_MAX];
         let (mut start, mut rest) = (DIGITS_MAX, value);
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                return Self { digits, start };
-            }
+        // Two at a time: each division waits for the one before.
+        while rest >= 10 {
+            start -= 2;
+            let pair = (rest % 100) as u8;
+            digits[start..start + 2].copy_from_slice(&[b'0' + pair / 10, b'0' + pair % 10]);
+            rest /= 100;
         }
+        if rest > 0 || value == 0 {
+            start -= 1;
+            digits[start] = b'0' + rest as u8;
+        }
+        Self { digits, start }
     }
 
     /// The digits as text.
