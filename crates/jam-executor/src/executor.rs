@@ -330,10 +330,10 @@ pub(crate) fn write_call(
 /// The extensions of aarch64 whose registers are set before each run, if the processor has them and the
 /// system lets programs use them.
 fn extensions() -> u64 {
-    const CLEARED: u64 = 1 << extension::SME | 1 << extension::FPMR | 1 << extension::POE;
+    const RESET: u64 = 1 << extension::SME | 1 << extension::FPMR | 1 << extension::POE;
     // SAFETY: it reads a number that the system has given the process.
     let has = unsafe { libc::getauxval(libc::AT_HWCAP2) };
-    if cfg!(target_arch = "aarch64") { has & CLEARED } else { 0 }
+    if cfg!(target_arch = "aarch64") { has & RESET } else { 0 }
 }
 
 /// Where [`Call`] has the length of the result.

@@ -74,18 +74,14 @@ impl Claim {
         Claim(self.0 >> 32 << 32)
     }
 
-    /// What the sender writes when it is done: the sequence number behind its last frame.
-    pub(crate) fn done(self, next: u64) -> u64 {
+    /// How the sender names frame `next`: in [`DONE`] when that is the one behind its last, in [`SLEEPS_FOR`]
+    /// when it sleeps until it may write it.
+    pub(crate) fn names(self, next: u64) -> u64 {
         u64::from(self.epoch()) << 32 | u64::from(next as u32)
     }
 
-    /// What the sender writes when it sleeps until it may write frame `next`.
-    pub(crate) fn sleeps_for(self, next: u64) -> u64 {
-        self.done(next)
-    }
-
-    /// The low half of the number of that frame, if `word` is of this claim.
-    pub(crate) fn slept_for(self, word: u64) -> Option<u32> {
+    /// The low half of the number of the frame that `word` names, if it is of this claim.
+    pub(crate) fn named(self, word: u64) -> Option<u32> {
         ((word >> 32) as u32 == self.epoch()).then_some(word as u32)
     }
 }

@@ -156,9 +156,9 @@ impl Active {
     /// before the sender fell asleep.
     #[track_caller]
     fn wake_if_unmapped(&mut self, word: u64) {
-        let sleeps_for = if word == self.answered { None } else { self.claim.slept_for(word) };
-        let Some(frame) = sleeps_for else { return };
-        if !self.is_owed && self.incoming.has_room_for(frame) && self.flags.notify_unmapped() {
+        let Some(frame) = self.claim.named(word) else { return };
+        let is_due = word != self.answered && !self.is_owed && self.incoming.has_room_for(frame);
+        if is_due && self.flags.notify_unmapped() {
             self.answered = word;
         }
     }
@@ -351,7 +351,7 @@ impl Senders {
                 active.wake_if_unmapped(sleeps_for(&self.geometry, set, segment));
                 // Everything that was written before is there once this is.
                 let done = segment.memory().load(at + DONE, Ordering::Acquire);
-                let is_done = done == active.claim.done(active.incoming.next());
+                let is_done = done == active.claim.names(active.incoming.next());
                 let is_taken_back = active.claim != claim;
                 let is_lost = segments.check_peer(active.host).is_err();
                 // A sender that waits for its release keeps its banks until it can be told.
@@ -382,7 +382,7 @@ impl Senders {
             return free();
         }
         // First: a hello that was said before is there then.
-        let has_given_up = memory.load(at + DONE, Ordering::Acquire) == claim.done(0);
+        let has_given_up = memory.load(at + DONE, Ordering::Acquire) == claim.names(0);
         let idle = &mut self.idle[set as usize];
         let Some(hello) = Hello::read(memory, at, claim) else {
             if has_given_up || idle.is_overdue(claim, self.hello_within) {

@@ -134,7 +134,7 @@ fn only_a_sender_that_sleeps_is_notified_of_flags() {
             let notification = sender.flags.notifications.try_next().expect("a rack");
             assert!(notification.is_none(), "{notification:?}");
             let at = sender.geometry.claim_at(sender.set) + SLEEPS_FOR;
-            let word = sender.claim.sleeps_for(COUNT);
+            let word = sender.claim.names(COUNT);
             sender.mailbox.write(at, &word.to_ne_bytes()).expect("a write");
             let next = || sender.flags.notifications.wait_timeout(Duration::from_secs(30));
             assert!(next().expect("a rack").is_some(), "it is woken");
@@ -175,7 +175,7 @@ fn a_sender_in_mapped_memory_is_not_notified_for_its_claim() {
             assert!(sender.mailbox.is_mapped());
             let at = sender.geometry.claim_at(sender.set) + SLEEPS_FOR;
             for _ in 0..3 {
-                let word = sender.claim.sleeps_for(1);
+                let word = sender.claim.names(1);
                 sender.mailbox.write(at, &word.to_ne_bytes()).expect("a write");
                 talk.says.send(0).expect("the receiver");
                 talk.hears.recv().expect("the receiver");

@@ -11,7 +11,7 @@ use transport_control::{Config, Control, CutOff, Goodbye, Reach};
 
 use crate::control::plane::{Plane, ShmMedium};
 use crate::control::waker::Waker;
-use crate::memory::barrier::Vigil;
+use crate::memory::barrier::BusyTracker;
 use crate::memory::host_memory::{HostMemory, HostSet, Layout};
 use crate::memory::polled::PolledSenders;
 
@@ -25,7 +25,7 @@ pub(crate) struct ThreadState {
     /// The hosts whose lanes the thread looks after: its parker does not sleep over them.
     pub(crate) attended: HostSet,
     /// How long it has been awake.
-    pub(crate) vigil: Vigil,
+    pub(crate) busy: BusyTracker,
     /// The senders whose notice slots its lanes poll.
     pub(crate) polled: PolledSenders,
     /// How many lanes it has that may start operations.
@@ -123,19 +123,19 @@ impl Host {
     /// `thread` polls its lane to this host.
     #[inline]
     pub(crate) fn polled(&self, thread: u32) {
-        self.own().polled(thread, &self.thread_state(thread).vigil);
+        self.own().polled(thread, &self.thread_state(thread).busy);
     }
 
     /// `thread` sleeps on its parker until woken, unless `ready` or a lane of the thread has something to
     /// report.
     pub(crate) fn park(&self, thread: u32, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
-        let vigil = &self.thread_state(thread).vigil;
-        self.own().park((thread, vigil), timeout, || ready() || self.has_events(thread));
+        let busy = &self.thread_state(thread).busy;
+        self.own().park((thread, busy), timeout, || ready() || self.has_events(thread));
     }
 
     /// `thread` says that it is about to sleep elsewhere.
     pub(crate) fn announce(&self, thread: u32) {
-        self.own().announce(thread, &self.thread_state(thread).vigil);
+        self.own().announce(thread, &self.thread_state(thread).busy);
     }
 
     /// Whether a lane that `thread` attends to has something to report.

@@ -1,5 +1,5 @@
 //! [`Barrier`]: the fence between a thread that goes to sleep and those that wake it, paid for by the one
-//! that sleeps, if it has been awake for long ([`Vigil`]).
+//! that sleeps, if it has been awake for long ([`BusyTracker`]).
 //!
 //! The protocol of the park word (`transport_api::park_word`) needs a full fence on either side, between
 //! a store and a load. Wakers go that way for every batch; and a full fence waits until the batch has left
@@ -91,11 +91,11 @@ const BUSY_AFTER: u32 = 1024;
 
 /// How long a thread has been awake, counted by its polls. Only the thread itself uses it.
 #[derive(Default)]
-pub(crate) struct Vigil {
+pub(crate) struct BusyTracker {
     polls: AtomicU32,
 }
 
-impl Vigil {
+impl BusyTracker {
     /// Counts a poll. True for the one by which the thread becomes busy: it must say so in its park word.
     #[inline]
     pub(crate) fn polled(&self, barrier: Barrier) -> bool {
@@ -122,15 +122,15 @@ mod tests {
 
     #[test]
     fn a_thread_becomes_busy_once_until_it_sleeps() {
-        let (barrier, vigil) = (Barrier::within_process(), Vigil::default());
+        let (barrier, tracker) = (Barrier::within_process(), BusyTracker::default());
         assert_eq!(barrier, Barrier::Process, "this system has membarrier");
         for _ in 0..3 {
-            let busy = (1..=2 * BUSY_AFTER).filter(|_| vigil.polled(barrier));
+            let busy = (1..=2 * BUSY_AFTER).filter(|_| tracker.polled(barrier));
             assert_eq!(busy.collect::<Vec<_>>(), [BUSY_AFTER]);
-            assert!(vigil.end(barrier));
+            assert!(tracker.end(barrier));
         }
-        let never = (0..2 * BUSY_AFTER).any(|_| vigil.polled(Barrier::Fences));
-        assert!(!never && vigil.end(Barrier::Fences));
+        let never = (0..2 * BUSY_AFTER).any(|_| tracker.polled(Barrier::Fences));
+        assert!(!never && tracker.end(Barrier::Fences));
     }
 
     #[test]

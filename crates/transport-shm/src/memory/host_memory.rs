@@ -26,7 +26,7 @@ use transport_api::HostId;
 use transport_api::park_word::ParkWord;
 
 use crate::memory::alarm_sockets;
-use crate::memory::barrier::{Barrier, Vigil};
+use crate::memory::barrier::{Barrier, BusyTracker};
 use crate::wire::socket::timespec;
 
 const THREAD_BYTES: usize = 256;
@@ -188,37 +188,37 @@ impl HostMemory {
         }
     }
 
-    /// Says that `thread`, whose vigil is given, is about to sleep elsewhere than on its parker. It must
+    /// Says that `thread`, whose tracker is given, is about to sleep elsewhere than on its parker. It must
     /// look for work once more afterwards.
-    pub(crate) fn announce(&self, thread: u32, vigil: &Vigil) {
+    pub(crate) fn announce(&self, thread: u32, busy: &BusyTracker) {
         self.park_word(thread).announce();
-        if !vigil.end(self.barrier) {
+        if !busy.end(self.barrier) {
             // It must not sleep, and looks again.
             self.wake_now(thread);
         }
     }
 
-    /// Sleeps as `thread`, whose vigil is given, on its parker until woken, unless `ready`.
+    /// Sleeps as `thread`, whose tracker is given, on its parker until woken, unless `ready`.
     pub(crate) fn park(
         &self,
-        (thread, vigil): (u32, &Vigil),
+        (thread, busy): (u32, &BusyTracker),
         timeout: std::time::Duration,
         ready: impl FnOnce() -> bool,
     ) {
         // A thread that is woken by an alarm does not sleep here.
         let Waking::Futex(flags) = self.waking else { return };
         let timeout = timespec(timeout);
-        let ready = || !vigil.end(self.barrier) || ready();
+        let ready = || !busy.end(self.barrier) || ready();
         self.park_word(thread).park(ready, |parker, expected| {
             // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
             let _ = futex::wait(parker, flags, expected, Some(&timeout));
         });
     }
 
-    /// `thread`, whose vigil is given, polls.
+    /// `thread`, whose tracker is given, polls.
     #[inline]
-    pub(crate) fn polled(&self, thread: u32, vigil: &Vigil) {
-        if vigil.polled(self.barrier) {
+    pub(crate) fn polled(&self, thread: u32, busy: &BusyTracker) {
+        if busy.polled(self.barrier) {
             self.park_word(thread).set_busy();
         }
     }
