@@ -131,6 +131,12 @@ impl ArrivedPackage {
         self.types.split_inclusive('\n').filter(|line| line.starts_with(&id)).collect()
     }
 
+    /// The text of the types of the functions of the jam with this digest.
+    pub(crate) fn types_with(&self, digest: &Digest) -> String {
+        let jam = self.elements.iter().find(|(.., known, _)| known == digest);
+        jam.map_or_else(String::new, |(_, name, ..)| self.types_of(name))
+    }
+
     /// The bytes of the jam or ried with this digest.
     pub(crate) fn bytes_of(&self, digest: &Digest) -> Option<&[u8]> {
         let (.., range) = self.elements.iter().find(|(.., known, _)| known == digest)?;

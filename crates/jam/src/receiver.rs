@@ -276,7 +276,8 @@ impl Receiver {
     ) -> Result<bool, Refusal> {
         let Some(package) = self.arrived.with(digest) else { return Ok(false) };
         let Some(blob) = package.bytes_of(digest) else { return Ok(false) };
-        self.receive_under(policy, host, blob, *digest)?;
+        let linked = self.receive_under(policy, host, blob, *digest);
+        linked.map_err(|refusal| refusal.explained(&package.types_with(digest)))?;
         Ok(true)
     }
 

@@ -1,7 +1,8 @@
 //! What a receiver does with packages that a daemon brings.
 
 use jam_format::{
-    Algorithm, Blob, NewElement, Signature, encode_package, sign_package, split_proof,
+    Algorithm, Blob, NewElement, NewFunction, Signature, encode_package, encode_typed_package,
+    sign_package, split_proof,
 };
 use parking_lot::Mutex;
 
@@ -89,6 +90,24 @@ fn a_signed_package_is_kept_and_linked_on_first_use() {
     assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true));
     assert_eq!(receiver.size().1, 1);
     assert_eq!(*told.lock(), ["p", "jam: signed by ann Some(3)"]);
+}
+
+/// As a mailbox links it, whose frames carry no types.
+#[test]
+fn a_function_that_is_missing_is_named_with_the_types_that_the_package_has() {
+    let (receiver, types) = (receiver(), "(&Table) -> u64");
+    let imports = [jam_format::Import { name: "rows", signature: 7 }];
+    let jam =
+        Blob { name: "jam", text: &[0xc3], imports: &imports, data: &[0; 8], ..Blob::new(here()) };
+    let bytes = &jam.encode().unwrap();
+    let element = NewElement { kind: ElementKind::Jam, machine: here(), name: "jam", bytes };
+    let function = |kind, name| NewFunction { element: "jam", kind, name, types };
+    let functions = [function(FunctionKind::Entry, "jam"), function(FunctionKind::Import, "rows")];
+    let package = encode_typed_package("p", &[element], &functions).unwrap();
+    receiver.take_package(&sign(&package, b"ann")).unwrap();
+    let refused = receiver.link_arrived(None, None, &Digest::of(bytes)).unwrap_err();
+    let (symbol, types) = ("rows".to_owned(), types.to_owned());
+    assert_eq!(refused, Refusal::MissingSymbol { symbol, signature: 7, types });
 }
 
 #[test]
