@@ -137,9 +137,19 @@ impl Scheduler {
     ///
     /// # Panics
     /// Panics on a fiber of another scheduler.
+    #[inline]
     #[track_caller]
     pub fn run(&self, limit: usize) -> usize {
-        let _entered = Entered::new(&self.core);
+        // What most rounds of an idle thread find.
+        if self.core.is_idle() && current::is_core(&self.core) { 0 } else { self.run_ready(limit) }
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn run_ready(&self, limit: usize) -> usize {
+        if !current::is_core(&self.core) {
+            return self.enter(|| self.run_ready(limit));
+        }
         self.core.drain_inbox();
         if current::with_fiber(|_, _| ()).is_some() {
             return 0;

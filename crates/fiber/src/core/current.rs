@@ -26,6 +26,12 @@ thread_local! {
         const { Current { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
 }
 
+/// Whether this is the scheduler that the thread has entered.
+#[inline(always)]
+pub(crate) fn is_core(core: &Core) -> bool {
+    CURRENT.with(|current| ptr::eq(current.core.get(), core))
+}
+
 /// Gives `f` the scheduler that the thread has entered.
 #[inline(always)]
 pub(crate) fn with_core<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {

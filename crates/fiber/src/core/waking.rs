@@ -39,6 +39,12 @@ impl Core {
         self.timers.next()
     }
 
+    /// Whether no fiber is ready, and nothing has come from other threads.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.shared.has_mail()
+    }
+
     /// Takes in what other threads have sent; returns whether there was anything.
     #[inline]
     pub(crate) fn drain_inbox(&self) -> bool {
