@@ -34,7 +34,7 @@ pub struct Progress {
     /// Whether lanes are polled in every round: the memory of some host is not mapped, or an
     /// operation is under way or waits to be flushed.
     is_urgent: Cell<bool>,
-    /// Rounds before the next poll of the lanes, if not.
+    /// Rounds before the next poll of the lanes; 0 if it is urgent.
     until_poll: Cell<u32>,
     /// Whether the memory of every host is mapped.
     all_mapped: bool,
@@ -112,8 +112,7 @@ impl Progress {
         let mut unflushed = self.unflushed.borrow_mut();
         if !unflushed.contains(&host) {
             unflushed.push(host);
-            self.is_urgent.set(true);
-            self.watched.forget();
+            self.set_urgent(true);
         }
         result
     }
@@ -152,7 +151,14 @@ impl Progress {
         let is_urgent = !self.all_mapped
             || self.tokens().under_way() > 0
             || !self.unflushed.borrow().is_empty();
+        self.set_urgent(is_urgent);
+    }
+
+    fn set_urgent(&self, is_urgent: bool) {
         self.is_urgent.set(is_urgent);
+        if is_urgent {
+            self.until_poll.set(0);
+        }
         self.watched.forget();
     }
 
@@ -164,13 +170,21 @@ impl Progress {
         self.is_urgent.get()
     }
 
-    /// Polls, in every round if that [is urgent](Self::is_urgent), otherwise in one of many; true
-    /// if there was anything.
+    /// Counts a round, and says whether the lanes are to be polled in it: in every round if that [is
+    /// urgent](Self::is_urgent), otherwise in one of many.
     #[inline(always)]
-    pub fn poll_if_due(&self) -> bool {
-        let left = self.until_poll.get();
-        self.until_poll.set(if left == 0 { POLL_EVERY } else { left - 1 });
-        (left == 0 || self.is_urgent()) && self.poll()
+    pub fn is_due(&self) -> bool {
+        let (left, is_due) = self.until_poll.get().overflowing_sub(1);
+        self.until_poll.set(left);
+        if is_due {
+            self.until_poll.set(if self.is_urgent() { 0 } else { POLL_EVERY });
+        }
+        is_due
+    }
+
+    /// They have been polled in this round, in which they are not due again unless something is started.
+    pub fn put_off(&self) {
+        self.until_poll.set(self.until_poll.get().max(1));
     }
 
     /// Flushes started operations, then polls the lanes: wakes fibers whose operations have ended,

@@ -208,6 +208,10 @@ impl Thread {
         });
     }
 
+    fn poll_if_due(&self) -> bool {
+        self.progress.is_due() && self.progress.poll()
+    }
+
     fn owner(&self, namespace: Namespace) -> Rc<Log> {
         let log = Rc::new(Log::default());
         let owner: Rc<dyn Owner> = log.clone();
@@ -312,7 +316,7 @@ fn lanes_are_polled_in_every_round_while_operations_are_under_way() {
     let polls = |rounds: usize| {
         let before = thread.wire(1).polls;
         (0..rounds).for_each(|_| {
-            thread.progress.poll_if_due();
+            thread.poll_if_due();
         });
         thread.wire(1).polls - before
     };
@@ -330,9 +334,9 @@ fn lanes_are_polled_in_every_round_while_operations_are_under_way() {
 #[test]
 fn what_is_started_without_a_token_is_flushed_by_the_next_round() {
     let thread = Thread::new();
-    thread.progress.poll_if_due();
+    thread.poll_if_due();
     thread.progress.start(HostId(1), |lane| lane.wake(0));
-    assert!(thread.progress.poll_if_due(), "a flush is progress");
+    assert!(thread.poll_if_due(), "a flush is progress");
     assert_eq!(thread.wire(1).flushes, 1);
     assert!(!thread.progress.is_urgent());
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use primitive::SharedBytes;
 
+use crate::park_word::PeerParkWord;
 use crate::{
     HostId, LossReason, Namespace, NoticeInbox, NoticeOutbox, OpError, RegionError, RegionKey,
     RemoteRegion, Tag, ThreadId,
@@ -288,6 +289,14 @@ pub trait Lane: Send {
     /// seems to be awake may be woken later, once it is seen to sleep: at a poll of any lane of this
     /// thread, before this thread sleeps itself, or within some milliseconds if it does neither.
     fn wake(&mut self, thread: u32);
+
+    /// The park word of runtime thread `thread` of the peer, where the peer's memory is mapped and fences
+    /// of its threads reach this process. While that is busy, [`wake`](Self::wake) does nothing: a caller
+    /// that looks there first needs the lane only for a thread that may sleep. Otherwise none.
+    fn park_word(&self, thread: u32) -> Option<PeerParkWord> {
+        let _ = thread;
+        None
+    }
 
     /// Hands every event that is there to `sink` and makes progress; true if there was any event
     /// or any byte moved.

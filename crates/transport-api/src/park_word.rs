@@ -34,6 +34,7 @@
 //! 3. A waker that dies between the two leaves a sleeper that no other waker will wake: the
 //!    thread that notices the death must wake every sleeper without looking at the word.
 
+use primitive::SharedBytes;
 use primitive::sync::{AtomicU32, Ordering, fence};
 
 /// The word's value while its thread runs.
@@ -126,5 +127,44 @@ impl<'a> ParkWord<'a> {
             wait(self.word, PARKED);
         }
         self.cancel();
+    }
+}
+
+/// The park word of a thread of a peer whose memory is mapped, for those who hand that thread work all the
+/// time.
+#[derive(Clone)]
+pub struct PeerParkWord {
+    word: SharedBytes,
+}
+
+impl PeerParkWord {
+    /// For backends: the park word that `memory` begins with, of a thread whose fences, which it promises
+    /// by being [busy](ParkWord::set_busy), reach all threads of this process.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn new(memory: &SharedBytes) -> Self {
+        Self { word: memory.slice(0, 8) }
+    }
+
+    /// As [`ParkWord::is_busy`]: if true, the thread is sure to see what the caller has made visible in
+    /// program order, and need not be woken.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn is_busy(&self) -> bool {
+        primitive::sync::light_fence();
+        ParkWord::new(self.word.word32(0)).is_busy()
+    }
+
+    /// Models have park words of their own: shared bytes have words of 64 bits only under loom.
+    #[cfg(loom)]
+    pub fn is_busy(&self) -> bool {
+        unreachable!("no model has lanes with park words, but for {} bytes", self.word.len())
+    }
+}
+
+impl std::fmt::Debug for PeerParkWord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PeerParkWord")
     }
 }

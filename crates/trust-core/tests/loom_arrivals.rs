@@ -7,7 +7,7 @@ mod lanes;
 
 use gossamer_trust_core::arrivals::{Arrivals, Visit};
 use gossamer_trust_core::slot::{ClientSlot, PAIR_BYTES, TrusteeSlot};
-use lanes::{Bare, copied, link, mapped};
+use lanes::{copied, lane, link, mapped};
 use primitive::SharedBytes;
 use primitive::limits::CACHE_LINE;
 use primitive::sync::Ordering;
@@ -27,13 +27,13 @@ fn pair_in(region: &SharedBytes) -> SharedBytes {
 /// Sends `batches` batches of one request each: their numbers, from one.
 fn client(region: RemoteRegion, own: SharedBytes, is_checked: bool, batches: u64) {
     let slot = ClientSlot::new(own, is_checked);
-    let link = link(region, CACHE_LINE, Some(0), false);
+    let (link, lane) = (link(region, CACHE_LINE, Some(0), false), lane());
     assert_eq!(link.is_checked(), is_checked);
     for request in 1..=batches {
         assert!(slot.open(), "a buffer is free");
         slot.append_word(request).expect("a fresh buffer has room for a request");
         let handover = slot.seal(1).expect("a batch");
-        link.give(slot.memory(), handover, &mut Bare).expect("a lane that takes everything");
+        link.give(slot.memory(), handover, || &lane);
     }
 }
 
@@ -56,7 +56,7 @@ impl Served {
             self.batches.set(self.batches.get() + 1);
             assert_eq!(request, self.batches.get(), "batches are served whole and in order");
             // Answered, though the answer is not read.
-            self.slot.answer(arrival, arrival.end);
+            self.slot.answer(arrival.end);
         }
         Visit { served: arrived.is_some(), again: self.slot.arrived().is_some() }
     }

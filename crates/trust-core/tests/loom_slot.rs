@@ -7,7 +7,7 @@ mod lanes;
 
 use gossamer_trust_core::link::Link;
 use gossamer_trust_core::slot::{ClientSlot, Handover, PAIR_BYTES, TrusteeSlot};
-use lanes::{Bare, copied, link, mapped};
+use lanes::{copied, lane, link, mapped};
 use primitive::SharedBytes;
 use primitive::limits::BUFFERS;
 use primitive::sync::Ordering;
@@ -35,7 +35,8 @@ fn link_to(theirs: &SharedBytes, way: Way) -> Link {
 }
 
 fn give(link: &Link, ours: &SharedBytes, handover: Handover) {
-    link.give(ours, handover, &mut Bare).expect("a lane that takes everything");
+    let lane = lane();
+    link.give(ours, handover, || &lane);
 }
 
 fn pair() -> SharedBytes {
@@ -90,7 +91,7 @@ fn trustee(slot: &TrusteeSlot, link: &Link, batches: &[&[u64]]) {
             assert_eq!(buffer.load(at, Ordering::Relaxed), *request);
             buffer.store(at, request + ANSWERED, Ordering::Relaxed);
         }
-        give(link, slot.memory(), slot.answer(arrival, arrival.end));
+        give(link, slot.memory(), slot.answer(arrival.end));
     }
     assert_eq!(slot.arrived(), None, "nothing is served twice");
 }

@@ -223,7 +223,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["later", "wiring"],
         ],
     ),
-    ("crates/trust-core/src/trustee", &[&["count"], &["property"], &["inbox"]]),
+    ("crates/trust-core/src/trustee", &[&["count"], &["property"], &["inbox"], &["inboxes"]]),
     (
         "crates/trust-core/src/wire",
         &[&["copy", "integrity", "traffic", "words"], &["arrivals", "bulk", "slot"], &["link"]],

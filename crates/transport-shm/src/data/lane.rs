@@ -20,6 +20,7 @@
 use std::sync::Arc;
 
 use primitive::SharedBytes;
+use transport_api::park_word::PeerParkWord;
 use transport_api::{
     Event, EventQueue, HostId, Lane, LossReason, Namespace, Notice, NoticeEnd, NoticeOutbox,
     OpError, PeerEvent, RemoteRegion, Rights, Rouse, Tag, Watch, Window,
@@ -321,6 +322,10 @@ impl Lane for ShmLane {
         if thread < self.host.threads {
             self.theirs.wake(thread);
         }
+    }
+
+    fn park_word(&self, thread: u32) -> Option<PeerParkWord> {
+        if thread < self.host.threads { self.theirs.peer_park_word(thread) } else { None }
     }
 
     fn outboxes(&self) -> Vec<Arc<NoticeOutbox>> {

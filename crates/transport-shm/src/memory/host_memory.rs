@@ -23,7 +23,7 @@ use primitive::limits::HOSTS;
 use primitive::sync::{AtomicU32, Ordering, light_fence};
 use rustix::thread::futex;
 use transport_api::HostId;
-use transport_api::park_word::ParkWord;
+use transport_api::park_word::{ParkWord, PeerParkWord};
 
 use crate::memory::alarm_sockets;
 use crate::memory::barrier::{Barrier, BusyTracker};
@@ -154,6 +154,12 @@ impl HostMemory {
     /// The park word of `thread`.
     pub(crate) fn park_word(&self, thread: u32) -> ParkWord<'_> {
         ParkWord::new(self.parker(thread))
+    }
+
+    /// The park word of `thread` for those who look whether it is busy, if that tells them anything.
+    pub(crate) fn peer_park_word(&self, thread: u32) -> Option<PeerParkWord> {
+        let has_barrier = self.barrier.reaches_this_process();
+        has_barrier.then(|| PeerParkWord::new(&self.park_word_memory(thread)))
     }
 
     /// Where `thread` of this host waits to be woken, if it does not sleep on its parker.

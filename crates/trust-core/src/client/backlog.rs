@@ -101,7 +101,7 @@ impl Outbox {
                         waiting.encoded = large.take();
                     }
                     self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
-                    if !self.open(lane) || !self.may_send(len) {
+                    if !self.open(|| lane) || !self.may_send(len) {
                         self.slot.block(true);
                         break;
                     }

@@ -23,10 +23,6 @@ use crate::wire::slot::{ClientSlot, buffer_of};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{MOST_REQUESTS, RequestHead, WORD};
 
-/// Polls for which an outbox stays listed when nothing is under way: longer than a fiber takes to
-/// send its next request, and not long enough to look at all the trustees of a while ago.
-const LINGERS: u32 = 32;
-
 /// Polls for which a small batch waits for the answer to a large one, at most, where memory is not
 /// mapped.
 const COALESCING_POLLS: u32 = 4;
@@ -67,9 +63,9 @@ pub(crate) struct Outbox {
     pub(super) is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
-    /// For how many polls it stays in the list though nothing is under way: what is sent soon finds
-    /// it there, with a batch open.
-    lingers: Cell<u32>,
+    /// Whether a batch was sent or answered since the node has asked last whether it goes on looking here:
+    /// what is sent soon finds a batch open.
+    pub(super) lingers: Cell<bool>,
     /// For how many polls the batch being filled has waited for the answer to another.
     coalescing: Cell<u32>,
     /// The word of the last call of plain bytes in the batch being filled, which need not be sent
@@ -106,7 +102,7 @@ impl Outbox {
             closed: RefCell::default(),
             is_closed: Cell::new(false),
             listed: Cell::new(false),
-            lingers: Cell::new(0),
+            lingers: Cell::new(false),
             coalescing: Cell::new(0),
             last_word: Cell::new(0),
             last_name: Cell::new(0),
@@ -138,7 +134,7 @@ impl Outbox {
 
     /// Begins a batch, after handing over one that has no room for a request; false if no buffer is
     /// free for it.
-    pub(crate) fn open(&self, lane: &LaneRef) -> bool {
+    pub(crate) fn open<'a>(&self, lane: impl FnOnce() -> &'a LaneRef) -> bool {
         self.flush(lane);
         self.slot.open()
     }
@@ -253,7 +249,6 @@ impl Outbox {
     }
 
     /// Whether anything is under way to this trustee.
-    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn is_busy(&self) -> bool {
         !self.is_closed.get() && (self.slot.in_flight() > 0 || self.is_waiting())
     }
@@ -264,37 +259,34 @@ impl Outbox {
         self.slot.in_flight() > 1
     }
 
-    /// Whether the node goes on looking at this outbox, asked once in a poll. When it ends, no batch
-    /// is open: what opens the next one lists the outbox again.
-    #[cfg_attr(optimised, inline(always))]
+    /// Whether the node goes on looking at this outbox, asked in one poll of many: while anything is under
+    /// way, and until the next time it is asked, so that it does not look at all the trustees of a while
+    /// ago. When it ends, no batch is open: what opens the next one lists the outbox again.
     pub(crate) fn stays_listed(&self) -> bool {
-        if self.is_busy() {
-            self.lingers.set(LINGERS);
-            return true;
-        }
-        // Its trustee is gone: a batch that was not handed over stays as it is, and blocked.
+        // A trustee that is gone gets no other batch: one that was not handed over stays as it is, and
+        // blocked.
         if self.is_closed.get() {
             return false;
         }
-        self.lingers.set(self.lingers.get().saturating_sub(1));
-        if self.lingers.get() == 0 {
+        let stays = self.lingers.replace(false) || self.is_busy();
+        if !stays {
             self.slot.close();
         }
-        self.lingers.get() > 0
+        stays
     }
 
-    /// Whether a poll is to hand over what waits.
+    /// Whether something waits to be handed over, and there is a buffer free behind it.
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn must_flush(&self) -> bool {
-        self.slot.is_waiting() && self.slot.in_flight() < BUFFERS && !self.coalesces()
+    pub(crate) fn may_flush(&self) -> bool {
+        self.slot.is_waiting() && self.slot.in_flight() < BUFFERS
     }
 
-    /// Whether what waits is to wait for one more poll. Where memory is not mapped, a message takes as
+    /// Whether what waits is to wait for one more poll, asked once in a poll. Where memory is not mapped, a message takes as
     /// long as some hundred requests. A small batch beside a large one doubles the messages, and goes
     /// on to do so if what follows each answer is sent at once. So it waits for a few polls, each time,
     /// until the answer to the large one comes meanwhile: from then on both are one batch.
     #[inline(always)]
-    fn coalesces(&self) -> bool {
+    pub(crate) fn coalesces(&self) -> bool {
         !self.link.is_mapped() && self.slot.in_flight() > 0 && self.waits_once_more()
     }
 
@@ -308,9 +300,10 @@ impl Outbox {
 
     /// Whether a poll would find something to do here.
     pub(crate) fn is_ready(&self) -> bool {
-        self.slot.answered().is_some()
-            || (self.slot.in_flight() < BUFFERS
-                && (self.slot.is_waiting() || self.has_room_for_postponed()))
+        !self.is_closed.get()
+            && (self.slot.answered().is_some()
+                || self.slot.in_flight() < BUFFERS
+                    && (self.slot.is_waiting() || self.has_room_for_postponed()))
     }
 
     fn is_waiting(&self) -> bool {
@@ -318,8 +311,8 @@ impl Outbox {
     }
 
     /// Hands over what waits, if there is a buffer free behind it; true if it did.
-    #[inline(never)]
-    pub(crate) fn flush(&self, lane: &LaneRef) -> bool {
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn flush<'a>(&self, lane: impl FnOnce() -> &'a LaneRef) -> bool {
         if self.slot.in_flight() == BUFFERS || self.is_closed.get() {
             return false;
         }
@@ -327,13 +320,12 @@ impl Outbox {
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
         self.forget_word();
         self.coalescing.set(0);
-        // Also where this poll does without `reap`, which renews it otherwise.
-        self.lingers.set(LINGERS);
+        self.lingers.set(true);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.move_to(&self.in_flight[handover.buffer]);
-        // A lane that is broken reports a peer event; the completions fail then.
-        let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
+        // If the lane is broken, the completions fail with the peer event.
+        self.link.give(self.slot.memory(), handover, lane);
         // What is sent next finds its batch open, if a buffer is free.
         self.slot.open();
         true

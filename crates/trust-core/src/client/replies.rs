@@ -7,14 +7,14 @@ use crate::client::outcome::Outcome;
 use crate::closure::context::ContextCell;
 use crate::error::Panic;
 use crate::wire::copy::copied_out;
-use crate::wire::slot::{Answer, start_of};
+use crate::wire::slot::{Answer, AnswerEnd, start_of};
 use crate::wire::traffic::add;
 use crate::wire::words::{ReplyHead, WORD};
 
 impl Outbox {
-    /// The oldest batch, if it has been answered.
+    /// Where the answer to the oldest batch ends, if that has been answered.
     #[inline(always)]
-    pub(crate) fn answered(&self) -> Option<Answer> {
+    pub(crate) fn answered(&self) -> Option<AnswerEnd> {
         self.slot.answered()
     }
 
@@ -23,21 +23,12 @@ impl Outbox {
     #[inline(always)]
     pub(crate) fn reap(
         &self,
-        answer: Answer,
+        end: AnswerEnd,
         context: &ContextCell,
         caught: &mut dyn FnMut(Panic),
     ) -> bool {
+        let answer = self.slot.answer(end);
         self.slot.prefetch_answered(answer);
-        self.reap_buffer(answer, context, caught)
-    }
-
-    #[inline(always)]
-    fn reap_buffer(
-        &self,
-        answer: Answer,
-        context: &ContextCell,
-        caught: &mut dyn FnMut(Panic),
-    ) -> bool {
         let completions = &self.in_flight[answer.buffer];
         let first = completions.place();
         let finished = loop {
@@ -47,17 +38,20 @@ impl Outbox {
                 Err(panic) => caught(panic),
             }
         };
-        let moved = completions.place() != first;
-        if finished {
-            completions.clear();
-            self.apart.set(0);
-            self.bulk_out.forget(answer.buffer);
-            add(&self.words_in, answer.end);
-            self.slot.take_back();
-            // What is sent next finds its batch open.
+        if !finished {
+            return completions.place() != first;
+        }
+        completions.clear();
+        self.apart.set(0);
+        self.bulk_out.forget(answer.buffer);
+        add(&self.words_in, answer.end);
+        self.lingers.set(true);
+        self.slot.take_back();
+        // What is sent next finds its batch open.
+        if !self.slot.is_open() {
             self.slot.open();
         }
-        moved
+        true
     }
 
     /// Runs the completions of an answered buffer; false if one waits for its bulk payload.
@@ -75,6 +69,7 @@ impl Outbox {
     /// As [`run`](Self::run), of a buffer with replies that stand apart.
     #[inline(never)]
     fn run_with_apart(&self, answer: Answer, context: &ContextCell) -> bool {
+        self.slot.prefetch_first_apart(answer);
         let Answer { buffer, requests, end } = answer;
         let (memory, trustee, start) = (self.slot.memory(), self.trustee(), start_of(buffer));
         let completions = &self.in_flight[buffer];

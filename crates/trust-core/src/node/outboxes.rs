@@ -89,9 +89,9 @@ impl Outboxes {
         if index >= self.busy_count.get() {
             return None;
         }
-        // SAFETY: `list` has set it to an outbox in one of the boxes, which are not changed while they
-        // are borrowed here.
-        self.busy.get(index).map(|outbox| unsafe { &*outbox.get() })
+        // SAFETY: in front of the count, which `list` raises behind a place that it has set to an outbox
+        // in one of the boxes, and they are not changed while they are borrowed here.
+        Some(unsafe { &*self.busy.get_unchecked(index).get() })
     }
 
     /// All that are busy.
@@ -109,8 +109,20 @@ impl Outboxes {
         }
     }
 
+    /// Takes those off the list that do not stay there.
+    pub(super) fn sweep(&self) {
+        let mut index = 0;
+        while let Some(outbox) = self.busy(index) {
+            if outbox.stays_listed() {
+                index += 1;
+            } else {
+                self.unlist(index);
+            }
+        }
+    }
+
     /// Takes the busy one at this place off the list; the last one takes its place.
-    pub(super) fn unlist(&self, index: usize) {
+    fn unlist(&self, index: usize) {
         let outbox = self.busy(index).expect("a place of the list");
         outbox.listed.set(false);
         let last = self.busy_count.get() - 1;

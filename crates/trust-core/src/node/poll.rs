@@ -8,95 +8,84 @@ use crate::client::outbox::Outbox;
 use crate::closure::context::Context;
 use crate::error::{DelegateError, Panic};
 use crate::node::state::{Incident, Node};
-use crate::wire::arrivals::{Arrivals, Visit};
 use crate::wire::bulk::{BULK_REPLY, BULK_REQUEST};
-use crate::wire::slot::Answer;
+use crate::wire::slot::AnswerEnd;
 
 impl Node {
     /// One round of all that; true if anything happened. Where nothing is to be done it only looks:
-    /// what works is not part of it, so that a round that finds nothing saves no registers for it.
+    /// what works is not part of it, so that a round that finds nothing saves few registers for it.
     pub(super) fn poll_once(&self) -> bool {
         self.turn.polled();
-        let (mut moved, mut awaits) = self.flush();
-        // Where only lanes bring what others write, it is served or taken in the same round: to
-        // look again, which is a system call, would come between a reply and what its fiber sends
-        // next.
-        let is_urgent = self.progress.is_urgent();
-        if is_urgent {
-            moved |= self.progress.poll();
-            awaits = true;
+        let mut moved = self.attend();
+        if self.progress.is_urgent() {
+            moved |= self.poll_urgent();
         }
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
-        if self.context.is_free() && self.serve() {
-            // That took a while, in which an answer may have come.
-            (moved, awaits) = (true, true);
-        }
-        if awaits {
-            moved |= self.reap();
+        if self.context.is_free() {
+            moved |= self.inboxes.serve(self);
         }
         self.run_deferred();
-        if !is_urgent {
-            moved |= self.progress.poll_if_due();
+        if self.progress.is_due() {
+            moved |= self.poll_and_sweep();
         }
         moved
     }
 
-    /// Hands over the batches that wait; says whether there were any, and whether to look for replies. An
-    /// outbox whose only batch in flight was sent here is no reason to: no trustee answers so soon. An idle
-    /// one is, since [`reap`](Self::reap) takes it off the list.
+    /// Hands over the batches that wait, and takes replies. An outbox whose only batch in flight was sent
+    /// here is not looked at: no trustee answers so soon.
     #[inline(always)]
-    fn flush(&self) -> (bool, bool) {
-        let (mut sent, mut awaits) = (false, false);
-        for outbox in self.outboxes.all_busy() {
-            let flushed = outbox.must_flush() && outbox.flush(self.lane_to(outbox));
-            sent |= flushed;
-            awaits |= !flushed || outbox.has_several_in_flight();
+    fn attend(&self) -> bool {
+        let (mut moved, mut place) = (false, 0);
+        // Completions may send, which may lengthen the list.
+        while let Some(outbox) = self.outboxes.busy(place) {
+            place += 1;
+            if outbox.may_flush() && self.flush(outbox) {
+                moved = true;
+                if !outbox.has_several_in_flight() {
+                    continue;
+                }
+            }
+            if let Some(end) = outbox.answered() {
+                moved |= self.reap(outbox, end);
+            }
         }
-        (sent, awaits)
+        moved
     }
 
-    #[inline(always)]
-    fn serve(&self) -> bool {
-        match &self.arrivals {
-            None => self.inboxes.iter().flatten().fold(false, |any, inbox| inbox.serve(self) | any),
-            Some(arrivals) => self.serve_arrivals(arrivals),
+    /// Where only lanes bring what others write, it is served or taken in the same round: to look again,
+    /// which is a system call, would come between a reply and what its fiber sends next.
+    #[inline(never)]
+    fn poll_urgent(&self) -> bool {
+        let (mut moved, mut place) = (self.poll_and_sweep(), 0);
+        while let Some(outbox) = self.outboxes.busy(place) {
+            place += 1;
+            if let Some(end) = outbox.answered() {
+                moved |= self.reap(outbox, end);
+            }
         }
+        self.progress.put_off();
+        moved
+    }
+
+    /// Polls the lanes, and forgets the trustees of a while ago.
+    #[inline(never)]
+    fn poll_and_sweep(&self) -> bool {
+        self.outboxes.sweep();
+        self.progress.poll()
     }
 
     #[inline(never)]
-    fn serve_arrivals(&self, arrivals: &Arrivals) -> bool {
-        arrivals.serve(|client| {
-            let Some(Some(inbox)) = self.inboxes.get(client) else { return Visit::default() };
-            let served = inbox.serve(self);
-            Visit { served, again: inbox.is_ready() || inbox.is_paused() }
-        })
-    }
-
-    #[inline(always)]
-    fn reap(&self) -> bool {
-        let mut reaped = false;
-        let mut i = 0;
-        // Completions may send, which may lengthen the list.
-        while let Some(outbox) = self.outboxes.busy(i) {
-            if let Some(answer) = outbox.answered() {
-                reaped |= self.reap_from(outbox, answer);
-            }
-            if outbox.stays_listed() {
-                i += 1;
-            } else {
-                self.outboxes.unlist(i);
-            }
-        }
-        reaped
+    fn flush(&self, outbox: &Outbox) -> bool {
+        !outbox.coalesces() && outbox.flush(|| self.lane_to(outbox))
     }
 
     /// Takes the replies of an answered batch; true if any request was completed. Of the next one the
     /// next poll: to look at its signal now takes the line from the trustee, which is writing there.
     #[inline(never)]
-    fn reap_from(&self, outbox: &Outbox, answer: Answer) -> bool {
+    fn reap(&self, outbox: &Outbox, end: AnswerEnd) -> bool {
         let _context = self.context.enter(Context::Callback);
-        let reaped = outbox.reap(answer, &self.context, &mut |panic| self.report_panic(panic));
+        let reaped = outbox.reap(end, &self.context, &mut |panic| self.report_panic(panic));
         if reaped {
             if outbox.protocol_violated() {
                 self.give_up(outbox.trustee());
@@ -120,7 +109,7 @@ impl Node {
         for outbox in self.outboxes.iter().filter(|o| o.trustee().host == host) {
             outbox.close(&error, caught, fiber::unpark);
         }
-        for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
+        for inbox in self.inboxes.iter().filter(|i| i.client().host == host) {
             inbox.close();
         }
         self.awaited_calls.lose(host, reason, caught);
@@ -137,7 +126,7 @@ impl Owner for Node {
         let number = self.number_of(from) as usize;
         let expected = match tag {
             BULK_REQUEST => {
-                let inbox = self.inboxes.get(number).and_then(Option::as_ref);
+                let inbox = self.inboxes.get(number);
                 inbox.is_some_and(|inbox| inbox.bulk_arrived(payload))
             }
             BULK_REPLY => {

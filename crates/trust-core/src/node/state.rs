@@ -19,8 +19,8 @@ use crate::node::deferred::Deferred;
 use crate::node::outboxes::Outboxes;
 use crate::node::turn::Turn;
 use crate::trustee::inbox::{Inbox, Server};
+use crate::trustee::inboxes::Inboxes;
 use crate::trustee::property::{Handoff, Properties};
-use crate::wire::arrivals::Arrivals;
 use crate::wire::traffic::Traffic;
 
 /// An event that a worker gets besides whether there was progress.
@@ -76,8 +76,7 @@ pub struct Node {
     pub(crate) id: NodeId,
     pub(super) threads: u32,
     pub(super) outboxes: Outboxes,
-    pub(super) inboxes: Box<[Option<Inbox>]>,
-    pub(super) arrivals: Option<Arrivals>,
+    pub(super) inboxes: Inboxes,
     /// The thread's lanes, which other layers use as well.
     pub(super) progress: Rc<Progress>,
     pub(super) closures: &'static [Closure],
@@ -112,8 +111,7 @@ pub(crate) struct Parts {
     pub(crate) rack: u32,
     pub(crate) threads: u32,
     pub(crate) outboxes: Outboxes,
-    pub(crate) inboxes: Box<[Option<Inbox>]>,
-    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) inboxes: Inboxes,
     pub(crate) progress: Rc<Progress>,
     /// By thread of this host.
     pub(crate) handoffs: Arc<[Arc<Handoff>]>,
@@ -143,14 +141,13 @@ impl Server for Node {
 
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
-        let Parts { me, rack, threads, outboxes, inboxes, arrivals, progress, handoffs } = parts;
+        let Parts { me, rack, threads, outboxes, inboxes, progress, handoffs } = parts;
         let node = Node {
             me,
             id: NodeId::new(rack, me.number(threads)),
             threads,
             outboxes,
             inboxes,
-            arrivals,
             progress,
             closures: registry().closures(),
             properties: Properties::new(handoffs[me.thread as usize].clone()),
@@ -256,7 +253,7 @@ impl Node {
 
     /// Begins a batch, if there is a buffer for it.
     pub(super) fn open(&self, outbox: &Outbox) -> bool {
-        let open = outbox.open(self.lane_to(outbox));
+        let open = outbox.open(|| self.lane_to(outbox));
         if open {
             self.outboxes.list(self.number_of(outbox.trustee()));
         }
@@ -297,7 +294,7 @@ impl Node {
     /// Whether a poll would find anything to do. Asked before going to sleep.
     pub fn has_work(&self) -> bool {
         self.has_deferred()
-            || self.any_inbox(Inbox::is_ready)
+            || self.inboxes.any(Inbox::is_ready)
             || self.outboxes.all_busy().any(Outbox::is_ready)
     }
 
@@ -315,24 +312,12 @@ impl Node {
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();
         self.outboxes.iter().for_each(|outbox| outbox.count(&mut sum));
-        self.inboxes.iter().flatten().for_each(|inbox| inbox.count(&mut sum));
-        self.any_inbox(|inbox| {
+        self.inboxes.iter().for_each(|inbox| inbox.count(&mut sum));
+        self.inboxes.any(|inbox| {
             sum.unserved += inbox.unserved();
             false
         });
         sum
-    }
-
-    /// Whether `found` holds for an inbox that may have a batch: with many clients, those whose arrival
-    /// words say so, so that the signal words of the others are not loaded.
-    fn any_inbox(&self, mut found: impl FnMut(&Inbox) -> bool) -> bool {
-        match &self.arrivals {
-            None => self.inboxes.iter().flatten().any(found),
-            Some(arrivals) => arrivals.pending().into_iter().any(|client| {
-                let inbox = self.inboxes.get(client).and_then(Option::as_ref);
-                inbox.is_some_and(&mut found)
-            }),
-        }
     }
 
     /// Requests to the thread with this number that have not ended, counted by the batch.

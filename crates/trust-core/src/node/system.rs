@@ -151,6 +151,7 @@ pub(super) mod tests {
     use crate::closure::context::Context;
     use crate::node::outboxes::Outboxes;
     use crate::node::state::Parts;
+    use crate::trustee::inboxes::Inboxes;
 
     /// A node without peers.
     pub(in crate::node) fn node() -> std::rc::Rc<Node> {
@@ -159,8 +160,7 @@ pub(super) mod tests {
             rack: 0,
             threads: 1,
             outboxes: Outboxes::new(Box::new([None])),
-            inboxes: Box::new([None]),
-            arrivals: None,
+            inboxes: Inboxes::new(Box::new([None]), None),
             progress: progress::Progress::new(Vec::new(), true),
             handoffs: [Default::default()].into(),
         });

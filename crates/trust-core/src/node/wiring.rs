@@ -15,6 +15,7 @@ use std::time::Duration;
 use primitive::limits::DIRECT_POLL_CLIENTS;
 use progress::Progress;
 use thiserror::Error;
+use transport_api::park_word::PeerParkWord;
 use transport_api::{
     Cell, HostId, LaneError, Namespace, RegionError, RegionKey, ThreadId, Transport,
 };
@@ -24,6 +25,7 @@ use crate::node::outboxes::Outboxes;
 use crate::node::state::{Node, Parts};
 use crate::node::system::install;
 use crate::trustee::inbox::Inbox;
+use crate::trustee::inboxes::Inboxes;
 use crate::trustee::property::Handoff;
 use crate::wire::arrivals::{Arrivals, bytes_for};
 use crate::wire::link::Link;
@@ -166,16 +168,20 @@ impl Wiring {
                 (0..threads).map(move |thread| ThreadId { host: HostId(host), thread })
             })
         };
-        let outboxes =
-            everybody().map(|trustee| (trustee != me).then(|| Box::new(self.outbox(me, trustee))));
-        let inboxes = everybody().map(|client| (client != me).then(|| self.inbox(me, client)));
+        let park_word = |of: ThreadId| lanes[of.host.0 as usize].park_word(of.thread);
+        let outboxes = everybody().map(|trustee| {
+            (trustee != me).then(|| Box::new(self.outbox(me, trustee, park_word(trustee))))
+        });
+        let inboxes = everybody()
+            .map(|client| (client != me).then(|| self.inbox(me, client, park_word(client))));
+        let arrivals = self.layout.has_arrivals.then(|| self.arrivals(thread));
+        let (outboxes, inboxes) = (outboxes.collect(), inboxes.collect());
         let node = Node::new(Parts {
             me,
             rack: self.rack,
             threads: self.layout.threads as u32,
-            outboxes: Outboxes::new(outboxes.collect()),
-            inboxes: inboxes.collect(),
-            arrivals: self.layout.has_arrivals.then(|| self.arrivals(thread)),
+            outboxes: Outboxes::new(outboxes),
+            inboxes: Inboxes::new(inboxes, arrivals),
             progress: Progress::new(lanes, all_mapped),
             handoffs: self.handoffs.clone(),
         });
@@ -183,22 +189,24 @@ impl Wiring {
         Ok(node)
     }
 
-    fn outbox(&self, me: ThreadId, trustee: ThreadId) -> Outbox {
+    fn outbox(&self, me: ThreadId, trustee: ThreadId, park_word: Option<PeerParkWord>) -> Outbox {
         let cell = &self.trustees[trustee.host.0 as usize];
         let pair = self.layout.pair(trustee.thread, me.thread);
         let arrival = self.layout.arrival(trustee.thread, me.thread);
         let arrival = self.layout.has_arrivals.then_some(arrival);
         let is_stream = self.transport.streams(trustee.host);
-        let link = Link::new(trustee, cell.remote().clone(), pair, arrival, is_stream);
+        let link = Link::new(trustee, cell.remote().clone(), pair, arrival, is_stream)
+            .with_park_word(park_word);
         let memory = cell.local().slice(pair, PAIR_BYTES);
         Outbox::new(ClientSlot::new(memory, link.is_checked()), link)
     }
 
-    fn inbox(&self, me: ThreadId, client: ThreadId) -> Inbox {
+    fn inbox(&self, me: ThreadId, client: ThreadId, park_word: Option<PeerParkWord>) -> Inbox {
         let cell = &self.clients[client.host.0 as usize];
         let pair = self.layout.pair(me.thread, client.thread);
         let is_stream = self.transport.streams(client.host);
-        let link = Link::new(client, cell.remote().clone(), pair, None, is_stream);
+        let link = Link::new(client, cell.remote().clone(), pair, None, is_stream)
+            .with_park_word(park_word);
         let memory = cell.local().slice(pair, PAIR_BYTES);
         Inbox::new(TrusteeSlot::new(memory, link.is_checked()), link)
     }

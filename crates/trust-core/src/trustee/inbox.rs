@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use primitive::Words;
 use primitive::limits::{CACHE_LINE, MESSAGE_BYTES};
-use primitive::sync::Ordering;
+use primitive::sync::{AtomicU64, Ordering};
 use progress::LaneRef;
 use transport_api::{HostId, ThreadId};
 
@@ -18,7 +19,7 @@ use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
 use crate::wire::link::Link;
 use crate::wire::slot::{Arrival, TrusteeSlot};
 use crate::wire::traffic::{Traffic, add};
-use crate::wire::words::{RequestHead, WORD};
+use crate::wire::words::{RequestHead, Signal, WORD};
 
 /// The progress of a batch that is being served.
 #[derive(Clone, Copy)]
@@ -110,7 +111,7 @@ impl Inbox {
     /// Requests of the batch that has come and is not served yet.
     pub(crate) fn unserved(&self) -> u64 {
         let arrived = self.slot.arrived().filter(|_| !self.gone.get());
-        arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64)
+        arrived.map_or(0, |arrival| requests_of(self.slot.buffer(arrival.buffer).words()) as u64)
     }
 
     /// A bulk payload of a request has arrived; false if no honest client sends it: there are more
@@ -120,17 +121,24 @@ impl Inbox {
         self.bulk.borrow_mut().push(payload, REQUEST_BYTES)
     }
 
-    /// Serves the batch that has arrived, if one has; true if any request was served. The next one
-    /// waits for the next poll, whatever is there: fibers that were started run in between.
+    /// Serves the [awaited](Self::awaited) batch, whose signal this is, if it is there as a whole; true if any
+    /// request was served. The next one waits for the next poll, whatever is there: fibers that were started
+    /// run in between.
     #[inline(always)]
-    pub(crate) fn serve(&self, server: &impl Server) -> bool {
-        match self.slot.arrived() {
+    pub(crate) fn serve(&self, server: &impl Server, signal: u64) -> bool {
+        match self.slot.arrival(signal) {
             Some(arrival) if !self.gone.get() => self.serve_batch(server, arrival),
             _ => false,
         }
     }
 
-    #[inline(never)]
+    /// Where the signal of the next batch will be, and the number of the batch.
+    #[inline(always)]
+    pub(crate) fn awaited(&self) -> (&AtomicU64, u32) {
+        self.slot.expected()
+    }
+
+    #[inline(always)]
     fn serve_batch(&self, server: &impl Server, arrival: Arrival) -> bool {
         // A fiber that a request of another inbox has started may wait inside a delegated closure.
         if !server.context().is_free() {
@@ -168,20 +176,18 @@ impl Inbox {
             // The context is now that of a fiber that waits, and ends with it.
             std::mem::forget(context);
         }
-        let moved = finished || batch.at != at;
-        let Batch { at, run, left, tail, bulk_bytes, word, .. } = batch;
-        if finished {
-            add(&self.requests_in, self.slot.requests(arrival));
-            add(&self.words_in, end);
-            add(&self.words_out, tail);
-            let handover = self.slot.answer(arrival, tail);
-            let lane = server.lane(self.client().host);
-            // A lane that is broken reports a peer event.
-            let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
-        } else {
+        if !finished {
+            let moved = batch.at != at;
+            let Batch { at, run, left, tail, bulk_bytes, word, .. } = batch;
             self.paused.set(Some(Progress { at, run, left, tail, bulk_bytes, word }));
+            return moved;
         }
-        moved
+        add(&self.requests_in, requests_of(batch.slot));
+        add(&self.words_in, batch.end);
+        add(&self.words_out, batch.tail);
+        let lane = || server.lane(self.client().host);
+        self.link.give(self.slot.memory(), self.slot.answer(batch.tail), lane);
+        true
     }
 
     /// Serves requests until the batch is done (true), one waits for its bulk payload, or a fiber that
@@ -260,6 +266,12 @@ impl Inbox {
         batch.pass(request);
         self.send_outsized(server, batch);
     }
+}
+
+/// How many requests there are in a batch that is not answered yet, as its client says: for statistics only.
+#[cfg_attr(optimised, inline(always))]
+fn requests_of(buffer: Words<'_>) -> usize {
+    Signal::unpack(buffer.load(0, Ordering::Relaxed)).requests
 }
 
 /// Refuses this request, for which nothing can run.

@@ -23,7 +23,7 @@
 use std::cell::Cell;
 
 use primitive::SharedBytes;
-use primitive::sync::Ordering;
+use primitive::sync::{AtomicU64, Ordering};
 use transport_api::integrity::is_intact;
 
 /// Where the other side's writes appear.
@@ -49,6 +49,12 @@ impl Landing {
     #[inline(always)]
     pub(crate) fn word(&self, at: usize) -> u64 {
         self.memory.words().load(at, Ordering::Acquire)
+    }
+
+    /// The word at byte `at`.
+    #[inline(always)]
+    pub(crate) fn place(&self, at: usize) -> &AtomicU64 {
+        self.memory.word(at)
     }
 
     /// Whether batch `sequence`, whose signal is word `start` here, has come with all of its

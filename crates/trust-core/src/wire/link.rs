@@ -2,6 +2,8 @@
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
+use progress::LaneRef;
+use transport_api::park_word::PeerParkWord;
 use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
 
 use crate::wire::slot::{Handover, start_of};
@@ -16,6 +18,8 @@ pub struct Link {
     /// Where the client tells the trustee's compact poll which batch it sent last.
     arrival: Option<usize>,
     mapped: Option<SharedBytes>,
+    /// Where a look at the peer shows that it need not be woken.
+    park_word: Option<PeerParkWord>,
     /// Where the region is not mapped: whether the lane to it is a stream.
     is_stream: bool,
 }
@@ -41,7 +45,13 @@ impl Link {
         is_stream: bool,
     ) -> Self {
         let mapped = remote.mapped().cloned();
-        Self { peer, remote, pair, arrival, mapped, is_stream }
+        Self { peer, remote, pair, arrival, mapped, park_word: None, is_stream }
+    }
+
+    /// This, looking at the peer's [park word](Lane::park_word), if there is one.
+    #[must_use]
+    pub(crate) fn with_park_word(self, park_word: Option<PeerParkWord>) -> Self {
+        Self { park_word, ..self }
     }
 
     /// Whether both sides use the same memory for the pair.
@@ -61,30 +71,36 @@ impl Link {
     }
 
     /// Gives the handover's buffer of `pair` (the memory that this side works in) to the other side
-    /// and wakes it.
+    /// and wakes it, on `lane` if that is needed.
     ///
     /// Where the transport maps the region, `pair` is the other side's own memory and the signal
     /// is one store; elsewhere everything travels in one message, with the wake, if one is due.
     ///
-    /// # Errors
-    /// The lane's error if it refuses the write.
+    /// A lane that is broken refuses, and reports a peer event.
     #[inline(always)]
-    pub fn give(
+    pub fn give<'a>(
         &self,
         pair: &SharedBytes,
         handover: Handover,
-        lane: &mut dyn Lane,
-    ) -> Result<(), OpError> {
+        lane: impl FnOnce() -> &'a LaneRef,
+    ) {
         if let Some(region) = &self.mapped {
             pair.words().store(start_of(handover.buffer), handover.word, Ordering::Release);
             if let Some(at) = self.arrival {
                 region.store(at, u64::from(handover.sequence), Ordering::Release);
             }
-            lane.wake(self.peer.thread);
-            Ok(())
+            if !self.park_word.as_ref().is_some_and(PeerParkWord::is_busy) {
+                self.wake(lane());
+            }
         } else {
-            self.send(pair, handover.buffer, handover.end, handover.word, lane)
+            let Handover { buffer, end, word, .. } = handover;
+            let _ = self.send(pair, buffer, end, word, &mut **lane().borrow_mut());
         }
+    }
+
+    #[inline(never)]
+    fn wake(&self, lane: &LaneRef) {
+        lane.borrow_mut().wake(self.peer.thread);
     }
 
     /// As [`give`](Self::give), where the region is not mapped. It takes the handover in parts: by its

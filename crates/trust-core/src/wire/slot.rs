@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use primitive::limits::{BUFFERS, SLOT_BYTES, SLOT_STRIDE};
-use primitive::sync::Ordering;
+use primitive::sync::{AtomicU64, Ordering};
 use primitive::{SharedBytes, WordWriter};
 use transport_api::integrity::checksum;
 
@@ -125,16 +125,21 @@ impl std::fmt::Debug for ClientSlot {
     }
 }
 
+/// The first word behind everything in the oldest batch in flight, which has been answered: never beyond
+/// the buffer, whatever the trustee says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerEnd(usize);
+
 /// A batch that has come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Which buffer of the pair.
-    pub buffer: usize,
+    pub(crate) buffer: usize,
     /// First word behind the requests; replies that stand apart begin here.
-    pub requests: usize,
+    pub(crate) requests: usize,
     /// First word behind everything; never before `requests`, never beyond the buffer, whatever the
     /// trustee says.
-    pub end: usize,
+    pub(crate) end: usize,
 }
 
 impl ClientSlot {
@@ -176,6 +181,12 @@ impl ClientSlot {
             self.writer.set_limit(self.first.get() - 1 + BATCH_WORDS);
         }
         open
+    }
+
+    /// Whether a batch is open.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn is_open(&self) -> bool {
+        self.writer.limit() > 0
     }
 
     /// Ends a batch that is open and has no requests.
@@ -282,9 +293,9 @@ impl ClientSlot {
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
     }
 
-    /// The oldest batch in flight, if it has been answered.
+    /// Where the answer to the oldest batch in flight ends, if that has been answered.
     #[cfg_attr(optimised, inline(always))]
-    pub fn answered(&self) -> Option<Answer> {
+    pub fn answered(&self) -> Option<AnswerEnd> {
         if self.in_flight.get() == 0 {
             return None;
         }
@@ -298,18 +309,30 @@ impl ClientSlot {
         if !self.landing.take(sequence, self.memory(), start_of(buffer), end) {
             return None;
         }
+        Some(AnswerEnd(end))
+    }
+
+    /// The oldest batch in flight, whose answer ends there.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn answer(&self, AnswerEnd(end): AnswerEnd) -> Answer {
+        let buffer = buffer_of(self.oldest.get());
         let requests = self.ends[buffer].get();
-        Some(Answer { buffer, requests, end: end.max(requests) })
+        Answer { buffer, requests, end: end.max(requests) }
     }
 
     /// Asks the processor for the lines of an answered buffer in which the requests were, to read the
-    /// replies and to write the next batch there; and for the first replies that stand apart. Those lines
-    /// are the trustee's to write again.
+    /// replies and to write the next batch there.
     #[cfg_attr(optimised, inline(always))]
-    pub fn prefetch_answered(&self, answer: Answer) {
+    pub(crate) fn prefetch_answered(&self, answer: Answer) {
+        let start = answer.buffer * SLOT_STRIDE;
+        self.memory().prefetch_write(start, start + answer.requests * WORD);
+    }
+
+    /// Asks the processor for the first replies that stand apart. Their lines are the trustee's to write
+    /// again.
+    pub(crate) fn prefetch_first_apart(&self, answer: Answer) {
         let start = answer.buffer * SLOT_STRIDE;
         let requests = start + answer.requests * WORD;
-        self.memory().prefetch_write(start, requests);
         self.memory().prefetch(requests, (start + answer.end * WORD).min(requests + APART_AHEAD));
     }
 
@@ -385,20 +408,23 @@ impl TrusteeSlot {
     pub fn arrived(&self) -> Option<Arrival> {
         let sequence = self.expected.get();
         let word = self.landing.word(self.expected_at.get());
-        if !Signal::is_request(word, sequence) {
-            return None;
-        }
-        let signal = Signal::unpack(word);
-        let (buffer, end) = (buffer_of(sequence), signal.end.clamp(1, BATCH_WORDS));
+        if Signal::is_request(word, sequence) { self.arrival(word) } else { None }
+    }
+
+    /// The batch that has arrived whose signal this is, if all of it has.
+    #[cfg_attr(optimised, inline(always))]
+    pub(crate) fn arrival(&self, signal: u64) -> Option<Arrival> {
+        let sequence = self.expected.get();
+        let end = Signal::unpack(signal).end.clamp(1, BATCH_WORDS);
+        let buffer = buffer_of(sequence);
         let is_whole = self.landing.take(sequence, &self.memory, start_of(buffer), end);
         is_whole.then_some(Arrival { buffer, end })
     }
 
-    /// How many requests there are in a batch that is not answered yet, as its client says: for
-    /// statistics only.
+    /// Where the signal of the expected batch will be, and its number.
     #[cfg_attr(optimised, inline(always))]
-    pub fn requests(&self, arrival: Arrival) -> usize {
-        Signal::unpack(self.buffers[arrival.buffer].load(0, Ordering::Relaxed)).requests
+    pub(crate) fn expected(&self) -> (&AtomicU64, u32) {
+        (self.landing.place(self.expected_at.get() * WORD), self.expected.get())
     }
 
     /// A buffer of the pair.
@@ -407,14 +433,14 @@ impl TrusteeSlot {
         &self.buffers[buffer]
     }
 
-    /// Closes the batch whose replies reach to word `end`, and says what to hand back.
+    /// Closes the batch that has arrived, whose replies reach to word `end`, and says what to hand back.
     #[cfg_attr(optimised, inline(always))]
-    pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
+    pub fn answer(&self, end: usize) -> Handover {
         let sequence = self.expected.get();
         let next = next_sequence(sequence);
         self.expected.set(next);
         self.expected_at.set(start_of(buffer_of(next)));
         let word = Signal { sequence, requests: 0, end }.reply();
-        Handover { buffer: arrival.buffer, end, word, sequence, requests: 0 }
+        Handover { buffer: buffer_of(sequence), end, word, sequence, requests: 0 }
     }
 }

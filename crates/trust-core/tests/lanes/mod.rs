@@ -2,6 +2,7 @@
 //! [`Link`]. Memory that is mapped needs nothing of it but `wake`; to a copy it writes as a
 //! transport may.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use gossamer_trust_core::link::Link;
@@ -37,8 +38,13 @@ pub(crate) fn link(
     Link::new(PEER, region, pair, arrival, is_stream)
 }
 
+/// A [`Bare`] lane.
+pub(crate) fn lane() -> RefCell<Box<dyn Lane>> {
+    RefCell::new(Box::new(Bare))
+}
+
 /// Writes to regions made by [`copied`].
-pub(crate) struct Bare;
+struct Bare;
 
 impl Bare {
     fn memory(region: &RemoteRegion) -> &SharedBytes {

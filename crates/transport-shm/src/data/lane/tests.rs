@@ -283,3 +283,25 @@ fn a_peer_that_breaks_a_ring_is_lost_to_all_and_learns_it() {
     let lost = end(&mut *back);
     assert!(matches!(lost, PeerEvent::Lost(HostId(0), LossReason::Connection(_))), "{lost:?}");
 }
+
+#[test]
+fn a_park_word_says_when_a_thread_of_the_peer_need_not_be_woken() {
+    let rack = ShmTransport::in_process(2, 1).expect("a rack");
+    let (waker, mut owner) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
+    assert!(waker.park_word(1).is_none(), "no such thread");
+    let word = waker.park_word(0).expect("this system has membarrier");
+    assert!(!word.is_busy(), "it has only begun");
+    let mut own_lane = rack[1].lane(0, HostId(1)).expect("a lane");
+    for _ in 0..10_000 {
+        owner.poll(&mut |_| ());
+        own_lane.poll(&mut |_| ());
+    }
+    assert!(word.is_busy());
+    let mut seen = true;
+    let mut parker = rack[1].parker(0).expect("a parker");
+    parker.park(std::time::Duration::ZERO, &mut || {
+        seen = word.is_busy();
+        true
+    });
+    assert!(!seen && !word.is_busy(), "it may sleep, and must be woken");
+}
