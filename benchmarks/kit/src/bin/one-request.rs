@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use bench_kit::count::mark::MarkedAlloc;
 use bench_kit::count::run_workload;
-use bench_kit::product::batches::{ARGUMENT, IDLE_POLL, MIXED};
+use bench_kit::product::batches::{ARGUMENT, IDLE_POLL, LONE_REQUEST, MIXED};
 use bench_kit::product::lone_call::LONE_CALL;
 use bench_kit::product::single_thread::ONE_REQUEST;
 
@@ -14,7 +14,8 @@ use bench_kit::product::single_thread::ONE_REQUEST;
 static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 
 fn main() -> ExitCode {
-    run_workload(&[ONE_REQUEST, LONE_CALL, ARGUMENT, MIXED, IDLE_POLL]).unwrap_or_else(|| {
+    let workloads = [ONE_REQUEST, LONE_CALL, LONE_REQUEST, ARGUMENT, MIXED, IDLE_POLL];
+    run_workload(&workloads).unwrap_or_else(|| {
         eprintln!("this program is stepped by the tests of the hot path");
         ExitCode::FAILURE
     })

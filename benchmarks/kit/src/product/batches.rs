@@ -1,5 +1,6 @@
 //! Batches of other kinds than [`ONE_REQUEST`](super::single_thread::ONE_REQUEST), stepped through by
-//! the counter: requests with an argument, two kinds in turn, and polls that find nothing.
+//! the counter: requests with an argument, two kinds in turn, one request alone, and polls that find
+//! nothing.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,12 +27,19 @@ thread_local! {
 }
 
 /// Full batches of requests that carry a word.
-pub const ARGUMENT: Workload =
-    Workload { name: "argument", phases: PHASES, run: || step_through::<Adder>(with_argument) };
+pub const ARGUMENT: Workload = Workload {
+    name: "argument",
+    phases: PHASES,
+    run: || step_through::<Adder>(BATCH, with_argument),
+};
 
 /// Full batches of two kinds of requests in turn.
 pub const MIXED: Workload =
-    Workload { name: "mixed", phases: PHASES, run: || step_through::<Counter>(mixed) };
+    Workload { name: "mixed", phases: PHASES, run: || step_through::<Counter>(BATCH, mixed) };
+
+/// Batches of one request.
+pub const LONE_REQUEST: Workload =
+    Workload { name: "lone-request", phases: PHASES, run: || step_through::<Counter>(1, lone) };
 
 /// Polls of a trustee whose clients ask nothing, by number of clients.
 pub const IDLE_POLL: Workload = Workload {
@@ -52,6 +60,10 @@ fn with_argument(sum: &Trust<Adder>) {
     }
 }
 
+fn lone(counter: &Trust<Counter>) {
+    counter.apply_then(|counter| counter.run(0), note);
+}
+
 fn mixed(counter: &Trust<Counter>) {
     for _ in 0..BATCH / 2 {
         counter.apply_then(|counter| counter.run(0), note);
@@ -60,8 +72,8 @@ fn mixed(counter: &Trust<Counter>) {
     }
 }
 
-/// Has `fill` send full batches, and marks the phases of each.
-fn step_through<T: Section>(fill: impl Fn(&Trust<T>)) {
+/// Has `fill` send batches of so many requests, and marks the phases of each.
+fn step_through<T: Section>(requests: u64, fill: impl Fn(&Trust<T>)) {
     let (_registered, client, trustee): (Registered, _, _) = two_nodes().expect("two nodes");
     let property = {
         let _entered = Node::enter(trustee.clone());
@@ -81,7 +93,7 @@ fn step_through<T: Section>(fill: impl Fn(&Trust<T>)) {
     mark::end();
     let _entered = Node::enter(trustee);
     let served = property.apply(|property| property.runs());
-    assert_eq!(served, (WARM_UP_BATCHES + COUNTED_BATCHES) * BATCH, "every batch was served");
+    assert_eq!(served, (WARM_UP_BATCHES + COUNTED_BATCHES) * requests, "every batch was served");
     drop(property);
 }
 

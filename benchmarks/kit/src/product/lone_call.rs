@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use fiber::{Config, Scheduler, spawn_local};
 use gossamer::{Latch, Trust, local_trustee};
-use trust_core::{Node, Registered};
+use trust_core::{EnteredNode, Node, Registered};
 
 use super::single_thread::two_nodes;
 use crate::count::{Workload, mark};
@@ -17,6 +17,8 @@ use crate::work::{Counter, Section};
 
 /// Calls of each kind that the counter steps through.
 pub const COUNTED_CALLS: u64 = 64;
+/// Visits of a call's phase: client, trustee, client.
+pub const VISITS: u64 = 3;
 const WARM_UP_CALLS: u64 = 1_000;
 
 /// How a counter is asked.
@@ -58,29 +60,40 @@ impl Calls {
                 }
             });
         });
-        calls.turn();
+        calls.turn::<0>();
         Ok(calls)
     }
 
-    /// Takes the answer of one call, and has the next one made and answered.
+    /// Takes the answer of one call, and has the next one made and answered, as a phase.
     #[inline(always)]
-    fn turn(&self) {
-        let (client, fibers) = &self.client;
-        let entered = Node::enter(client.clone());
-        fibers.run(1);
-        entered.poll();
-        drop(entered);
-        let (trustee, launched) = &self.trustee;
-        let entered = Node::enter(trustee.clone());
-        launched.enter(|| {
-            entered.poll();
+    fn turn<const PHASE: u16>(&self) {
+        on::<PHASE>(&self.client, |node, fibers| {
+            fibers.run(1);
+            node.poll();
+        });
+        on::<PHASE>(&self.trustee, |node, launched| {
+            node.poll();
             if launched.run(1) > 0 {
-                entered.poll();
+                node.poll();
             }
         });
-        drop(entered);
-        fibers.enter(|| Node::enter(client.clone()).poll());
+        on::<PHASE>(&self.client, |node, _| _ = node.poll());
     }
+}
+
+/// Has a thread act, as a part of a phase. A thread enters its node and its scheduler once and not for each
+/// call, so that they are not in it.
+#[inline(always)]
+fn on<const PHASE: u16>(
+    (node, fibers): &(Rc<Node>, Scheduler),
+    act: impl FnOnce(&EnteredNode, &Scheduler),
+) {
+    fibers.enter(|| {
+        let entered = Node::enter(node.clone());
+        mark::phase::<PHASE>();
+        act(&entered, fibers);
+        mark::pause();
+    });
 }
 
 impl Drop for Calls {
@@ -98,7 +111,7 @@ pub fn timed(name: &str, call: Call) -> Case {
     Case::new(name, Unit::Nanoseconds, move |sampler| {
         sampler.try_single_thread(|thread| {
             let calls = Calls::new(call)?;
-            thread.measure(|n| (0..n).for_each(|_| calls.turn()));
+            thread.measure(|n| (0..n).for_each(|_| calls.turn::<0>()));
             Ok(())
         })
     })
@@ -111,17 +124,13 @@ pub const LONE_CALL: Workload =
 fn lone_call() {
     let kinds = [Call::Apply, Call::Launch].map(|call| Calls::new(call).expect("two nodes"));
     for calls in &kinds {
-        (0..WARM_UP_CALLS).for_each(|_| calls.turn());
+        (0..WARM_UP_CALLS).for_each(|_| calls.turn::<0>());
     }
     let [apply, launch] = kinds;
     mark::begin();
     for _ in 0..COUNTED_CALLS {
-        mark::phase::<0>();
-        apply.turn();
-        mark::pause();
-        mark::phase::<1>();
-        launch.turn();
-        mark::pause();
+        apply.turn::<0>();
+        launch.turn::<1>();
     }
     mark::end();
 }
@@ -134,7 +143,7 @@ mod tests {
     fn each_turn_makes_a_call() {
         for call in [Call::Apply, Call::Launch] {
             let calls = Calls::new(call).expect("nodes");
-            (0..10).for_each(|_| calls.turn());
+            (0..10).for_each(|_| calls.turn::<0>());
             let made = calls.client.0.traffic().requests_out;
             assert!((10..=11).contains(&made), "{call:?}: {made}");
         }
