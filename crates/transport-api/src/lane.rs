@@ -162,6 +162,23 @@ pub trait Lane: Send {
     /// See above.
     fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError>;
 
+    /// Writes `parts`, one behind the other, behind the word at byte `at`, and then stores `tag` there, as
+    /// [`signal`](Self::signal) does. The parts may change once this has returned. `staging` is as long as
+    /// all parts, and must not change until the next [`flush`](Self::flush) has returned. An error says
+    /// that the tag is not written.
+    ///
+    /// # Errors
+    /// See above.
+    fn write_tagged(
+        &mut self,
+        to: &RemoteRegion,
+        (at, tag): (usize, u64),
+        parts: &[&[u8]],
+        staging: &SharedBytes,
+    ) -> Result<(), OpError> {
+        write_staged(self, to, (at, tag), parts, staging)
+    }
+
     /// Reads `into.len()` bytes from byte `at` into `into`; [`Event::Completed`] says when.
     ///
     /// # Errors
@@ -318,6 +335,28 @@ pub trait Lane: Send {
         let _ = each;
         false
     }
+}
+
+/// [`Lane::write_tagged`] as a write and a signal.
+///
+/// # Errors
+/// Those of the lane.
+pub fn write_staged<L: Lane + ?Sized>(
+    lane: &mut L,
+    to: &RemoteRegion,
+    (at, tag): (usize, u64),
+    parts: &[&[u8]],
+    staging: &SharedBytes,
+) -> Result<(), OpError> {
+    let mut end = 0;
+    for part in parts {
+        staging.write_from(end, part);
+        end += part.len();
+    }
+    if end > 0 {
+        lane.write(to, at + size_of::<u64>(), staging)?;
+    }
+    lane.signal(to, at, tag)
 }
 
 /// Where a runtime thread sleeps.

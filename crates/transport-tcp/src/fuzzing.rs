@@ -200,7 +200,7 @@ impl<'a> Script<'a> {
         };
         header.encode(0, &mut bytes);
         let body = self.bytes();
-        bytes[0] = kind % 17;
+        bytes[0] = kind % 18;
         bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(body);
         bytes
@@ -241,7 +241,8 @@ mod tests {
             Kind::Goodbye,
             Kind::Fence,
         ];
-        let with_body = [Kind::Write, Kind::Swap, Kind::Data, Kind::BulkData, Kind::Control];
+        let with_body =
+            [Kind::Write, Kind::Tagged, Kind::Swap, Kind::Data, Kind::BulkData, Kind::Control];
         let plain = plain.map(|kind| (on(kind), Vec::new()));
         let notify = (on(Kind::Notify), vec![7; 16]);
         let with_body = with_body.map(|kind| (on(kind), vec![7; 8]));

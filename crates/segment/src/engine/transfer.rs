@@ -134,9 +134,9 @@ impl Engine {
     }
 
     /// Writes `parts`, one behind the other, behind the word at byte `at`, and then stores `tag` there: a
-    /// reader that sees that sees all of them. Then notifies `notify`, a thread of the owner. The last
-    /// [`PIECE`], the tag and the notification leave together. An error says that the tag was not written,
-    /// unless the host is lost.
+    /// reader that sees that sees all of them. Then notifies `notify`, a thread of the owner. The first
+    /// [`PIECE`], the tag and the notification leave together, behind the rest. An error says that the tag
+    /// was not written, unless the host is lost.
     #[track_caller]
     pub(crate) fn write_tagged(
         &self,
@@ -145,44 +145,17 @@ impl Engine {
         parts: &[&[u8]],
         notify: Option<u32>,
     ) -> Result<(), OpError> {
-        let len = parts.iter().map(|part| part.len()).sum::<usize>();
-        let at_body = at + size_of::<u64>();
-        if len <= PIECE {
-            return self.write_last(to, at_body, parts, (at, tag), notify);
-        }
-        let all = parts.concat();
-        let (before, last) = all.split_at(len - PIECE);
-        self.write_block(to, at_body, before)?;
-        self.write_last(to, at_body + before.len(), &[last], (at, tag), notify)
-    }
-
-    /// The end of [`write_tagged`](Self::write_tagged): at most [`PIECE`] bytes, which begin at `at_last`, and
-    /// the tag.
-    #[track_caller]
-    fn write_last(
-        &self,
-        to: &RemoteRegion,
-        at_last: usize,
-        parts: &[&[u8]],
-        (at, tag): (usize, u64),
-        notify: Option<u32>,
-    ) -> Result<(), OpError> {
         let (host, len) = (to.owner(), parts.iter().map(|part| part.len()).sum::<usize>());
+        if len > PIECE {
+            let all = parts.concat();
+            let (first, behind) = all.split_at(PIECE);
+            self.write_block(to, at + size_of::<u64>() + PIECE, behind)?;
+            return self.write_tagged(to, (at, tag), &[first], notify);
+        }
         let reserved = len + size_of::<u64>();
         self.reserve(to, reserved, notify)?;
-        let (staging, mut end) = (self.staging(len), 0);
-        for part in parts {
-            staging.write_from(end, part);
-            end += part.len();
-        }
         let mut lane = self.progress.lane(host).borrow_mut();
-        let mut start = || {
-            if len > 0 {
-                lane.write(to, at_last, &staging)?;
-            }
-            lane.signal(to, at, tag)
-        };
-        let started = start();
+        let started = lane.write_tagged(to, (at, tag), parts, &self.staging(len));
         if started.is_err() {
             self.flow.take_back(host, reserved);
         }

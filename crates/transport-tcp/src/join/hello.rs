@@ -17,7 +17,7 @@ use transport_api::HostId;
 use crate::{Build, JobId};
 
 /// The version of the protocol of this crate; hosts of one rack have the same, as they are one build.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Bytes of a hello.
 pub(crate) const HELLO: usize = 96;

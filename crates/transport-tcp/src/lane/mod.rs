@@ -16,6 +16,7 @@ use transport_api::{
 
 use crate::host::Host;
 use crate::machine::{Machine, Name};
+use crate::wire::frame::{BODY_BYTES, WORD};
 
 /// Bytes of operations that are sent without waiting for the flush.
 const EARLY_BYTES: usize = 256 << 10;
@@ -75,6 +76,25 @@ impl Lane for TcpLane {
         let name = self.name(to)?;
         to.check_word(at, Rights::WRITE)?;
         self.start(|machine| machine.signal(name, at, word));
+        Ok(())
+    }
+
+    fn write_tagged(
+        &mut self,
+        to: &RemoteRegion,
+        (at, tag): (usize, u64),
+        parts: &[&[u8]],
+        staging: &SharedBytes,
+    ) -> Result<(), OpError> {
+        let name = self.name(to)?;
+        to.check_word(at, Rights::WRITE)?;
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        if len > BODY_BYTES {
+            return transport_api::write_staged(self, to, (at, tag), parts, staging);
+        }
+        to.check(at, WORD + len, Rights::WRITE)?;
+        // One frame instead of two, into which the parts are copied as they are.
+        self.start(|machine| machine.write_tagged(name, (at, tag), parts));
         Ok(())
     }
 

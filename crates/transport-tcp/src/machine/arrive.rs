@@ -10,7 +10,7 @@ use transport_control::Violation;
 
 use crate::export::Exported;
 use crate::machine::{ANSWER_WINDOW, Asked, Machine, Name, Port};
-use crate::wire::frame::{BODY_BYTES, Header, Kind, violation};
+use crate::wire::frame::{BODY_BYTES, Header, Kind, WORD, violation};
 
 /// Regions that a connection remembers, so that most operations look nothing up.
 const RECENT: usize = 8;
@@ -63,7 +63,7 @@ impl Machine {
     fn take(&mut self, header: Header, body: &[u8], port: &mut impl Port) -> Result<(), Violation> {
         let Header { kind, thread, key, at, word, .. } = header;
         match kind {
-            Kind::Write | Kind::Signal | Kind::Read | Kind::Swap | Kind::Add => {
+            Kind::Write | Kind::Signal | Kind::Tagged | Kind::Read | Kind::Swap | Kind::Add => {
                 self.carry_out(header, body, port)
             }
             Kind::Fence => self.fenced(),
@@ -212,7 +212,10 @@ impl Machine {
                 swapped.unwrap_or_else(|old| old)
             }
             Kind::Add => memory.word(at).fetch_add(header.word, Ordering::AcqRel),
-            Kind::Signal => {
+            Kind::Signal | Kind::Tagged => {
+                if !body.is_empty() {
+                    memory.write_words(at + WORD, body);
+                }
                 memory.store(at, header.word, Ordering::Release);
                 return Ok(());
             }
@@ -295,13 +298,14 @@ impl Permit {
     ) -> Result<Permit, Violation> {
         let (needs, count) = match header.kind {
             Kind::Write | Kind::Notify => (Rights::WRITE, written),
-            Kind::Signal => (Rights::WRITE, 8),
+            // A word, and of a tagged write the bytes behind it; a signal has none.
+            Kind::Signal | Kind::Tagged => (Rights::WRITE, WORD + written),
             Kind::Read => (Rights::READ, usize::try_from(header.word).unwrap_or(usize::MAX)),
             _ => (Rights::ATOMIC, 8),
         };
         let at = usize::try_from(header.at).unwrap_or(usize::MAX);
         let len = region.memory.len();
-        let is_word = matches!(header.kind, Kind::Signal | Kind::Swap | Kind::Add);
+        let is_word = matches!(header.kind, Kind::Signal | Kind::Tagged | Kind::Swap | Kind::Add);
         let rights = region.access.of(peer);
         let allowed = rights.allow(needs)
             && count <= len

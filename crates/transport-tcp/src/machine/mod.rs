@@ -170,7 +170,11 @@ impl Machine {
             let last = done + len == from.len();
             let mut header = on(Kind::Write, to, at + done);
             header.word = u64::from(last);
-            self.start(header, None, len, |body| from.read_words(done, body));
+            self.start(header, None, len, |out| {
+                let start = out.len();
+                out.resize(start + len, 0);
+                from.read_words(done, &mut out[start..]);
+            });
             done += len;
             if last {
                 self.writes += 1;
@@ -181,6 +185,16 @@ impl Machine {
 
     pub(crate) fn signal(&mut self, to: Name, at: usize, word: u64) {
         self.start(Header { word, ..on(Kind::Signal, to, at) }, None, 0, |_| ());
+    }
+
+    /// Writes `parts`, one behind the other, behind the word at `at`, and then stores `tag` there. They have
+    /// at most [`BODY_BYTES`].
+    pub(crate) fn write_tagged(&mut self, to: Name, (at, tag): (usize, u64), parts: &[&[u8]]) {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let header = Header { word: tag, ..on(Kind::Tagged, to, at) };
+        self.start(header, None, len, |out| {
+            parts.iter().for_each(|part| out.extend_from_slice(part));
+        });
     }
 
     pub(crate) fn read(&mut self, name: Name, from: usize, into: &SharedBytes, token: u64) {
@@ -202,7 +216,7 @@ impl Machine {
         let [expected, new] = words;
         let header = Header { word: expected, ..on(Kind::Swap, name, at) };
         let asked = Some(Asked::Value { token, name });
-        self.start(header, asked, 8, |body| body.copy_from_slice(&new.to_le_bytes()));
+        self.start(header, asked, 8, |out| out.extend_from_slice(&new.to_le_bytes()));
     }
 
     pub(crate) fn fetch_add(&mut self, name: Name, at: usize, addend: u64, token: u64) {
@@ -244,18 +258,17 @@ impl Machine {
         }
     }
 
+    /// `body` appends `len` bytes.
     fn start(
         &mut self,
         header: Header,
         asked: Option<Asked>,
         len: usize,
-        body: impl FnOnce(&mut [u8]),
+        body: impl FnOnce(&mut Vec<u8>),
     ) {
         let encode = |out: &mut Vec<u8>| {
             header.encode(len, out);
-            let at = out.len();
-            out.resize(at + len, 0);
-            body(&mut out[at..]);
+            body(out);
         };
         let answer = asked.as_ref().map_or(0, Asked::answer);
         if self.held.is_empty() && self.may_ask(answer) {

@@ -76,6 +76,7 @@ fn exchange(a: &mut End, b: &mut End, cuts: &[usize]) {
 enum Op {
     Write { at: usize, bytes: Vec<u8> },
     Signal { at: usize, word: u64 },
+    Tagged { at: usize, tag: u64, parts: [Vec<u8>; 2] },
     Read { at: usize, len: usize },
     Swap { at: usize, expected: u64, new: u64 },
     Add { at: usize, addend: u64 },
@@ -93,6 +94,8 @@ fn op() -> impl Strategy<Value = Op> {
             vec(any::<u8>(), len).prop_map(move |bytes| Op::Write { at, bytes })
         }),
         (word.clone(), any::<u64>()).prop_map(|(at, word)| Op::Signal { at, word }),
+        (0..LEN / 16, any::<u64>(), [vec(any::<u8>(), 0..60), vec(any::<u8>(), 0..60)])
+            .prop_map(|(at, tag, parts)| Op::Tagged { at: at * 8, tag, parts }),
         run.prop_map(|(at, len)| Op::Read { at, len }),
         (word.clone(), 0u64..2, any::<u64>()).prop_map(|(at, expected, new)| Op::Swap {
             at,
@@ -136,6 +139,11 @@ impl Model {
             Op::Signal { at, word } => {
                 machine.signal(ALL, *at, *word);
                 self.memory[*at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            Op::Tagged { at, tag, parts } => {
+                machine.write_tagged(ALL, (*at, *tag), &[&parts[0], &parts[1]]);
+                let bytes = [&tag.to_le_bytes(), &parts[0][..], &parts[1]].concat();
+                self.memory[*at..at + bytes.len()].copy_from_slice(&bytes);
             }
             Op::Read { at, len } => {
                 let into = SharedBytes::heap(LEN).slice(0, *len);
@@ -280,13 +288,17 @@ proptest! {
 #[test]
 fn what_a_region_does_not_allow_is_refused_and_not_done() {
     let write = |name: Name, at: u64| Header { word: 1, at, ..on(Kind::Write, name, 0) };
-    let wrong: [(Header, &[u8]); 9] = [
+    let wrong: [(Header, &[u8]); 13] = [
         (write(ALL, LEN as u64 - 7), &[1; 8]),
         (write(ALL, u64::MAX), &[1; 8]),
         (write(READABLE, 0), &[1; 8]),
         (on(Kind::Signal, ALL, 12), &[]),
         (on(Kind::Signal, ALL, LEN), &[]),
         (on(Kind::Signal, READABLE, 0), &[]),
+        (on(Kind::Tagged, ALL, 12), &[1; 8]),
+        (on(Kind::Tagged, ALL, LEN - 8), &[1; 8]),
+        (on(Kind::Tagged, ALL, usize::MAX & !7), &[1; 8]),
+        (on(Kind::Tagged, READABLE, 0), &[1; 8]),
         (Header { word: 1, ..on(Kind::Add, READABLE, 0) }, &[]),
         (Header { word: LEN as u64 + 1, ..on(Kind::Read, ALL, 0) }, &[]),
         (on(Kind::Swap, ALL, 4), &[1; 8]),

@@ -17,6 +17,9 @@ pub(crate) const HEADER: usize = 40;
 /// Bytes of a body, at most: what travels between two looks at other traffic of the connection.
 pub(crate) const BODY_BYTES: usize = 64 * 1024;
 
+/// Bytes of a word that an operation stores.
+pub(crate) const WORD: usize = 8;
+
 /// Shorthand for a [`Violation`] made of parts.
 macro_rules! violation {
     ($($part:tt)*) => { transport_control::Violation::new(format!($($part)*)) };
@@ -62,14 +65,17 @@ pub(crate) enum Kind {
     /// Asks whether all operations so far were carried out. The answer is a [`Value`](Kind::Value)
     /// if they were, and [`Revoked`](Kind::Revoked) with the first region that refused one if not.
     Fence,
+    /// Bytes to write behind the word at `at`, and then `word` to store there: a reader that sees that sees
+    /// the bytes.
+    Tagged,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        const ALL: [Kind; 16] = [
+        const ALL: [Kind; 17] = [
             Write, Signal, Read, Swap, Add, Value, Data, Revoked, Wake, Notify, BulkStart,
-            BulkData, Grant, Goodbye, Control, Fence,
+            BulkData, Grant, Goodbye, Control, Fence, Tagged,
         ];
         ALL.get(usize::from(byte).wrapping_sub(1)).copied()
     }
@@ -77,7 +83,7 @@ impl Kind {
     /// The least and the most bytes of a body.
     fn body(self) -> (usize, usize) {
         match self {
-            Kind::Write | Kind::Data => (0, BODY_BYTES),
+            Kind::Write | Kind::Data | Kind::Tagged => (0, BODY_BYTES),
             Kind::BulkData => (1, BODY_BYTES),
             Kind::Swap => (8, 8),
             Kind::Notify => (16, 16),
@@ -217,7 +223,7 @@ pub(crate) mod tests {
 
     /// Any frame that keeps the rules of its header.
     pub(crate) fn frame() -> impl Strategy<Value = (Header, Vec<u8>)> {
-        let fields = (1u8..=16, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
+        let fields = (1u8..=17, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
         fields.prop_map(|(kind, thread, [key, at, word], generation, length)| {
             let kind = Kind::from_byte(kind).expect("a kind");
             let (least, most) = kind.body();
@@ -272,7 +278,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_frame_that_declares_four_gibibytes_is_refused_at_its_header() {
-        for kind in 1..=16 {
+        for kind in 1..=17 {
             let mut header = [0; HEADER];
             header[0] = kind;
             header[4..8].fill(0xff);

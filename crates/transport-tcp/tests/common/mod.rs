@@ -22,7 +22,7 @@ pub(crate) const BUILD: Build = [7; 32];
 /// this version writes them.
 pub(crate) fn hello(job: u128, seat: u32) -> Vec<u8> {
     let mut bytes = b"gossamer".to_vec();
-    for number in [3, 1, 0, seat, 2, 1] {
+    for number in [4, 1, 0, seat, 2, 1] {
         bytes.extend(number.to_le_bytes());
     }
     bytes.extend(job.to_le_bytes());
