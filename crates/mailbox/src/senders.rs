@@ -27,7 +27,7 @@ pub(crate) struct Active {
     pub(crate) mode: Mode,
     pub(crate) incoming: Incoming,
     flags: Flags,
-    /// Flags set since one was last sent at once.
+    /// Flags set since one was last sent at once, or the lanes were last polled.
     held: u32,
     /// When `held` reaches this, the flag is sent at once, so that the sender always has a bank to write.
     held_most: u32,
@@ -323,13 +323,15 @@ impl Senders {
         self.owes_wakes |= self.active[number].advance();
     }
 
-    /// Wakes the senders that sleep.
+    /// Wakes the senders that sleep. The lanes are polled beside this.
     #[cold]
     #[inline(never)]
     #[track_caller]
     pub(crate) fn wake(&mut self, segment: &Segment) {
         self.owes_wakes = false;
         for active in &mut self.active {
+            // What was held leaves with that poll, if it has not left with a message.
+            active.held = 0;
             active.flags.wake();
             active.wake_if_unmapped(sleeps_for(&self.geometry, active.set, segment));
         }
