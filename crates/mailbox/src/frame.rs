@@ -2,26 +2,28 @@
 //!
 //! ```text
 //!   word 0   tag: epoch of the sender, sequence number            arguments, at byte 48
-//!   word 1   kind, length of the arguments                        payload, at the next multiple of 8
-//!   word 2   length of the payload, length of the attachment      attachment, likewise
-//!   word 3-4 id                                                   a checksum, in one mode
-//!   word 5   reply token
+//!   word 1   kind, length of the arguments                        payload, at the next multiple of 8,
+//!   word 2   length of the payload, length of the attachment        or, mapped, the next line
+//!   word 3-4 id                                                   attachment, at the next multiple of 8
+//!   word 5   reply token                                          a checksum, in one mode
 //! ```
 //!
 //! | Mode | Written | Has come when |
 //! |---|---|---|
-//! | [`Mode::Mapped`] | the body but for its first 16 bytes; the line of the header with those, its last word first, so that the tag is the last word of all; no closing word | the tag is the expected one |
+//! | [`Mode::Mapped`] | the body but for what is in the line of the header; that line, its last word first, so that the tag is the last word of all; no closing word | the tag is the expected one |
 //! | [`Mode::Streamed`] | what it contains, the tag last, in one message of a stream | the tag is the expected one |
 //! | [`Mode::Checked`] | all of it by one write, with its checksum behind the body or, if frames are fixed, at the end of the place | the tag is the expected one, and the checksum is right |
 //!
 //! A tag has a place of its own in each frame: no earlier frame's body can have left the next one's tag
 //! there. A receiver that waits for a frame in mapped memory looks at one line, and that is written at
-//! once: no line goes back and forth while a frame is written.
+//! once: no line goes back and forth while a frame is written. Its payload begins with a line if that takes no
+//! more lines, since a copy of whole lines takes them without fetching what they had, and is not held up
+//! by a last line that it writes only in part.
 
 use thiserror::Error;
 use transport_api::integrity::{checksum_of, checksum_of_many};
 
-use crate::layout::{Geometry, HEADER_BYTES, HEADER_WORDS, WORD};
+use crate::layout::{Geometry, HEADER_BYTES, HEADER_WORDS, LINE, WORD};
 
 /// Words from which several chains of a checksum are faster than one.
 const CHAINED: usize = 16;
@@ -33,7 +35,7 @@ pub enum Mode {
     Mapped = 1,
     /// Each frame is one write, whose bytes have no order.
     Checked = 2,
-    /// Each frame is a write and, behind it in the same message of a stream, a signal of its tag.
+    /// Each frame is one message of a stream: a write, and behind it a store of the tag.
     Streamed = 3,
 }
 
@@ -102,8 +104,13 @@ impl Lengths {
     /// Where the payload and the attachment begin, and where the body ends, in a frame. Only for
     /// lengths whose [`body`](Self::body) fits into a frame.
     #[inline(always)]
-    pub(crate) fn places(self) -> (usize, usize, usize) {
-        let payload = HEADER_BYTES + padded(self.args) as usize;
+    pub(crate) fn places(self, mode: Mode) -> (usize, usize, usize) {
+        let behind_args = HEADER_BYTES + padded(self.args) as usize;
+        let behind_payload = (padded(self.payload) + padded(self.attachment)) as usize;
+        let lines = |start: usize| (start + behind_payload).div_ceil(LINE);
+        let line = behind_args.next_multiple_of(LINE);
+        let is_aligned = mode == Mode::Mapped && lines(line) == lines(behind_args);
+        let payload = if is_aligned { line } else { behind_args };
         let attachment = payload + padded(self.payload) as usize;
         (payload, attachment, attachment + padded(self.attachment) as usize)
     }

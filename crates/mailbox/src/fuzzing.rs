@@ -90,8 +90,10 @@ fn take_all(
             Arrival::Frame => {
                 *frames += 1;
                 let arrived = *incoming.arrived();
-                let (payload, attachment, end) = arrived.lengths.places();
-                let room = geometry.stride() - WORD;
+                let (payload, attachment, end) = arrived.lengths.places(incoming.mode());
+                // A frame in mapped memory has no checksum.
+                let checksum = if arrived.is_copied { WORD } else { 0 };
+                let room = geometry.stride() - checksum;
                 assert!(HEADER_BYTES <= payload && payload <= attachment && attachment <= end);
                 assert!(end <= room, "a frame of {end} bytes in a place of {room}");
                 let memory = if arrived.is_copied { copy } else { memory };

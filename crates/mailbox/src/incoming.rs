@@ -33,8 +33,8 @@ pub struct Arrived {
 
 #[cfg(loom)]
 impl Arrived {
-    /// The reply token, and the word of the payload at `index`, for models of frames without arguments.
-    pub fn payload_word(&self, memory: &SharedBytes, index: usize) -> (u64, u64) {
+    /// The reply token, and the word of the arguments at `index`, for models.
+    pub fn args_word(&self, memory: &SharedBytes, index: usize) -> (u64, u64) {
         let at = self.at + (HEADER_WORDS + index) * WORD;
         (self.header.reply, memory.load(at, Ordering::Relaxed))
     }
@@ -73,6 +73,11 @@ impl Incoming {
             wrong: 0,
             skip: 0,
         }
+    }
+
+    /// How its frames come.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// The frame that the last poll has found.
@@ -172,7 +177,7 @@ impl Incoming {
             FrameKind::Variable => match self.parse(memory, at) {
                 // Perhaps the lengths of an earlier frame.
                 Err(_) => return false,
-                Ok((_, lengths)) => lengths.places().2 / WORD,
+                Ok((_, lengths)) => lengths.places(self.mode).2 / WORD,
             },
         };
         let (from, to) = (memory.words(), copy.words());
@@ -185,7 +190,7 @@ impl Incoming {
         let is_expected = || {
             let is_next = to.load(0, Ordering::Relaxed) == self.tag;
             let is_same_len = self.geometry.kind == FrameKind::Fixed
-                || self.parse(copy, 0).is_ok_and(|(_, it)| it.places().2 / WORD == count);
+                || self.parse(copy, 0).is_ok_and(|(_, it)| it.places(self.mode).2 / WORD == count);
             is_next && is_same_len
         };
         is_intact && is_expected()

@@ -34,7 +34,7 @@ pub const FRAME_OVERHEAD: usize = HEADER_BYTES + CHECKSUM_BYTES;
 
 /// Where the words of the geometry are, how many they are, and what the first of them is.
 const GEOMETRY_WORDS: usize = 5;
-const MAGIC: u64 = u64::from_be_bytes(*b"GSMMAIL1");
+const MAGIC: u64 = u64::from_be_bytes(*b"GSMMAIL2");
 
 /// Bytes of the encoded geometry.
 pub(crate) const GEOMETRY_BYTES: usize = GEOMETRY_WORDS * WORD;

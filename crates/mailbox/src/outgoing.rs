@@ -244,7 +244,7 @@ impl Outgoing {
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
-        let (_, _, end) = lengths.places();
+        let (_, _, end) = lengths.places(self.mode);
         let end = match self.geometry.kind {
             FrameKind::Fixed => self.cursor.stride() - WORD,
             FrameKind::Variable => end,
@@ -268,7 +268,7 @@ impl Outgoing {
         let next = self.cursor.next;
         debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
         let words = encode(frame::tag(self.epoch, next), header, lengths);
-        let (payload, attachment, _) = lengths.places();
+        let (payload, attachment, _) = lengths.places(self.mode);
         let bytes = &mut self.scratch;
         bytes.clear();
         bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
@@ -291,7 +291,7 @@ fn store_body<T: Target>(
     parts: &Parts<'_>,
     lengths: Lengths,
 ) -> Result<[u64; INLINE_WORDS], T::Error> {
-    let (payload, attachment, _) = lengths.places();
+    let (payload, attachment, _) = lengths.places(Mode::Mapped);
     let mut inline = [0; INLINE_WORDS];
     if !parts.args.is_empty() {
         store_part(to, (at, HEADER_BYTES), parts.args, &mut inline)?;

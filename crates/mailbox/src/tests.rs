@@ -9,7 +9,7 @@ use primitive::sync::Ordering;
 use proptest::prelude::*;
 
 use crate::frame::{FrameHeader, Mode, Parts};
-use crate::incoming::{Arrival, Arrived, Incoming};
+use crate::incoming::{Arrival, Incoming};
 use crate::layout::{FrameKind, Geometry, WORD, flag_at};
 use crate::outgoing::{Outgoing, Target};
 
@@ -65,9 +65,10 @@ impl Message {
     }
 
     /// What has arrived, copied out of the memory where it is.
-    fn of(arrived: &Arrived, memory: &SharedBytes, copy: &SharedBytes) -> Message {
+    fn of(incoming: &Incoming, memory: &SharedBytes, copy: &SharedBytes) -> Message {
+        let arrived = incoming.arrived();
         let memory = if arrived.is_copied { copy } else { memory };
-        let (payload, attachment, _) = arrived.lengths.places();
+        let (payload, attachment, _) = arrived.lengths.places(incoming.mode());
         let part = |at: usize, len: u32| {
             let mut bytes = vec![0; len as usize];
             memory.read_into(arrived.at + at, &mut bytes);
@@ -129,7 +130,7 @@ impl Inbox {
             Arrival::Nothing => None,
             Arrival::Malformed => panic!("{}", self.incoming.malformed()),
             Arrival::Frame => {
-                let message = Message::of(self.incoming.arrived(), &self.memory, &self.copy);
+                let message = Message::of(&self.incoming, &self.memory, &self.copy);
                 if let Some((bank, emptied)) = self.incoming.advance() {
                     self.flags.store(flag_at(bank), emptied, Ordering::Release);
                 }
@@ -146,7 +147,7 @@ proptest! {
     fn frames_arrive_in_order(
         geometry in geometry(),
         mode in mode(),
-        messages in proptest::collection::vec(message(48), 1..60),
+        messages in proptest::collection::vec(message(72), 1..60),
         steps in proptest::collection::vec(any::<bool>(), 120),
     ) {
         let mut inbox = Inbox::new(geometry, mode);
@@ -240,6 +241,27 @@ proptest! {
     }
 }
 
+/// In mapped memory a payload begins with a line where the frame then takes no more lines, and nowhere else.
+#[test]
+fn a_payload_begins_with_a_line_if_no_more_lines_are_written() {
+    let payload_at = |args, payload, attachment, mode| {
+        crate::frame::Lengths { args, payload, attachment }.places(mode).0
+    };
+    let mapped = |args, payload, attachment| payload_at(args, payload, attachment, Mode::Mapped);
+    assert_eq!([mapped(0, 16, 0), mapped(8, 8, 0), mapped(0, 4, 8)], [48, 56, 48], "one line");
+    assert_eq!([mapped(0, 17, 0), mapped(0, 64, 0), mapped(16, 4096, 0)], [64; 3]);
+    assert_eq!([mapped(0, 65, 0), mapped(0, 80, 0), mapped(0, 88, 0)], [48, 48, 64]);
+    assert_eq!([mapped(24, 40, 0), mapped(24, 48, 0), mapped(24, 48, 8)], [72, 72, 72]);
+    assert_eq!([mapped(24, 48, 16), mapped(24, 64, 0)], [128, 128]);
+    assert_eq!([Mode::Checked, Mode::Streamed].map(|mode| payload_at(0, 64, 0, mode)), [48; 2]);
+    let lens = || (0..200_u32).step_by(4);
+    for (args, payload) in lens().flat_map(|args| lens().map(move |payload| (args, payload))) {
+        let lengths = crate::frame::Lengths { args, payload, attachment: 5 };
+        let lines = |mode| lengths.places(mode).2.div_ceil(crate::layout::LINE);
+        assert_eq!(lines(Mode::Mapped), lines(Mode::Checked), "{lengths:?}");
+    }
+}
+
 /// Stored word by word, a frame is not taken before its last word, whatever an earlier one had there; its
 /// tag is that word, and the line of the header is written behind the rest.
 #[test]
@@ -256,7 +278,8 @@ fn a_stored_frame_is_taken_behind_its_last_word() {
         // The tag of the next frame, wherever a body can have it.
         let forged = crate::frame::tag(EPOCH, 1).to_ne_bytes().repeat(8);
         assert!(outgoing.may_write(&inbox.flags));
-        let parts = Parts { payload: &forged, ..Parts::default() };
+        let (args, payload) = forged.split_at(16);
+        let parts = Parts { args, payload, ..Parts::default() };
         let Ok(()) = outgoing.write(&Direct(&inbox.memory), &header, &parts);
         assert!(inbox.take().is_some());
         assert!(outgoing.may_write(&inbox.flags));

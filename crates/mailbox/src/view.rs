@@ -87,7 +87,7 @@ impl Frame<'_> {
     #[inline]
     #[track_caller]
     pub fn copy_payload(&self, out: &mut [u8]) {
-        let (payload, _, _) = self.arrived().lengths.places();
+        let (payload, _, _) = self.places();
         self.copy(payload, self.payload_len(), out);
     }
 
@@ -98,8 +98,13 @@ impl Frame<'_> {
     #[inline]
     #[track_caller]
     pub fn copy_attachment(&self, out: &mut [u8]) {
-        let (_, attachment, _) = self.arrived().lengths.places();
+        let (_, attachment, _) = self.places();
         self.copy(attachment, self.attachment_len(), out);
+    }
+
+    #[inline]
+    fn places(&self) -> (usize, usize, usize) {
+        self.arrived().lengths.places(self.active.incoming.mode())
     }
 
     #[inline]

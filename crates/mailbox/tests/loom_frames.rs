@@ -46,7 +46,7 @@ impl Target for To {
     }
 }
 
-/// Words of a payload: two of them are in the line of the header, the third is written before.
+/// Words of arguments: two of them are in the line of the header, the third is written before.
 const WORDS: usize = 3;
 
 /// Sends a frame with this number, once its bank is empty.
@@ -55,8 +55,8 @@ fn send(outgoing: &mut Outgoing, to: &To, flags: &SharedBytes, number: u64) {
         spin_hint();
     }
     let header = FrameHeader { reply: number, ..FrameHeader::default() };
-    let payload = (number + 100).to_ne_bytes().repeat(WORDS);
-    let parts = Parts { payload: &payload, ..Parts::default() };
+    let args = (number + 100).to_ne_bytes().repeat(WORDS);
+    let parts = Parts { args: &args, ..Parts::default() };
     outgoing.write(to, &header, &parts).unwrap();
     outgoing.look_ahead(flags);
 }
@@ -69,7 +69,7 @@ fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &To) -> Option<u64
         Arrival::Nothing => None,
         Arrival::Malformed => panic!("{}", incoming.malformed()),
         Arrival::Frame => {
-            let words = [0, WORDS - 1].map(|index| incoming.arrived().payload_word(memory, index));
+            let words = [0, WORDS - 1].map(|index| incoming.arrived().args_word(memory, index));
             let [(number, first), (_, last)] = words;
             assert_eq!([first, last], [number + 100; 2], "torn");
             if let Some((bank, emptied)) = incoming.advance() {

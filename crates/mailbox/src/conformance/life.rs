@@ -123,7 +123,7 @@ pub fn what_is_no_mailbox_is_not_opened(make: Make) {
     let owner = script(|player| {
         let tiny = player.segments.builder("tiny").len(8).export().expect("a segment");
         let plain = player.segments.builder("plain").len(4_096).export().expect("a segment");
-        plain.write(0, b"GSMMAIL1 and nothing that belongs behind it").expect("its memory");
+        plain.write(0, b"GSMMAIL2 and nothing that belongs behind it").expect("its memory");
         player.meet();
         player.meet();
         drop((tiny, plain));
