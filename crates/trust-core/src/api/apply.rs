@@ -32,7 +32,7 @@ impl<T: 'static> Trust<T> {
     /// the rack; and in delegated context, where waiting is not allowed (thesis 2.3.4).
     /// [`try_apply`](Self::try_apply) returns the first two as errors.
     #[doc(alias = "lock", alias = "fetch_add")]
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply<F, U>(&self, closure: F) -> U
     where
@@ -48,7 +48,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`apply`](Self::apply), and if the arguments cannot be encoded.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_with<F, V, U>(&self, closure: F, arguments: V) -> U
     where
@@ -70,7 +70,7 @@ impl<T: 'static> Trust<T> {
     /// # Panics
     /// In delegated context. If the arguments' own code panics while they are encoded, that panic
     /// propagates.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply<F, U>(&self, closure: F) -> Result<U, DelegateError>
     where
@@ -88,7 +88,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`try_apply`](Self::try_apply).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_with<F, V, U>(&self, closure: F, arguments: V) -> Result<U, DelegateError>
     where
@@ -112,7 +112,7 @@ impl<T: 'static> Trust<T> {
     /// # Panics
     /// Outside a thread of the rack. If the closure runs at once, because the property is this
     /// thread's own, a panic of the closure or of `then` propagates to the caller.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_then<F, U, C>(&self, closure: F, then: C)
     where
@@ -129,7 +129,7 @@ impl<T: 'static> Trust<T> {
     /// # Panics
     /// As [`apply_then`](Self::apply_then), and if the arguments' own code panics while they are
     /// encoded.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
     where
@@ -152,7 +152,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// Outside a thread of the rack; `then` is not called.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_then<F, U, C>(&self, closure: F, then: C)
     where
@@ -168,7 +168,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`try_apply_then`](Self::try_apply_then).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
     where
@@ -182,7 +182,7 @@ impl<T: 'static> Trust<T> {
     }
 
     /// Whether the property lives on the current thread, so that closures run at once.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn is_local(&self) -> bool {
         on_node(|node| self.is_at(node)).unwrap_or(false)
     }
@@ -194,14 +194,14 @@ impl<T: 'static> Trust<T> {
         on_node(|node| self.is_used_by(node) || self.is_at(node)).unwrap_or(false)
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn is_at(&self, node: &Node) -> bool {
         node.id == self.home
     }
 
     /// A call that waits. If it `CATCHES`, a panic of the closure on this thread is an error, as it is
     /// on any other.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub(super) fn call<I, V, const CATCHES: bool>(
         &self,
@@ -240,13 +240,13 @@ impl<T: 'static> Trust<T> {
     }
 
     /// The property, for its trustee's own thread.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn own(&self) -> Own<T> {
         Own { property: self.property, tag: self.tag, _property: PhantomData }
     }
 
     /// A call that does not wait.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub(super) fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
@@ -284,7 +284,7 @@ impl<T: 'static> Trust<T> {
         self.cast_first(invoke, arguments, then);
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     fn cast_first<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
@@ -309,7 +309,7 @@ impl<T: 'static> Trust<T> {
 
     /// A call that does not wait, of this property, whose name at the outbox is that of the last request
     /// there.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     fn cast_again<D: Delegated, C: Completion + 'static>(
         &self,
@@ -356,14 +356,14 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn target(&self) -> Target<'static, T> {
         let home = self.home.number();
         Target { home, property: self.property, outbox: None, _property: PhantomData }
     }
 
     /// As [`target`](Self::target), whose requests go by `outbox`.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn target_by<'a>(&self, outbox: &'a Outbox) -> Target<'a, T> {
         Target { outbox: Some(outbox), ..self.target() }
     }
@@ -380,7 +380,7 @@ pub(crate) struct Own<T> {
 impl<T: 'static> Own<T> {
     /// Runs a closure on a property of this thread. The caller has found the context free, and no
     /// other fiber has run since: in another context, a closure may hold the property already.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn run<I, V>(
         self,
         node: &Node,
@@ -406,7 +406,7 @@ impl<T: 'static> Own<T> {
 
     /// Runs a closure on a property of this thread for a callback: if that gets failures, a
     /// panic of the closure is one of them, as it is when another thread runs it.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn run_for<I, V, C>(
         self,
         node: &Node,
@@ -467,7 +467,7 @@ fn no_such_property<A>(node: &Node, number: u32, unused: A, place: CallSite) -> 
 /// The result of a request; its failure ends the caller. Called by functions that are themselves
 /// marked `track_caller`, and never inside a closure, which forgets the mark: so the panic is one
 /// of the line that delegated.
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 #[track_caller]
 pub(crate) fn or_raise<U>(result: CallResult<U>) -> U {
     match result {

@@ -57,7 +57,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`apply`](Self::apply); and if `view` panics, with its payload.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_ref<F, R, C, U>(&self, closure: F, view: C) -> U
     where
@@ -87,7 +87,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`apply_ref`](Self::apply_ref), and if the arguments cannot be encoded.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_ref_with<F, V, R, C, U>(&self, closure: F, arguments: V, view: C) -> U
     where
@@ -108,7 +108,7 @@ impl<T: 'static> Trust<T> {
     /// # Panics
     /// As [`try_apply`](Self::try_apply); and if `view` panics, with its payload: that is the caller's
     /// own code.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_ref<F, R, C, U>(&self, closure: F, view: C) -> Result<U, DelegateError>
     where
@@ -127,7 +127,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`try_apply_ref`](Self::try_apply_ref).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_ref_with<F, V, R, C, U>(
         &self,
@@ -152,7 +152,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`apply_then`](Self::apply_then).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_ref_then<F, R, C>(&self, closure: F, then: C)
     where
@@ -169,7 +169,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`apply_with_then`](Self::apply_with_then).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_ref_with_then<F, V, R, C>(&self, closure: F, arguments: V, then: C)
     where
@@ -188,7 +188,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`try_apply_then`](Self::try_apply_then).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_ref_then<F, R, C>(&self, closure: F, then: C)
     where
@@ -204,7 +204,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// As [`try_apply_then`](Self::try_apply_then).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_ref_with_then<F, V, R, C>(&self, closure: F, arguments: V, then: C)
     where
@@ -219,7 +219,7 @@ impl<T: 'static> Trust<T> {
 
     /// A call that waits. If it `CATCHES`, a panic of the closure on this thread is an error, as it is
     /// on any other; one of the view never is.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub(super) fn call_ref<I, V, C, U, const CATCHES: bool>(
         &self,
@@ -255,7 +255,7 @@ impl<T: 'static> Trust<T> {
     }
 
     /// A call that does not wait.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     fn cast_ref<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
@@ -309,7 +309,7 @@ impl<T: 'static> Trust<T> {
 impl<T: 'static> Own<T> {
     /// Runs a closure on a property of this thread, and `view` on what it refers to, while the property
     /// is borrowed. The caller has found the context free, as for [`run`](Own::run).
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn run_ref<I, V, C, const CATCHES: bool, U>(
         self,
         node: &Node,
@@ -380,7 +380,7 @@ where
 {
     const HEARS_FAILURES: bool = false;
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn done(self, found: Option<R::View<'_>>) {
         let call = NotesPanic(self.place);
         (self.then)(found);
@@ -406,7 +406,7 @@ where
 {
     const HEARS_FAILURES: bool = true;
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn done(self, found: Option<R::View<'_>>) {
         (self.0)(Ok(found));
     }

@@ -26,7 +26,7 @@ pub(crate) trait Callback<U>: Sized + 'static {
     /// The name of the user's callback in messages.
     fn name() -> &'static str;
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn tell(self, result: Result<U, DelegateError>) {
         match result {
             Ok(value) => self.done(value),
@@ -43,7 +43,7 @@ pub(crate) struct Then<C, U> {
 }
 
 impl<C, U> Then<C, U> {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn new(then: C, place: CallSite) -> Self {
         Then { then, place, _result: PhantomData }
     }
@@ -62,7 +62,7 @@ impl Drop for NotesPanic {
 impl<U: 'static, C: FnOnce(U) + 'static> Callback<U> for Then<C, U> {
     const HEARS_FAILURES: bool = false;
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn done(self, value: U) {
         let call = NotesPanic(self.place);
         (self.then)(value);
@@ -84,7 +84,7 @@ pub(crate) struct Either<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Callback<U> for Either<C, U> {
     const HEARS_FAILURES: bool = true;
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn done(self, value: U) {
         (self.0)(Ok(value));
     }
@@ -104,7 +104,7 @@ pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn complete(self, outcome: Outcome<'_>) {
         match outcome.at_hand() {
             Some(value) => self.0.done(value),

@@ -36,7 +36,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Panics
     /// In delegated context, where waiting is not allowed.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn plain_call<C: PlainCall<T>>(
         &self,
@@ -69,7 +69,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Errors
     /// `then`, uncalled, if the property is this thread's own or the thread is none of the rack.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn plain_call_then<C: PlainCall<T>, G, F>(
         &self,
         (word, name): (u64, Option<NonZero<usize>>),
@@ -95,7 +95,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// # Errors
     /// `then`, uncalled, if there is no such call or the batch is full.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn plain_call_again<C: PlainCall<T>, G, F>(
         &self,
         name: NonZero<usize>,
@@ -123,7 +123,7 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn send_plain<C: PlainCall<T>, D: Completion + 'static>(
         &self,
         node: &Node,
@@ -148,13 +148,13 @@ impl<T: 'static> Trust<T> {
 
     /// The thread of the property as a number that no other thread has, of this rack or of another
     /// one that this process takes part in.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn home(&self) -> u64 {
         self.home.word()
     }
 }
 
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 fn parts<'a, T: 'static, C: PlainCall<T>>(
     word: u64,
     name: Option<NonZero<usize>>,
@@ -167,7 +167,7 @@ fn parts<'a, T: 'static, C: PlainCall<T>>(
 
 /// Words behind the head that a call with its word needs for its result: one more than a call without, so
 /// that results of a run are as far apart as arguments.
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 const fn plain_words<R: PlainBytes>() -> usize {
     1 + reply_words::<R>()
 }

@@ -58,7 +58,7 @@ where
     }
 
     /// How many there are.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn count(&self) -> usize {
         self.entries.count()
     }
@@ -71,7 +71,7 @@ where
     ///
     /// # Panics
     /// If the closure does.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn run_here<'k, T: 'static>(
         &self,
         to: &Trust<T>,
@@ -105,7 +105,7 @@ where
     ///
     /// # Panics
     /// If the code of `key` or `value` does while they are encoded.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn push<T: 'static>(
         &mut self,
         to: &Trust<T>,

@@ -42,7 +42,7 @@ pub(crate) trait Kind: Delegated {
     fn reply_words() -> usize;
 
     /// Whether requests with plain arguments may be sent in runs that share their head.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn has_runs() -> bool {
         false
     }
@@ -55,12 +55,12 @@ where
     I: Invoke<T, V>,
     I::Output: Portable,
 {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn reply_words() -> usize {
         reply_words::<I::Output>()
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn has_runs() -> bool {
         serves_runs::<T, V, I>()
     }
@@ -73,7 +73,7 @@ where
     V: Portable,
     I: InvokeRef<T, V>,
 {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn reply_words() -> usize {
         0
     }
@@ -86,7 +86,7 @@ where
     I: InvokeLent<T, V>,
     I::Output: Portable,
 {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn reply_words() -> usize {
         reply_words::<I::Output>()
     }
@@ -100,7 +100,7 @@ where
     V: Portable,
     F: for<'a> Fn(&mut T, K::View<'a>, V),
 {
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn reply_words() -> usize {
         0
     }
@@ -108,7 +108,7 @@ where
 
 impl Node {
     /// Sends a request, made at `place`, and waits for its result.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn call<T, I, V>(
         &self,
         target: Target<'_, T>,
@@ -135,7 +135,7 @@ impl Node {
     ///
     /// # Panics
     /// If `view` does.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn call_ref<T, I, V, F, U>(
         &self,
         target: Target<'_, T>,
@@ -158,7 +158,7 @@ impl Node {
     }
 
     /// As [`call`](Self::call), of a closure to which the arguments are lent.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn call_lent<T, I, V>(
         &self,
         target: Target<'_, T>,
@@ -189,7 +189,7 @@ impl Node {
     }
 
     /// Encodes a request and sends it. No code of users runs behind the sending.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request<T, I, V, C>(
         &self,
         target: Target<'_, T>,
@@ -207,7 +207,7 @@ impl Node {
     }
 
     /// As [`request`](Self::request), of a closure that refers to a part of the property.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request_ref<T, I, V, C>(
         &self,
         target: Target<'_, T>,
@@ -224,7 +224,7 @@ impl Node {
     }
 
     /// Sends a request with `entries` for a closure of type `F`, of which they begin with the bytes.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request_each<T, K, V, F, C>(
         &self,
         target: Target<'_, T>,
@@ -247,7 +247,7 @@ impl Node {
     }
 
     /// As [`request`](Self::request), of any kind.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request_as<K, T, I, V, C>(
         &self,
         target: Target<'_, T>,
@@ -332,7 +332,7 @@ impl Node {
         self.send(home, Request { property, closure, arguments, reply_words }, completion);
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn send_plain<K, T, C>(&self, target: Target<'_, T>, plain: Plain, completion: C)
     where
         K: Kind,
@@ -348,7 +348,7 @@ impl Node {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     fn send_request<K, T, C>(&self, target: Target<'_, T>, arguments: Arguments<'_>, completion: C)
     where
         K: Kind,
@@ -368,14 +368,14 @@ impl Node {
 }
 
 /// The arguments of a request that may be one of a run: of such a kind, by a closure without bytes.
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 pub(crate) fn plain_in_run<K: Kind, I, V: Portable>(arguments: &V) -> Option<Plain> {
     if size_of::<I>() == 0 && K::has_runs() { codec::to_plain(arguments) } else { None }
 }
 
 /// Words behind its head that the result of a call will probably need; longer results find another
 /// place. A result of one word takes the head's.
-#[inline(always)]
+#[cfg_attr(optimised, inline(always))]
 pub(crate) fn reply_words<U: 'static>() -> usize {
     let words = const { size_of::<U>().div_ceil(WORD) };
     if words > 8 || codec::plain_words::<U>().is_some() {
