@@ -147,7 +147,7 @@ fn features_that(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> String
 const OPTIONAL_TESTS: &str = "test --workspace --test tokio --test tasks";
 
 /// Tests of code that may depend on how it is divided into codegen units, each of which has its own
-/// constants: [optimised] in 16 units or more, as in a program that does not set them.
+/// constants: [optimised] in 16 units or more, as in a release that does not set them.
 const DIVIDED_TESTS: &str = "test --workspace --test many_clients --test traffic";
 /// The packages that are [optimised]. The rest is as for all other tests and not built again: the facade,
 /// too, whose tests would take four times as long to compile.
@@ -164,9 +164,10 @@ const OPTIMISED: [&str; 10] = [
     "gossamer-trust-core",
 ];
 
-/// Optimises what racks run, with all of its checks. All tests that are optimised have the same
-/// packages so, and share them.
+/// Optimises what racks run, with all of its checks, and has calls inlined as in a release. All tests
+/// that are optimised have the same packages so, and share them.
 pub(crate) fn optimised(step: Step) -> Step {
+    let step = step.env("GOSSAMER_INLINE_CALLS", "1");
     levels(step, "dev", OPTIMISED.map(|package| (package, 2)))
 }
 

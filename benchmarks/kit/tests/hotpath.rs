@@ -31,7 +31,7 @@ fn count_of(workload: &Workload) -> Counted {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
-fn a_launch_that_does_not_wait_costs_as_much_as_the_call_and_its_fiber() {
+fn a_launch_that_does_not_wait_costs_at_most_1550_instructions_more_than_a_call() {
     let counted = counted_lone();
     let [apply, launch] = ["apply", "launch"].map(|phase| counted.phase(phase));
     assert_eq!([apply.visits, launch.visits], [COUNTED_CALLS * VISITS; 2]);

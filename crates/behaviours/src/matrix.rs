@@ -36,8 +36,8 @@ fn heard() -> Result<u32, String> {
 
 /// Checks one row: the eight calls, and the four by `delegate!`. The closures are given in pieces: what
 /// returns 40, what adds an argument `n`, and the parameters of those that panic. In parts of which each
-/// has a frame of its own: where calls are inlined into code that is not optimised, one of all would not
-/// fit on a fiber's stack.
+/// has a frame of its own: where calls are inlined into code that is not optimised, as in the tests over
+/// RDMA, one of all would not fit on a fiber's stack.
 macro_rules! row {
     (
         $to:expr, $at:expr,

@@ -180,10 +180,6 @@ impl Rack {
 
     /// Usable bytes of a fiber's stack (128 KiB if not set). Only touched pages take memory.
     ///
-    /// In a program that optimises its dependencies and not itself, a function takes some 7 KiB of stack for
-    /// each call of a trust in it, since the call is inlined and its variables share no room. Give such calls
-    /// functions of their own, or fibers more stack.
-    ///
     /// Closures that other threads delegate do not run on it, but on the stack of the
     /// [runtime thread](Self::worker_stack_bytes).
     #[must_use]

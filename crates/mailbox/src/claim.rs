@@ -74,14 +74,14 @@ impl Claim {
         Claim(self.0 >> 32 << 32)
     }
 
-    /// How the sender names frame `next`: in [`DONE`] when that is the one behind its last, in [`SLEEPS_FOR`]
-    /// when it sleeps until it may write it.
-    pub(crate) fn names(self, next: u64) -> u64 {
+    /// The word for frame `next` under this claim. A sender stores it in [`DONE`] for the frame after its
+    /// last, and in [`SLEEPS_FOR`] for the frame that it sleeps until it may write.
+    pub(crate) fn frame_word(self, next: u64) -> u64 {
         u64::from(self.epoch()) << 32 | u64::from(next as u32)
     }
 
-    /// The low half of the number of the frame that `word` names, if it is of this claim.
-    pub(crate) fn named(self, word: u64) -> Option<u32> {
+    /// The low half of the number of the frame in `word`, if that is of this claim.
+    pub(crate) fn frame_of(self, word: u64) -> Option<u32> {
         ((word >> 32) as u32 == self.epoch()).then_some(word as u32)
     }
 }

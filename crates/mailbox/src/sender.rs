@@ -134,7 +134,7 @@ impl Sender {
         };
         if let Err(error) = say_hello() {
             // The receiver may free the set. If this fails as well, it does so later.
-            let _ = mailbox.signal(at + DONE, claim.names(0));
+            let _ = mailbox.signal(at + DONE, claim.frame_word(0));
             return Err(error);
         }
         Ok(Sender {
@@ -308,7 +308,7 @@ impl Sender {
         if !self.is_mapped() {
             // Flags come without a notification, but for a sender that says that it sleeps.
             let at = self.geometry.claim_at(self.set) + SLEEPS_FOR;
-            let word = self.claim.names(self.sent()).to_ne_bytes();
+            let word = self.claim.frame_word(self.sent()).to_ne_bytes();
             self.mailbox.write_notify(at, &word).map_err(MailboxError::of_mailbox)?;
         }
         loop {
@@ -376,7 +376,7 @@ impl Sender {
         if std::mem::replace(&mut self.is_done, true) {
             return Ok(());
         }
-        let done = self.claim.names(self.outgoing.next());
+        let done = self.claim.frame_word(self.outgoing.next());
         let at = self.geometry.claim_at(self.set) + DONE;
         self.mailbox.signal(at, done).map_err(MailboxError::of_mailbox)
     }

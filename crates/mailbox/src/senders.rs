@@ -27,7 +27,7 @@ pub(crate) struct Active {
     pub(crate) mode: Mode,
     pub(crate) incoming: Incoming,
     flags: Flags,
-    /// Flags set since one was last sent at once, or the lanes were last polled.
+    /// Flags set since one was last sent at once.
     held: u32,
     /// When `held` reaches this, the flag is sent at once, so that the sender always has a bank to write.
     held_most: u32,
@@ -156,7 +156,7 @@ impl Active {
     /// before the sender fell asleep.
     #[track_caller]
     fn wake_if_unmapped(&mut self, word: u64) {
-        let Some(frame) = self.claim.named(word) else { return };
+        let Some(frame) = self.claim.frame_of(word) else { return };
         let is_due = word != self.answered && !self.is_owed && self.incoming.has_room_for(frame);
         if is_due && self.flags.notify_unmapped() {
             self.answered = word;
@@ -238,7 +238,7 @@ impl Flags {
     fn notify_unmapped(&mut self) -> bool {
         let mut is_notified = true;
         self.with_open(|flags| {
-            // Else `wake` looks whether it sleeps, whatever a malicious one says in its claim.
+            // In mapped memory `wake` reads whether it sleeps; the claim is not trusted.
             if !flags.is_mapped() {
                 is_notified = flags.try_write_notify(0, &[])?;
             }
@@ -323,15 +323,13 @@ impl Senders {
         self.owes_wakes |= self.active[number].advance();
     }
 
-    /// Wakes the senders that sleep. The lanes are polled beside this.
+    /// Wakes the senders that sleep.
     #[cold]
     #[inline(never)]
     #[track_caller]
     pub(crate) fn wake(&mut self, segment: &Segment) {
         self.owes_wakes = false;
         for active in &mut self.active {
-            // What was held leaves with that poll, if it has not left with a message.
-            active.held = 0;
             active.flags.wake();
             active.wake_if_unmapped(sleeps_for(&self.geometry, active.set, segment));
         }
@@ -353,7 +351,7 @@ impl Senders {
                 active.wake_if_unmapped(sleeps_for(&self.geometry, set, segment));
                 // Everything that was written before is there once this is.
                 let done = segment.memory().load(at + DONE, Ordering::Acquire);
-                let is_done = done == active.claim.names(active.incoming.next());
+                let is_done = done == active.claim.frame_word(active.incoming.next());
                 let is_taken_back = active.claim != claim;
                 let is_lost = segments.check_peer(active.host).is_err();
                 // A sender that waits for its release keeps its banks until it can be told.
@@ -384,7 +382,7 @@ impl Senders {
             return free();
         }
         // First: a hello that was said before is there then.
-        let has_given_up = memory.load(at + DONE, Ordering::Acquire) == claim.names(0);
+        let has_given_up = memory.load(at + DONE, Ordering::Acquire) == claim.frame_word(0);
         let idle = &mut self.idle[set as usize];
         let Some(hello) = Hello::read(memory, at, claim) else {
             if has_given_up || idle.is_overdue(claim, self.hello_within) {

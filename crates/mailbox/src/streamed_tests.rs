@@ -1,5 +1,5 @@
-//! Frames and flags over connections: what travels with what, and who is notified; and that nobody is where
-//! memory is mapped.
+//! Frames and flags over connections: what travels together, and which senders are notified; senders in
+//! mapped memory are not.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender as Channel, channel};
@@ -134,7 +134,7 @@ fn only_a_sender_that_sleeps_is_notified_of_flags() {
             let notification = sender.flags.notifications.try_next().expect("a rack");
             assert!(notification.is_none(), "{notification:?}");
             let at = sender.geometry.claim_at(sender.set) + SLEEPS_FOR;
-            let word = sender.claim.names(COUNT);
+            let word = sender.claim.frame_word(COUNT);
             sender.mailbox.write(at, &word.to_ne_bytes()).expect("a write");
             let next = || sender.flags.notifications.wait_timeout(Duration::from_secs(30));
             assert!(next().expect("a rack").is_some(), "it is woken");
@@ -150,8 +150,8 @@ fn only_a_sender_that_sleeps_is_notified_of_flags() {
     );
 }
 
-/// A sender whose memory is mapped is asked there whether it sleeps: what it says in its claim, where a
-/// malicious one writes something else again and again, costs the receiver no notification.
+/// The receiver reads in mapped memory whether a sender sleeps, so a malicious sender that keeps rewriting
+/// its claim costs it no notification.
 #[test]
 fn a_sender_in_mapped_memory_is_not_notified_for_its_claim() {
     on_two_hosts(
@@ -175,14 +175,14 @@ fn a_sender_in_mapped_memory_is_not_notified_for_its_claim() {
             assert!(sender.mailbox.is_mapped());
             let at = sender.geometry.claim_at(sender.set) + SLEEPS_FOR;
             for _ in 0..3 {
-                let word = sender.claim.names(1);
+                let word = sender.claim.frame_word(1);
                 sender.mailbox.write(at, &word.to_ne_bytes()).expect("a write");
                 talk.says.send(0).expect("the receiver");
                 talk.hears.recv().expect("the receiver");
                 sender.segments().poll();
                 let notification = sender.flags.notifications.try_next().expect("a rack");
                 assert!(notification.is_none(), "{notification:?}");
-                // So that the receiver has not answered the same before.
+                // The receiver answers each value once.
                 sender.mailbox.write(at, &[0; 8]).expect("a write");
                 talk.says.send(0).expect("the receiver");
                 talk.hears.recv().expect("the receiver");

@@ -16,7 +16,7 @@
 //! | Caller | Calls, in this order |
 //! |---|---|
 //! | set-up of a thread | [`Progress::new`], [`Progress::add_owner`] |
-//! | its worker, in every round | [`Progress::poll`] if [`Progress::is_due`], and before it sleeps |
+//! | its worker, in every round | [`Progress::poll`] if [`Progress::count_round`], and before it sleeps; [`Progress::put_off`] if it polls earlier in a round |
 //! | its fibers | [`Progress::begin`] or another `begin_*`, then [`Operation::wait`] or [`Import::wait`] |
 //! | its worker, at the end | [`Progress::close`], before fibers are unwound |
 //!

@@ -34,7 +34,7 @@ pub struct Progress {
     /// Whether lanes are polled in every round: the memory of some host is not mapped, or an
     /// operation is under way or waits to be flushed.
     is_urgent: Cell<bool>,
-    /// Rounds before the next poll of the lanes; 0 if it is urgent.
+    /// Rounds left before the next poll of the lanes.
     until_poll: Cell<u32>,
     /// Whether the memory of every host is mapped.
     all_mapped: bool,
@@ -170,10 +170,10 @@ impl Progress {
         self.is_urgent.get()
     }
 
-    /// Counts a round, and says whether the lanes are to be polled in it: in every round if that [is
-    /// urgent](Self::is_urgent), otherwise in one of many.
+    /// Counts a round; true if the lanes must be polled in it: always while that [is
+    /// urgent](Self::is_urgent), otherwise in one of 33.
     #[inline(always)]
-    pub fn is_due(&self) -> bool {
+    pub fn count_round(&self) -> bool {
         let (left, is_due) = self.until_poll.get().overflowing_sub(1);
         self.until_poll.set(left);
         if is_due {
@@ -182,7 +182,8 @@ impl Progress {
         is_due
     }
 
-    /// They have been polled in this round, in which they are not due again unless something is started.
+    /// The caller has polled the lanes in this round: [`count_round`](Self::count_round) returns false for it,
+    /// unless an operation is started before.
     pub fn put_off(&self) {
         self.until_poll.set(self.until_poll.get().max(1));
     }

@@ -209,7 +209,7 @@ impl Thread {
     }
 
     fn poll_if_due(&self) -> bool {
-        self.progress.is_due() && self.progress.poll()
+        self.progress.count_round() && self.progress.poll()
     }
 
     fn owner(&self, namespace: Namespace) -> Rc<Log> {

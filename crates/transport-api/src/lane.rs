@@ -8,7 +8,7 @@ use primitive::SharedBytes;
 use crate::park_word::PeerParkWord;
 use crate::{
     HostId, LossReason, Namespace, NoticeInbox, NoticeOutbox, OpError, RegionError, RegionKey,
-    RemoteRegion, Tag, ThreadId,
+    RemoteRegion, Rights, Tag, ThreadId,
 };
 
 /// Something that a lane reports when it is polled.
@@ -307,9 +307,9 @@ pub trait Lane: Send {
     /// thread, before this thread sleeps itself, or within some milliseconds if it does neither.
     fn wake(&mut self, thread: u32);
 
-    /// The park word of runtime thread `thread` of the peer, where the peer's memory is mapped and fences
-    /// of its threads reach this process. While that is busy, [`wake`](Self::wake) does nothing: a caller
-    /// that looks there first needs the lane only for a thread that may sleep. Otherwise none.
+    /// The park word of runtime thread `thread` of the peer, if the peer's memory is mapped and fences of
+    /// its threads reach this process. While [`is_busy`](PeerParkWord::is_busy) is true,
+    /// [`wake`](Self::wake) would do nothing, so the caller may skip it.
     fn park_word(&self, thread: u32) -> Option<PeerParkWord> {
         let _ = thread;
         None
@@ -348,6 +348,8 @@ pub fn write_staged<L: Lane + ?Sized>(
     parts: &[&[u8]],
     staging: &SharedBytes,
 ) -> Result<(), OpError> {
+    // Before the parts are written, and so that what is behind the word has a number.
+    to.check_word(at, Rights::WRITE)?;
     let mut end = 0;
     for part in parts {
         staging.write_from(end, part);

@@ -130,10 +130,10 @@ impl<'a> ParkWord<'a> {
     }
 }
 
-/// The park word of a thread of a peer whose memory is mapped, for those who hand that thread work all the
-/// time.
+/// The park word of a peer's thread, in mapped memory, for callers that hand it work often.
 #[derive(Clone)]
 pub struct PeerParkWord {
+    #[cfg_attr(loom, allow(dead_code, reason = "models use `ParkWord` itself"))]
     word: SharedBytes,
 }
 
@@ -142,7 +142,7 @@ impl PeerParkWord {
     /// by being [busy](ParkWord::set_busy), reach all threads of this process.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `memory` has fewer than 8 bytes.
     pub fn new(memory: &SharedBytes) -> Self {
         Self { word: memory.slice(0, 8) }
     }
@@ -159,7 +159,7 @@ impl PeerParkWord {
     /// Models have park words of their own: shared bytes have words of 64 bits only under loom.
     #[cfg(loom)]
     pub fn is_busy(&self) -> bool {
-        unreachable!("no model has lanes with park words, but for {} bytes", self.word.len())
+        unreachable!("models use `ParkWord` itself")
     }
 }
 

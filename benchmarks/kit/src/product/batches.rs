@@ -72,7 +72,7 @@ fn mixed(counter: &Trust<Counter>) {
     }
 }
 
-/// Has `fill` send batches of so many requests, and marks the phases of each.
+/// Has `fill` send batches of `requests` requests, and marks the phases of each.
 fn step_through<T: Section>(requests: u64, fill: impl Fn(&Trust<T>)) {
     let (_registered, client, trustee): (Registered, _, _) = two_nodes().expect("two nodes");
     let property = {

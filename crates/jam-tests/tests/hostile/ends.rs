@@ -32,7 +32,7 @@ fn honest_jams_run_in_one_process() {
 
 #[test]
 fn a_loop_ends_at_the_deadline() {
-    // Without the deadline it would not.
+    // Fails the test if the deadline does not end the loop.
     within(Duration::from_secs(100), || {
         as_both(|_| {
             let short = Executor::builder().deadline(Duration::from_millis(50));

@@ -10,7 +10,7 @@ macro_rules! jam {
 }
 
 mod ends;
-#[allow(dead_code, reason = "its `main`")]
+#[allow(dead_code, reason = "only `measure` is used here")]
 #[path = "../../examples/executor.rs"]
 mod executor_example;
 mod isolation;

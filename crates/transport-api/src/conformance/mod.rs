@@ -71,7 +71,7 @@ macro_rules! conformance {
         $crate::conformance_tests! {
             [$(#[$attribute])*] $make, [$crate::conformance]:
             order {
-                a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
+                a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn, a_tag_covers_its_parts,
                 atomics_lose_nothing, lanes_of_two_threads_do_not_mix, a_word_is_never_torn,
                 a_fence_covers_earlier_writes, a_fence_reports_a_refusal_once,
             }

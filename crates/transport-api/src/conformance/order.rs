@@ -66,6 +66,43 @@ pub fn a_signalled_write_is_never_torn(make: Make) {
     });
 }
 
+/// A reader that sees the tag of a tagged write sees all of its parts: none, some that are empty, and more
+/// than a connection's frame holds.
+pub fn a_tag_covers_its_parts(make: Make) {
+    const LENGTHS: [usize; 5] = [0, 3, 248, 4096, 100_003];
+    const AT: usize = 16;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let request = b.export(1, AT + 8 + LENGTHS[4], Rights::READ | Rights::WRITE);
+        let answer = a.export(2, 64, Rights::READ | Rights::WRITE);
+        let (to, back) = (a.import(1), b.import(2));
+        let rounds = || (1..=200).map(|round| (round, LENGTHS[round as usize % LENGTHS.len()]));
+        together(
+            || {
+                for (round, len) in rounds() {
+                    let all = vec![round as u8; len];
+                    let (head, tail) = all.split_at(len / 3);
+                    let staging = SharedBytes::heap(len);
+                    let parts = [head, &[], tail];
+                    a.lane.write_tagged(&to, (AT, round), &parts, &staging).expect("a write");
+                    a.lane.flush().expect("a flush");
+                    a.until_word(answer.memory(), 8, |word| word == round);
+                }
+            },
+            || {
+                for (round, len) in rounds() {
+                    b.until_word(request.memory(), AT, |word| word == round);
+                    let mut seen = vec![0; len];
+                    request.memory().read_into(AT + 8, &mut seen);
+                    assert!(seen == vec![round as u8; len], "round {round}: a torn payload");
+                    b.lane.signal(&back, 8, round).expect("a signal");
+                    b.lane.flush().expect("a flush");
+                }
+            },
+        );
+    });
+}
+
 /// Two threads of each side run the same at once, each pair in its own memory.
 pub fn lanes_of_two_threads_do_not_mix(make: Make) {
     bounded(move || {

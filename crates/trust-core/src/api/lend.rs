@@ -43,7 +43,7 @@ impl<T: 'static> Trust<T> {
     ///     })
     /// }
     /// ```
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn lend<V: Lend>(&self, arguments: V) -> Lending<'_, T, V> {
         Lending { trust: self, arguments }
     }
@@ -67,7 +67,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
     ///
     /// # Panics
     /// As [`Trust::apply_with`].
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply<F, U>(self, closure: F) -> U
     where
@@ -85,7 +85,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
     ///
     /// # Panics
     /// As [`Trust::try_apply_with`].
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply<F, U>(self, closure: F) -> Result<U, DelegateError>
     where
@@ -101,7 +101,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
     ///
     /// # Panics
     /// As [`Trust::apply_with`].
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_with_prefetch<H, F, U>(self, hook: H, closure: F) -> U
     where
@@ -116,7 +116,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
     }
 
     /// A call that waits; see [`Trust::call`].
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     fn call<I, const CATCHES: bool>(self, invoke: I) -> CallResult<I::Output>
     where

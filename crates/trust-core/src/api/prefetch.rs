@@ -50,7 +50,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// Like a delegated closure, `hook` captures nothing. If it panics at the trustee, the requests are
     /// served without it; on the property's own thread the panic is the caller's.
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     pub fn with_prefetch<V, H>(&self, hook: H) -> Prefetching<'_, T, V, H>
     where
         H: Fn(&T, &V, Step) + Delegable,
@@ -83,7 +83,7 @@ where
     ///
     /// # Panics
     /// As [`Trust::apply_with`].
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_with<F, U>(self, closure: F, arguments: V) -> U
     where
@@ -100,7 +100,7 @@ where
     ///
     /// # Panics
     /// As [`Trust::apply_ref_with`].
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn apply_ref_with<F, R, C, U>(self, closure: F, arguments: V, view: C) -> U
     where
@@ -119,7 +119,7 @@ where
     ///
     /// # Panics
     /// As [`Trust::try_apply_with_then`].
-    #[inline(always)]
+    #[cfg_attr(optimised, inline(always))]
     #[track_caller]
     pub fn try_apply_with_then<F, U, C>(self, closure: F, arguments: V, then: C)
     where

@@ -63,8 +63,8 @@ pub(crate) struct Outbox {
     pub(super) is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
-    /// Whether a batch was sent or answered since the node has asked last whether it goes on looking here:
-    /// what is sent soon finds a batch open.
+    /// Whether a batch was sent or answered since the node last asked whether this stays listed. If so it
+    /// does, and the next request finds a batch open.
     pub(super) lingers: Cell<bool>,
     /// For how many polls the batch being filled has waited for the answer to another.
     coalescing: Cell<u32>,
@@ -281,8 +281,8 @@ impl Outbox {
         self.slot.is_waiting() && self.slot.in_flight() < BUFFERS
     }
 
-    /// Whether what waits is to wait for one more poll, asked once in a poll. Where memory is not mapped, a message takes as
-    /// long as some hundred requests. A small batch beside a large one doubles the messages, and goes
+    /// Whether the batch that waits should wait for another poll; to be called once in a poll. Where memory
+    /// is not mapped, a message takes as long as some hundred requests. A small batch beside a large one doubles the messages, and goes
     /// on to do so if what follows each answer is sent at once. So it waits for a few polls, each time,
     /// until the answer to the large one comes meanwhile: from then on both are one batch.
     #[inline(always)]

@@ -9,6 +9,9 @@ use std::ptr::null;
 use crate::client::outbox::Outbox;
 use crate::client::run::NO_TOKEN;
 
+/// Calls of [`Outboxes::sweep_at_times`] between two that sweep.
+const SWEEP_EVERY: u32 = 32;
+
 /// The outboxes of a thread, by the number of the thread that they lead to.
 pub(crate) struct Outboxes {
     /// Never changed, so that each stays where it is.
@@ -21,6 +24,8 @@ pub(crate) struct Outboxes {
     /// Those with something under way; behind the first `busy_count` there is nothing.
     busy: Box<[Cell<*const Outbox>]>,
     busy_count: Cell<usize>,
+    /// Calls of [`sweep_at_times`](Self::sweep_at_times) before the next one that sweeps.
+    until_sweep: Cell<u32>,
 }
 
 impl Outboxes {
@@ -29,7 +34,8 @@ impl Outboxes {
         let token = Cell::new(u64::MAX);
         let (recent, number) = (Cell::new(null()), Cell::new(u64::MAX));
         let busy = all.iter().map(|_| Cell::new(null())).collect();
-        Outboxes { all, recent, token, number, busy, busy_count: Cell::new(0) }
+        let (busy_count, until_sweep) = (Cell::new(0), Cell::new(SWEEP_EVERY));
+        Outboxes { all, recent, token, number, busy, busy_count, until_sweep }
     }
 
     /// All of them.
@@ -89,8 +95,8 @@ impl Outboxes {
         if index >= self.busy_count.get() {
             return None;
         }
-        // SAFETY: in front of the count, which `list` raises behind a place that it has set to an outbox
-        // in one of the boxes, and they are not changed while they are borrowed here.
+        // SAFETY: `index` is below the count. `list` stores a pointer to a boxed outbox at a place before it
+        // raises the count past it, and the boxes do not change while `self` is borrowed.
         Some(unsafe { &*self.busy.get_unchecked(index).get() })
     }
 
@@ -106,6 +112,15 @@ impl Outboxes {
             let count = self.busy_count.get();
             self.busy[count].set(outbox);
             self.busy_count.set(count + 1);
+        }
+    }
+
+    /// As [`sweep`](Self::sweep), in one call of many: for polls that look at the lanes each time.
+    pub(super) fn sweep_at_times(&self) {
+        let (left, is_due) = self.until_sweep.get().overflowing_sub(1);
+        self.until_sweep.set(if is_due { SWEEP_EVERY } else { left });
+        if is_due {
+            self.sweep();
         }
     }
 

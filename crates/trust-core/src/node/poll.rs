@@ -26,7 +26,7 @@ impl Node {
             moved |= self.inboxes.serve(self);
         }
         self.run_deferred();
-        if self.progress.is_due() {
+        if self.progress.count_round() {
             moved |= self.poll_and_sweep();
         }
         moved
@@ -53,11 +53,12 @@ impl Node {
         moved
     }
 
-    /// Where only lanes bring what others write, it is served or taken in the same round: to look again,
-    /// which is a system call, would come between a reply and what its fiber sends next.
+    /// Where only lanes bring what others write: polls them, and serves or takes it in the same round. Another
+    /// round would put a system call between a reply and what its fiber sends next.
     #[inline(never)]
     fn poll_urgent(&self) -> bool {
-        let (mut moved, mut place) = (self.poll_and_sweep(), 0);
+        self.outboxes.sweep_at_times();
+        let (mut moved, mut place) = (self.progress.poll(), 0);
         while let Some(outbox) = self.outboxes.busy(place) {
             place += 1;
             if let Some(end) = outbox.answered() {

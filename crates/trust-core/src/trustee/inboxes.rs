@@ -1,4 +1,4 @@
-//! [`Inboxes`]: those of a thread, and how it finds the ones that have something. With few clients, what a
+//! [`Inboxes`]: a thread's inboxes, and how a poll finds those with a batch. With few clients, what a
 //! poll compares stands side by side: where the signal of each client's next batch will be, and the number
 //! that it will have. So a poll that finds nothing loads the signals, and nothing of an inbox. With many,
 //! the arrival words say which signals to look at ([`Arrivals`]).
@@ -42,13 +42,13 @@ impl Awaited {
     /// Its signal, if that is there.
     #[inline(always)]
     fn signal(&self) -> Option<u64> {
-        // SAFETY: the inbox, which is next to this in `Inboxes` and never goes before, keeps the memory that
-        // its signals are in. Whoever writes a signal stores it as an atomic.
+        // SAFETY: the pointer is into memory that the inbox of this client keeps; both belong to the same
+        // `Inboxes`, which never replaces an inbox. Peers write signals as atomics.
         let signal = unsafe { self.signal.get().as_ref() }.load(Ordering::Acquire);
         Signal::is_request(signal, self.sequence.get()).then_some(signal)
     }
 
-    /// Another batch may be next from this inbox, which is the client's.
+    /// Updates this after `inbox`, which is the client's, was served.
     #[inline(always)]
     fn renew(&self, inbox: &Inbox) {
         let (signal, sequence) = inbox.awaited();
@@ -58,7 +58,7 @@ impl Awaited {
 }
 
 impl Inboxes {
-    /// These, by the number of the client; the thread itself has none.
+    /// `all` is indexed by the client's number, with `None` for the thread itself.
     pub(crate) fn new(all: Box<[Option<Inbox>]>, arrivals: Option<Arrivals>) -> Self {
         let inboxes = all.iter().enumerate();
         let awaited = inboxes
@@ -67,7 +67,7 @@ impl Inboxes {
         Inboxes { all, awaited, arrivals }
     }
 
-    /// That of the client with this number, if it has one.
+    /// The inbox of this client, if there is one.
     pub(crate) fn get(&self, client: usize) -> Option<&Inbox> {
         self.all.get(client)?.as_ref()
     }

@@ -19,3 +19,11 @@ pub trait Backend: Clone + 'static {
     /// read.
     fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize;
 }
+
+/// Puts a copy of what was found into `value`.
+pub(super) fn copy_to(value: &mut Vec<u8>) -> impl FnOnce(&[u8]) {
+    |found| {
+        value.clear();
+        value.extend_from_slice(found);
+    }
+}

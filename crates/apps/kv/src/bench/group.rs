@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::bench::assignment::{Assignment, Phase};
-use crate::bench::backend::Backend;
+use crate::bench::backend::{Backend, copy_to};
 use crate::bench::progress::{self, STEP};
 use crate::bench::report::{Operation, Report};
 use crate::bench::table::ByteRange;
@@ -24,7 +24,7 @@ pub struct Group<B> {
     keys: RefCell<KeyChooser>,
     scans: ScanLength,
     maker: RecordMaker,
-    /// What was read last, by any client: a program of many fibers has its buffers by the thread, too.
+    /// The last value read. The clients of a thread share one buffer, as a program of many fibers would.
     value: RefCell<Vec<u8>>,
     started: Instant,
     deadline: Option<Instant>,
@@ -91,11 +91,7 @@ impl<B: Backend> Group<B> {
 
     /// Reads a range of a record into this thread's buffer; `false` if the record does not exist.
     fn read(&self, key: &[u8], part: ByteRange) -> bool {
-        self.backend.read(key, part, |found| {
-            let mut value = self.value.borrow_mut();
-            value.clear();
-            value.extend_from_slice(found);
-        })
+        self.backend.read(key, part, |found| copy_to(&mut self.value.borrow_mut())(found))
     }
 
     /// The byte range of a field in a record.

@@ -11,7 +11,7 @@ use std::thread;
 use dashmap::DashMap;
 
 use crate::bench::assignment::{Assignment, Phase};
-use crate::bench::backend::Backend;
+use crate::bench::backend::{Backend, copy_to};
 use crate::bench::comparison::{Candidate, Outcome};
 use crate::bench::group::Group;
 use crate::bench::progress::Progress;
@@ -108,14 +108,6 @@ impl<L: Lock> Backend for Locked<L> {
         keys.truncate(count);
         let mut value = Vec::new();
         keys.iter().filter(|key| self.read(key, part, copy_to(&mut value))).count()
-    }
-}
-
-/// Puts a copy of what was found into `value`.
-fn copy_to(value: &mut Vec<u8>) -> impl FnOnce(&[u8]) {
-    |found| {
-        value.clear();
-        value.extend_from_slice(found);
     }
 }
 

@@ -15,8 +15,8 @@ use crate::store::{KeyHasher, Limits, Response, Store, Verb};
 /// The bench stores nothing that expires, so it needs no clock.
 const NO_TIME: u64 = 0;
 
-/// A key and its hash, which is computed once for all that is done with the key. All tables hash alike, in
-/// every process.
+/// A key and its hash, so that a read or an update hashes it once. All tables use the same hash, in every
+/// process.
 #[derive(Clone, Copy, Debug)]
 pub struct Hashed<'a> {
     /// The key.

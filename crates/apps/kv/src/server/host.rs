@@ -102,8 +102,9 @@ impl Host {
     #[must_use]
     pub fn drain(&self, timeout: Duration) -> Drained {
         let start = Instant::now();
-        self.state.drain();
+        // Before, since those without input may end at once.
         let all = self.state.connections();
+        self.state.drain();
         while self.state.connections() > 0 && start.elapsed() < timeout {
             gossamer::sleep(DRAIN_INTERVAL);
         }

@@ -43,7 +43,7 @@ impl Key {
     }
 }
 
-/// What a [`Store`](crate::store::Store) finds keys by.
+/// The hash function of a [`Store`](crate::store::Store).
 ///
 /// It is foldhash, the fastest maintained hasher for keys of 10 to 40 bytes (about 8 ns for one of 20),
 /// which needs no AES instructions.
@@ -51,13 +51,12 @@ impl Key {
 pub struct KeyHasher(SeedableRandomState);
 
 impl KeyHasher {
-    /// One that clients cannot predict, nor so the order of keys.
+    /// A hasher with a random seed, so that clients cannot predict the order of keys.
     pub fn random() -> Self {
         Self(SeedableRandomState::random())
     }
 
-    /// The same one in every process, for callers that know the seed of a store: they hash a key once for
-    /// all that is done with it.
+    /// A hasher that is the same in every process, for callers that hash a key once and send the hash.
     #[inline]
     pub fn seeded(seed: u64) -> Self {
         Self(SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()))

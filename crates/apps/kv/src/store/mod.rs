@@ -8,10 +8,10 @@
 //! changes with every write; expiry is lazy; a store with a memory limit evicts the least recently
 //! used items.
 //!
-//! In reading order: [`wire`] and [`reports`] (requests and responses), `key` and [`data`] (the bytes of an item), [`item`]
-//! (an item and its expiry), [`lru`] (lists in order of use), `index` (lookup, memory accounting),
-//! [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the whole
-//! store), [`number`] (numbers in items), [`stats`], [`prefixes`] and [`sizes`] (counters).
+//! In reading order: [`wire`] and [`reports`] (requests and responses), `key` and [`data`] (the bytes of
+//! an item), [`item`] (an item and its expiry), [`lru`] (lists in order of use), `index` (lookup, memory
+//! accounting), [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the
+//! whole store), [`number`] (numbers in items), [`stats`], [`prefixes`] and [`sizes`] (counters).
 //!
 //! ```
 //! use gossamer_kv::store::{Key, Limits, Request, Response, Store, Verb};

@@ -117,7 +117,7 @@ impl Serve {
             ended += drained.ended;
             left += drained.left;
         }
-        // Whoever started the server may not read any more what it says.
+        // Standard output may be closed by now; the server still ends normally.
         let _ = writeln!(io::stdout(), "kv: ended by SIGTERM, {ended} connections drained");
         if left > 0 {
             eprintln!("kv: {left} connections closed before they had ended");
