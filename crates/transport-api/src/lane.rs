@@ -164,7 +164,7 @@ pub trait Lane: Send {
 
     /// Writes `parts`, one behind the other, behind the word at byte `at`, and then stores `tag` there, as
     /// [`signal`](Self::signal) does. The parts may change once this has returned. `staging` is as long as
-    /// all parts, and must not change until the next [`flush`](Self::flush) has returned. An error says
+    /// all parts, unless those have no bytes, and must not change until the next [`flush`](Self::flush) has returned. An error says
     /// that the tag is not written.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ const OPERATIONS: [(&str, Rights, Operation); 7] = [
     ("write", Rights::WRITE, |lane, on, at| lane.write(on, at, &filled(&[7; 8]))),
     ("signal", Rights::WRITE, |lane, on, at| lane.signal(on, at, 7)),
     ("write_tagged", Rights::WRITE, |lane, on, at| {
-        lane.write_tagged(on, (at, 7), &[], &SharedBytes::heap(0))
+        lane.write_tagged(on, (at, 7), &[], &SharedBytes::heap(8))
     }),
     ("read", Rights::READ, |lane, on, at| lane.read(on, at, &SharedBytes::heap(8), 1)),
     ("compare_swap", Rights::ATOMIC, |lane, on, at| lane.compare_swap(on, at, 0, 7, 2)),

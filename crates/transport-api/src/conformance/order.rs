@@ -82,7 +82,7 @@ pub fn a_tag_covers_its_parts(make: Make) {
                 for (round, len) in rounds() {
                     let all = vec![round as u8; len];
                     let (head, tail) = all.split_at(len / 3);
-                    let staging = SharedBytes::heap(len);
+                    let staging = SharedBytes::heap(len.max(1));
                     let parts = [head, &[], tail];
                     a.lane.write_tagged(&to, (AT, round), &parts, &staging).expect("a write");
                     a.lane.flush().expect("a flush");
