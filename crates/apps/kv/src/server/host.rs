@@ -33,7 +33,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
 /// The server of this process, for [`drain`], which the first host calls on each.
 static SERVER: Mutex<Option<Arc<HostState>>> = Mutex::new(None);
 
-/// What became of the connections of a server that was drained.
+/// How many connections a drained server had: those that ended, and those that were left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
     /// Those that have ended.
