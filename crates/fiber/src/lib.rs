@@ -133,7 +133,7 @@ pub use crate::select::{
     NoBranch as __NoBranch, Selected as __Selected, no_branch_is_enabled as __select_none,
     wait_for_first as __select_wait,
 };
-pub use crate::signal::{count_user_signals, user_signals};
+pub use crate::signal::UserSignals;
 pub use crate::spawn::spawn_local;
 pub use crate::stack::MIN_STACK_BYTES;
 pub use crate::thread_local::ThreadLocal;

@@ -1,16 +1,37 @@
-//! Counts SIGUSR2, by which a user asks a process what its fibers wait for.
+//! [`UserSignals`]: notices SIGUSR2, by which a user asks a process what its fibers wait for.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{io, ptr};
 
 static SENT: AtomicU32 = AtomicU32::new(0);
 
-/// Counts SIGUSR2 from now on, unless the program has a handler of its own for it, or ignores it: the
-/// signal no longer ends the process. [`user_signals`] returns the count.
-///
-/// # Errors
-/// The system's, if it installs no handler.
-pub fn count_user_signals() -> io::Result<()> {
+/// Notices SIGUSR2s since its construction, also those that come before the thread runs that asks.
+#[derive(Debug)]
+pub struct UserSignals {
+    noticed: u32,
+}
+
+impl UserSignals {
+    /// Counts SIGUSR2 from now on, unless the program has a handler of its own for it, or ignores it:
+    /// the signal no longer ends the process.
+    ///
+    /// # Errors
+    /// The system's, if it installs no handler.
+    pub fn notice() -> io::Result<Self> {
+        // Before the handler is there, so that no signal that it counts is taken for an earlier one.
+        let noticed = SENT.load(Ordering::Relaxed);
+        install_handler()?;
+        Ok(Self { noticed })
+    }
+
+    /// Whether a signal has come since the last call, or since [`notice`](Self::notice).
+    pub fn have_come(&mut self) -> bool {
+        let sent = SENT.load(Ordering::Relaxed);
+        std::mem::replace(&mut self.noticed, sent) != sent
+    }
+}
+
+fn install_handler() -> io::Result<()> {
     // SAFETY: an all-zero sigaction is a valid one: default handler, no flags, empty mask.
     let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: `old` is a valid place for the current action, and the action is not changed.
@@ -32,11 +53,20 @@ pub fn count_user_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// How often SIGUSR2 has come since [`count_user_signals`].
-pub fn user_signals() -> u32 {
-    SENT.load(Ordering::Relaxed)
-}
-
 extern "C" fn on_signal(_: libc::c_int) {
     SENT.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_comes_before_the_thread_that_asks_is_noticed() {
+        let mut signals = UserSignals::notice().expect("a handler");
+        // SAFETY: the signal has a handler, which changes an atomic.
+        assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0);
+        let asks = std::thread::spawn(move || [signals.have_come(), signals.have_come()]);
+        assert_eq!(asks.join().expect("a thread that ends"), [true, false]);
+    }
 }

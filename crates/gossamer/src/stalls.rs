@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{env, io, thread};
 
-use fiber::{FiberId, JoinHandle, JoinTimeout, WaitingFiber};
+use fiber::{FiberId, JoinHandle, JoinTimeout, UserSignals, WaitingFiber};
 use transport_api::ThreadId;
 
 use crate::RackError;
@@ -68,24 +68,22 @@ impl StallReporter {
     /// # Errors
     /// The error of the system, if it starts no thread or installs no handler.
     pub(crate) fn start(shared: Arc<Shared>, limit: Duration) -> io::Result<Self> {
-        fiber::count_user_signals()?;
+        // Here, not in the thread, which may run for the first time long after the program has begun.
+        let mut signals = UserSignals::notice()?;
         let (stop, stopped) = mpsc::channel();
         let report = move || {
             let period = (limit / 4).min(LONGEST_PERIOD).max(Duration::from_millis(1));
             let mut questions = Questions::new(shared, limit);
-            let mut signals = fiber::user_signals();
             let mut next = Instant::now() + period;
             while stopped.recv_timeout(period.min(SIGNAL_PERIOD))
                 == Err(mpsc::RecvTimeoutError::Timeout)
             {
-                let sent = fiber::user_signals();
-                if sent == signals && Instant::now() < next {
+                let is_asked = signals.have_come();
+                if !is_asked && Instant::now() < next {
                     continue;
                 }
                 questions.ask();
-                let report =
-                    if sent == signals { questions.stalls() } else { questions.everything() };
-                signals = sent;
+                let report = if is_asked { questions.everything() } else { questions.stalls() };
                 next = Instant::now() + period;
                 // In one piece: the processes of a rack often share their standard error.
                 if let Some(report) = report {
