@@ -77,24 +77,20 @@ impl Builder {
         L: FnOnce(T) + 'static,
         T: 'static,
     {
-        if current::with_core(|_| ()).is_none() {
+        let Builder { name, stack_bytes, code } = self;
+        let Some(core) = current::core(&stack_bytes) else {
             return Err(NotStarted { error: SpawnError::NoScheduler, closure: f });
+        };
+        let block = match core.reserve(stack_bytes) {
+            Ok(block) => block,
+            Err(error) => return Err(NotStarted { error, closure: f }),
+        };
+        let code = code.unwrap_or(type_name::<F>());
+        if !core.can_launch_now() {
+            core.launch(block, name, code, move || drop(run_to_end(|| later(f()))));
+            return Ok(None);
         }
-        current::with_core(|core| {
-            let block = match core.reserve(self.stack_bytes) {
-                Ok(block) => block,
-                Err(error) => return Err(NotStarted { error, closure: f }),
-            };
-            let code = self.code.unwrap_or(type_name::<F>());
-            if !core.can_launch_now() {
-                core.launch(block, self.name, code, move || drop(run_to_end(|| later(f()))));
-                return Ok(None);
-            }
-            Ok(core.launch_now(block, self.name, code, move |starter| {
-                drop(run_to_end(|| starter.give(f()).map_or((), later)));
-            }))
-        })
-        .unwrap_or_else(|| unreachable!("a scheduler is entered"))
+        Ok(core.launch_now(block, name, code, f, later))
     }
 }
 
@@ -134,6 +130,7 @@ where
 }
 
 /// Runs a fiber's closure on its fiber, drops the fiber's local values, and says how it ended.
+#[inline]
 pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let value = f();
@@ -160,6 +157,7 @@ fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
     }
 }
 
+#[inline]
 fn close_locals() {
     current::with_fiber(|_, block| Locals::close(&block.locals));
 }

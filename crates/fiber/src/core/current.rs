@@ -41,6 +41,15 @@ pub(crate) fn with_core<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
     unsafe { core.as_ref() }.map(f)
 }
 
+/// The scheduler that the thread has entered, for as long as what asks is borrowed: a local of the
+/// function that asks, which does not hand it on.
+#[inline(always)]
+pub(crate) fn core(_asking: &impl Sized) -> Option<&Core> {
+    let core = CURRENT.with(|current| current.core.get());
+    // SAFETY: as in `with_core`, since the reference does not leave the function that asks.
+    unsafe { core.as_ref() }
+}
+
 /// Gives `f` the running fiber and its scheduler.
 #[inline(always)]
 pub(crate) fn with_fiber<R>(f: impl FnOnce(&Core, &Block) -> R) -> Option<R> {

@@ -46,6 +46,7 @@ impl Locals {
 
     /// Drops the values, the newest first, and refuses new ones. To be called on the fiber, so that
     /// destructors run where the values lived.
+    #[inline]
     pub(crate) fn close(locals: &RefCell<Locals>) {
         locals.borrow_mut().closed = true;
         loop {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -12,6 +11,7 @@ use primitive::drop_payload;
 use crate::core::Core;
 use crate::core::block::{Block, FiberId, State, Timer};
 use crate::core::current::CURRENT;
+use crate::spawn::run_to_end;
 use crate::switch::{Resumed, Switch};
 
 impl Core {
@@ -27,16 +27,17 @@ impl Core {
     where
         F: FnOnce() + 'static,
     {
-        self.load(block, name, code, body);
+        self.load(block, name, code, |_| body());
         self.queue.push(block);
         block.id.get()
     }
 
-    /// Makes a reserved block a fiber that will run `body`, and does not queue it.
+    /// Makes a reserved block a fiber that will run `body`, which is given the block, and does not queue
+    /// it.
     #[inline]
     fn load<F>(&self, block: &Block, name: Option<Cow<'static, str>>, code: &'static str, body: F)
     where
-        F: FnOnce() + 'static,
+        F: FnOnce(&Block) + 'static,
     {
         let serial = self.started.get() + 1;
         self.started.set(serial);
@@ -44,41 +45,56 @@ impl Core {
         block.name.set(name);
         block.code.set(code);
         block.locals.borrow_mut().reopen();
-        let Some(stack) = block.stack.take() else {
+        // SAFETY: the cell is written in `reserve_bare` and `retire` only, which nothing below calls.
+        let Some(stack) = (unsafe { &*block.stack.as_ptr() }) else {
             unreachable!("a reserved block has a stack");
         };
         let this: *const Block = block;
         let contained = move || {
             CURRENT.with(|current| current.running.set(this));
-            contain(body);
+            // SAFETY: the block stays in place as long as the core lives, and the core outlives what
+            // its fibers run.
+            contain(|| body(unsafe { &*this }));
         };
         // SAFETY: a reserved block's stack is idle, and is unmapped only after the fiber has ended
         // (`retire`, `drop`); the block stays in place as long as the core lives.
-        unsafe { block.switch.load(&stack, contained) };
-        block.stack.set(Some(stack));
+        unsafe { block.switch.load(stack, contained) };
         block.state.set(State::Active);
     }
 
     /// Whether [`launch_now`](Self::launch_now) may be called: on the thread's own stack, outside
     /// [`run`](Self::run).
+    #[inline(always)]
     pub(crate) fn can_launch_now(&self) -> bool {
         !self.runs.get() && CURRENT.with(|current| current.running.get().is_null())
     }
 
-    /// Makes a reserved block a fiber that will run `body`, and runs it up to its first wait or its
-    /// end. Returns what it has given to the [`Starter`] by then.
+    /// Makes a reserved block a fiber that runs `body`, and runs it up to its first wait or its end.
+    /// Returns what `body` has returned by then. If it has not, `later` gets that, on the fiber.
     #[inline]
     pub(crate) fn launch_now<T: 'static>(
         &self,
         block: &Block,
         name: Option<Cow<'static, str>>,
         code: &'static str,
-        body: impl FnOnce(Starter<T>) + 'static,
+        body: impl FnOnce() -> T + 'static,
+        later: impl FnOnce(T) + 'static,
     ) -> Option<T> {
         debug_assert!(self.can_launch_now());
         let given: Cell<Option<T>> = Cell::new(None);
-        let starter = Starter { block, id: block.id.get(), _given: PhantomData };
-        self.load(block, name, code, move || body(starter));
+        self.load(block, name, code, move |block| {
+            drop(run_to_end(|| {
+                let value = body();
+                match NonNull::new(block.starter.take().cast_mut()) {
+                    // SAFETY: the pointer is to the cell of the `launch_now` that has loaded this,
+                    // which takes it away before the cell goes.
+                    Some(given) => {
+                        unsafe { given.cast::<Cell<Option<T>>>().as_ref() }.set(Some(value))
+                    }
+                    None => later(value),
+                }
+            }));
+        });
         block.starter.set(std::ptr::from_ref(&given).cast());
         self.runs.set(true);
         // It hands over to no other fiber.
@@ -89,7 +105,7 @@ impl Core {
         CURRENT.with(|current| current.running.set(std::ptr::null()));
         block.starter.set(std::ptr::null());
         if block.switch.became() == Resumed::Finished {
-            self.retire(block);
+            self.recycle(block);
         }
         self.runs.set(false);
         given.take()
@@ -241,32 +257,6 @@ impl Core {
                 true
             }
             _ => false,
-        }
-    }
-}
-
-/// Takes a value from a fiber that was [launched now](Core::launch_now), until the fiber waits.
-pub(crate) struct Starter<T> {
-    block: *const Block,
-    id: FiberId,
-    _given: PhantomData<fn(T)>,
-}
-
-impl<T> Starter<T> {
-    /// Gives the value to the starter of the fiber. Returns it if the starter has gone on.
-    pub(crate) fn give(self, value: T) -> Option<T> {
-        // SAFETY: blocks live as long as their core, which outlives its fibers and what they hold.
-        let block = unsafe { &*self.block };
-        let given = if block.id.get() == self.id { block.starter.take() } else { std::ptr::null() };
-        match NonNull::new(given.cast_mut()) {
-            Some(given) => {
-                // SAFETY: the block still has the fiber that this was made for, so the pointer is to
-                // the cell of that `launch_now`, which takes it away before the cell goes. The type
-                // is not `Send`, so this is its thread.
-                unsafe { given.cast::<Cell<Option<T>>>().as_ref() }.set(Some(value));
-                None
-            }
-            None => Some(value),
         }
     }
 }

@@ -67,6 +67,7 @@ enum Access {
 }
 
 impl Holder {
+    #[inline(always)]
     fn current(place: Option<CallSite>) -> Holder {
         Holder { fiber: fiber::current(), place }
     }
@@ -94,6 +95,12 @@ impl<T> Inner<T> {
         is_free
     }
 
+    /// Whether nobody holds it.
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        self.holder.get().is_none() && self.readers.borrow().is_empty()
+    }
+
     /// Takes the latch from `me`, who has it, and gives it to those whose turn it is.
     fn give_up(&self, me: Holder, access: Access) {
         match access {
@@ -104,11 +111,14 @@ impl<T> Inner<T> {
                 at.map(|at| readers.swap_remove(at));
             }
         }
-        self.pass_on();
+        if !self.waiting.borrow().is_empty() {
+            self.pass_on();
+        }
     }
 
     /// Gives the latch to the fiber that has waited longest, if it may have it, with those behind it
     /// that may share it. To them it is closed at once, before they run.
+    #[inline(never)]
     fn pass_on(&self) {
         loop {
             let mut waiting = self.waiting.borrow_mut();
@@ -279,8 +289,17 @@ impl<T> Latch<T> {
         if property.is_some() {
             self.0.property.set(property);
         }
+        if self.0.is_open() && self.0.take(me, access) {
+            return Ok(me);
+        }
+        self.hold_held(what, me, access)
+    }
+
+    /// As [`hold`](Self::hold), where the latch is not open.
+    #[inline(never)]
+    fn hold_held(&self, what: &str, me: Holder, access: Access) -> Result<Holder, HeldByCaller> {
         let is_free = self.0.is_free_for(access);
-        if !is_free && let Some(place) = place {
+        if !is_free && let Some(place) = me.place {
             check_may_wait(what, place);
         }
         // Readers also where they need not wait: whether a writer comes between is a matter of chance.
@@ -297,9 +316,6 @@ impl<T> Latch<T> {
     /// Whether a wait for the latch would wait for `me`, the current fiber.
     fn held_by_caller(&self, me: Holder) -> Option<HeldByCaller> {
         let fiber = me.fiber?;
-        if self.0.holder.get().is_none() && self.0.readers.borrow().is_empty() {
-            return None;
-        }
         let holders = self.0.holders();
         let fibers = holders.iter().filter_map(|holder| holder.fiber);
         let (holding, relation) = relation(fibers, fiber)?;

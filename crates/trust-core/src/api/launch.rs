@@ -11,20 +11,21 @@ use crate::api::apply::or_raise;
 use crate::api::callback::{Callback, Either, Tell, Then};
 use crate::api::latch::Latch;
 use crate::api::latch_report::HeldByCaller;
-use crate::api::launched::{Launch, ServeLaunch, run};
+use crate::api::launched::{Launch, ServeLaunch, ServeNested, is_token_only, run};
 use crate::api::remote_fiber::{Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, WaitForRoom, boxed};
+use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
-use crate::client::waiter::wait;
+use crate::client::waiter::{Waiter, wait};
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, OUTSIDE};
+use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
 use crate::node::awaits::AwaitsReply;
 use crate::node::callers::{Call, Callers};
 use crate::node::chain::Running;
 use crate::node::racks::outside_of;
-use crate::node::{CallSite, Node, on_node, with_node};
+use crate::node::{CallSite, Node, current, on_node, with_node};
 use crate::wire::words::Status;
 
 /// A closure that gets the value of the latch.
@@ -61,11 +62,18 @@ struct Launching<C> {
     completion: C,
 }
 
+impl<C> Launching<C> {
+    #[inline(always)]
+    fn new(token: u64, completion: C) -> Self {
+        Launching { token: LaunchToken(token), completion }
+    }
+}
+
 /// The token of a launch whose completion is with its request.
 struct LaunchToken(u64);
 
 impl Drop for LaunchToken {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         on_node(|node| node.forget_awaited(self.0));
     }
@@ -260,15 +268,25 @@ impl<T: 'static> Trust<Latch<T>> {
         L: Launch<T, V>,
         V: Portable,
     {
-        with_node(|node| {
-            let node = node.filter(|node| node.id.rack() == self.home.rack());
-            let node = node.ok_or_else(|| outside_of(self.home))?;
-            node.context().check_may_wait("`launch`", place);
-            let callers = node.callers()?;
-            let target = Some((self.home.number(), self.property));
-            let what = || AwaitsReply { call: "`launch`", target };
-            wait(|wake| self.start(node, callers, launch, arguments, wake, place), place, what)
-        })
+        let node = current(self).filter(|node| node.id.rack() == self.home.rack());
+        let node = node.ok_or_else(|| outside_of(self.home))?;
+        node.context().check_may_wait("`launch`", place);
+        let callers = node.callers()?;
+        let target = Some((self.home.number(), self.property));
+        let what = || AwaitsReply { call: "`launch`", target };
+        if callers.is_empty()
+            && let Some(outbox) = self.outbox_of(node)
+        {
+            let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+            let token = node.await_in_request(outbox.trustee(), place).token();
+            // They are dropped when this returns: their destructors may wait, which must not come
+            // between the request and this wait.
+            let arguments = (token, arguments);
+            let waiter = Waiter::new(fiber);
+            self.send(node, outbox, launch, &arguments, waiter.wake());
+            return waiter.wait(place, |_| what());
+        }
+        wait(|wake| self.start(node, callers, launch, arguments, wake, place), place, what)
     }
 
     /// A launch that does not wait for its result, made at `place`.
@@ -299,7 +317,8 @@ impl<T: 'static> Trust<Latch<T>> {
         })
     }
 
-    /// Has the closure run at the trustee; `completion` gets the result when it ends.
+    /// Has the closure run at the trustee; `completion` gets the result when it ends. The arguments are
+    /// dropped when this returns.
     fn start<L, V, C>(
         &self,
         node: &Node,
@@ -314,25 +333,68 @@ impl<T: 'static> Trust<Latch<T>> {
         C: Completion + 'static,
     {
         let is_timed = matches!(completion.waits_for_room(), WaitForRoom::Within(_));
-        if let Some(outbox) = self.outbox_of(node) {
-            let reply_to = node.await_in_request(outbox.trustee(), place);
-            let completion = Launching { token: LaunchToken(reply_to.token()), completion };
-            let call = Call { reply_to, callers, is_timed };
-            let arguments = (call, arguments);
-            node.request_as::<ServeLaunch<T, V, L>, _, _, _, _>(
-                self.target_by(outbox),
-                launch,
-                &arguments,
-                completion,
-            );
-        } else {
+        let Some(outbox) = self.outbox_of(node) else {
             let Some(trustee) = node.thread_numbered(self.home.number()) else {
                 return completion.complete(Outcome::Failed(&OUTSIDE));
             };
             let reply_to = node.await_reply(trustee, place, boxed(completion));
             let call = Call { reply_to, callers, is_timed };
-            self.start_here(node, launch, call, arguments, place);
+            return self.start_here(node, launch, call, arguments, place);
+        };
+        let reply_to = node.await_in_request(outbox.trustee(), place);
+        if callers.is_empty() {
+            let arguments = (reply_to.token(), arguments);
+            self.send(node, outbox, launch, &arguments, completion);
+        } else {
+            let arguments = (Call { reply_to, callers, is_timed }, arguments);
+            self.send_nested(node, outbox, launch, &arguments, completion);
         }
+    }
+
+    /// Sends a launch that no other waits for, with its token and the arguments of the closure.
+    #[cfg_attr(optimised, inline(always))]
+    fn send<L, V, C>(
+        &self,
+        node: &Node,
+        outbox: &Outbox,
+        launch: L,
+        arguments: &(u64, V),
+        completion: C,
+    ) where
+        L: Launch<T, V>,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        let (target, token) = (self.target_by(outbox), arguments.0);
+        let completion = Launching::new(token, completion);
+        if is_token_only::<V>() {
+            node.request_as::<ServeLaunch<T, V, L>, _, _, u64, _>(
+                target, launch, &token, completion,
+            );
+        } else {
+            node.request_as::<ServeLaunch<T, V, L>, _, _, (u64, V), _>(
+                target, launch, arguments, completion,
+            );
+        }
+    }
+
+    /// As [`send`](Self::send), of a launch that others wait for.
+    #[inline(never)]
+    fn send_nested<L, V, C>(
+        &self,
+        node: &Node,
+        outbox: &Outbox,
+        launch: L,
+        arguments: &(Call, V),
+        completion: C,
+    ) where
+        L: Launch<T, V>,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        let completion = Launching::new(arguments.0.reply_to.token(), completion);
+        let target = self.target_by(outbox);
+        node.request_as::<ServeNested<T, V, L>, _, _, _, _>(target, launch, arguments, completion);
     }
 
     /// Has the closure run on this thread, which is the trustee.

@@ -9,7 +9,8 @@
 //!                                       follows as a request in the other direction
 //! ```
 //!
-//! So a launch that need not wait costs one request, like any other call.
+//! So a launch that need not wait costs one request, like any other call. Its token is all that it says
+//! of itself, one word, unless other launches wait for it.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -22,12 +23,13 @@ use crate::api::latch_report::{HeldByCaller, place_of};
 use crate::closure::batch::{Batch, Received};
 use crate::closure::call::take;
 use crate::closure::registry::{Delegated, Description};
-use crate::codec::Portable;
+use crate::codec::{self, Portable};
 use crate::error::{BadValue, CodecError, PanicReport, Refusal};
-use crate::node::callers::Call;
+use crate::node::awaited::ReplyTo;
+use crate::node::callers::{Call, Callers};
 use crate::node::chain::Running;
-use crate::node::on_node;
 use crate::node::request::{Kind, reply_words};
+use crate::node::{current, on_node};
 
 /// A closure that is launched on a `Latch<T>`, with arguments of type `V`: how it holds the latch.
 pub(super) trait Launch<T, V>: Sized + 'static {
@@ -47,6 +49,7 @@ pub(super) trait Launch<T, V>: Sized + 'static {
 }
 
 /// Runs a launched closure in the current fiber: its result, or why it did not run.
+#[inline]
 pub(super) fn run<T, V, L>(
     launch: L,
     latch: &Latch<T>,
@@ -59,13 +62,24 @@ where
 {
     let reply_to = call.reply_to;
     let running = call.run();
-    launch
-        .run(latch, property, arguments, &running)
-        .map_err(|held| format!("launched at {}, but {}", place_of(reply_to), held.reason()))
+    launch.run(latch, property, arguments, &running).map_err(|held| refused(reply_to, &held))
 }
 
-/// The kind of call that `launch` and its relatives make.
+#[cold]
+#[inline(never)]
+fn refused(call: ReplyTo, held: &HeldByCaller) -> String {
+    format!("launched at {}, but {}", place_of(call), held.reason())
+}
+
+/// The kind of call that `launch` and its relatives make, of a launch that no other waits for. The
+/// arguments are its token and those of the closure.
 pub(super) struct ServeLaunch<T, V, L>(PhantomData<fn(T, V, L)>);
+
+/// Whether the token is all of the arguments of such a call: those of the closure are none.
+#[cfg_attr(optimised, inline(always))]
+pub(super) fn is_token_only<V: 'static>() -> bool {
+    codec::plain_words::<V>() == Some(0)
+}
 
 impl<T, V, L> Delegated for ServeLaunch<T, V, L>
 where
@@ -77,8 +91,18 @@ where
         // SAFETY: the caller promises a live property of type `Latch<T>` to which nothing else
         // refers. The reference ends here: the fiber may use the property, or drop the last trust.
         let latch = unsafe { &*property.cast::<Latch<T>>() }.share();
-        match take::<(Call, V), L>(batch, request) {
-            Ok((launch, (call, arguments))) => {
+        let taken = if is_token_only::<V>() {
+            take::<u64, L>(batch, request).map(|(launch, token)| {
+                (launch, (token, codec::from_plain(|| 0).expect("a plain type")))
+            })
+        } else {
+            take::<(u64, V), L>(batch, request)
+        };
+        match taken {
+            Ok((launch, (token, arguments))) => {
+                let node = current(&token).expect("requests are served on a node");
+                let reply_to = ReplyTo::client_of(node, token);
+                let call = Call { reply_to, callers: Callers::default(), is_timed: false };
                 start(launch, latch, (call, arguments), batch, request);
             }
             Err(refusal) => batch.refuse_by(&refusal),
@@ -87,18 +111,52 @@ where
     }
 
     fn describe() -> Description {
-        Description {
-            property: TypeId::of::<Latch<T>>(),
-            property_name: std::any::type_name::<Latch<T>>(),
-            closure_name: L::name(),
-            has_word: false,
-            serves_runs: false,
-        }
+        description::<T, V, L>()
     }
 }
 
+/// As [`ServeLaunch`], of a launch that others wait for, whose arguments say which.
+pub(super) struct ServeNested<T, V, L>(PhantomData<fn(T, V, L)>);
+
+impl<T, V, L> Delegated for ServeNested<T, V, L>
+where
+    T: 'static,
+    V: Portable,
+    L: Launch<T, V>,
+{
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        // SAFETY: as in `ServeLaunch::run`.
+        let latch = unsafe { &*property.cast::<Latch<T>>() }.share();
+        match take::<(Call, V), L>(batch, request) {
+            Ok((launch, arguments)) => start(launch, latch, arguments, batch, request),
+            Err(refusal) => batch.refuse_by(&refusal),
+        }
+        batch.pass(request);
+    }
+
+    fn describe() -> Description {
+        description::<T, V, L>()
+    }
+}
+
+fn description<T: 'static, V, L: Launch<T, V>>() -> Description {
+    Description {
+        property: TypeId::of::<Latch<T>>(),
+        property_name: std::any::type_name::<Latch<T>>(),
+        closure_name: L::name(),
+        has_word: false,
+        serves_runs: false,
+    }
+}
+
+/// Why a launched closure has no result. It is in a box, so that a result is not moved with the room
+/// of an error around it.
+enum Failure {
+    Refused(String),
+    Panicked(PanicReport),
+}
+
 /// Starts the fiber of a launched closure, and replies.
-#[inline]
 fn start<T, V, L>(
     launch: L,
     latch: Latch<T>,
@@ -113,24 +171,40 @@ fn start<T, V, L>(
     let (reply_to, property) = (call.reply_to, request.head.property());
     let body = move || {
         let body = || run(launch, &latch, property, call, arguments);
-        catch_unwind(AssertUnwindSafe(body)).map_err(PanicReport::taken)
+        match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(reason)) => Err(Box::new(Failure::Refused(reason))),
+            Err(panic) => Err(Box::new(Failure::Panicked(PanicReport::taken(panic)))),
+        }
     };
-    let later = move |result| {
+    let later = move |result: Result<L::Output, Box<Failure>>| {
+        let result = match result.map_err(|failure| *failure) {
+            Ok(value) => Ok(Ok(value)),
+            Err(Failure::Refused(reason)) => Ok(Err(reason)),
+            Err(Failure::Panicked(report)) => Err(report),
+        };
         on_node(|node| node.reply_later(reply_to, result));
     };
     let builder = Builder::new().code(L::name());
-    let started = on_node(|node| node.context().leave_for(|| builder.start_now(body, later)));
-    match started {
-        Some(Ok(Some(Ok(Ok(value))))) => reply(batch, request, value),
-        Some(Ok(Some(Ok(Err(reason))))) => batch.refuse(&reason),
-        Some(Ok(Some(Err(report)))) => batch.panicked(&report),
-        Some(Ok(None)) => batch.reply_later(),
-        Some(Err(NotStarted { error, closure })) => {
+    let node = current(&reply_to).expect("requests are served on a node");
+    match node.context().leave_for(|| builder.start_now(body, later)) {
+        Ok(Some(Ok(value))) => reply(batch, request, value),
+        Ok(Some(Err(failure))) => fail(batch, *failure),
+        Ok(None) => batch.reply_later(),
+        Err(NotStarted { error, closure }) => {
             // The arguments' destructors are delegated code. If one panics, there is no reply yet.
             drop(closure);
             batch.refuse(&format!("cannot start a fiber for the closure: {error}"));
         }
-        None => unreachable!("requests are served on a node"),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn fail(batch: &mut Batch<'_>, failure: Failure) {
+    match failure {
+        Failure::Refused(reason) => batch.refuse(&reason),
+        Failure::Panicked(report) => batch.panicked(&report),
     }
 }
 
@@ -145,6 +219,18 @@ fn reply<U: Portable>(batch: &mut Batch<'_>, request: Received, value: U) {
 }
 
 impl<T, V, L> Kind for ServeLaunch<T, V, L>
+where
+    T: 'static,
+    V: Portable,
+    L: Launch<T, V>,
+{
+    #[inline(always)]
+    fn reply_words() -> usize {
+        reply_words::<L::Output>()
+    }
+}
+
+impl<T, V, L> Kind for ServeNested<T, V, L>
 where
     T: 'static,
     V: Portable,

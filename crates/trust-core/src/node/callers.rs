@@ -13,6 +13,14 @@ use crate::node::awaited::ReplyTo;
 #[serde(try_from = "Vec<(u32, u64)>")]
 pub(crate) struct Callers(pub(super) Vec<ReplyTo>);
 
+impl Callers {
+    /// Whether no launch waits.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// They are names only: nothing replies to them.
 impl TryFrom<Vec<(u32, u64)>> for Callers {
     type Error = String;
@@ -57,7 +65,7 @@ impl Launched {
     pub(super) fn insert(&self, fiber: FiberId, call: Call) {
         let mut launched = self.0.borrow_mut();
         if launched.len() <= fiber.index() {
-            launched.resize_with(fiber.index() + 1, || None);
+            grow(&mut launched, fiber);
         }
         let place = &mut launched[fiber.index()];
         assert!(
@@ -85,10 +93,16 @@ impl Launched {
     }
 
     /// Reads what is noted of fibers.
-    #[inline]
+    #[inline(always)]
     pub(super) fn borrow(&self) -> LaunchedBy<'_> {
         LaunchedBy(self.0.borrow())
     }
+}
+
+#[cold]
+#[inline(never)]
+fn grow(launched: &mut Vec<Option<(FiberId, Call)>>, fiber: FiberId) {
+    launched.resize_with(fiber.index() + 1, || None);
 }
 
 /// The launches of a node while they are read.
@@ -96,7 +110,7 @@ pub(super) struct LaunchedBy<'a>(Ref<'a, Vec<Option<(FiberId, Call)>>>);
 
 impl LaunchedBy<'_> {
     /// The launch that a fiber runs, if it runs one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, fiber: FiberId) -> Option<&Call> {
         let (runs, call) = self.0.get(fiber.index())?.as_ref()?;
         (*runs == fiber).then_some(call)

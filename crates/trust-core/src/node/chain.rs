@@ -25,37 +25,48 @@ use crate::node::state::Node;
 
 impl Call {
     /// Notes that the current fiber runs the launched closure, until the guard is dropped.
+    #[inline]
     pub(crate) fn run(self) -> Running {
-        let fiber = fiber::current();
+        let (fiber, is_timed) = (fiber::current(), self.is_timed);
         if let Some(fiber) = fiber {
             on_node(|node| node.launched.insert(fiber, self));
         }
-        Running(fiber)
+        Running { fiber, is_timed }
     }
 }
 
 /// While it lives, its fiber is known to run a launched closure.
-pub(crate) struct Running(Option<FiberId>);
+pub(crate) struct Running {
+    fiber: Option<FiberId>,
+    /// As of the [`Call`].
+    is_timed: bool,
+}
 
 impl Running {
     /// The closure has its latch: launches of its own begin a new chain, if its caller waits for a
     /// limited time only.
+    #[inline(always)]
     pub(crate) fn has_latch(&self) {
-        if let Some(fiber) = self.0 {
+        if self.is_timed {
+            self.forget_callers();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_callers(&self) {
+        if let Some(fiber) = self.fiber {
             on_node(|node| {
-                node.launched.change(fiber, |call| {
-                    if call.is_timed {
-                        call.callers = Callers::default();
-                    }
-                });
+                node.launched.change(fiber, |call| call.callers = Callers::default());
             });
         }
     }
 }
 
 impl Drop for Running {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(fiber) = self.0 {
+        if let Some(fiber) = self.fiber {
             on_node(|node| node.launched.remove(fiber));
         }
     }
@@ -66,11 +77,20 @@ impl Node {
     ///
     /// # Errors
     /// If there would be too many.
+    #[inline(always)]
     pub(crate) fn callers(&self) -> CallResult<Callers> {
+        match fiber::current() {
+            Some(fiber) if self.launched.borrow().get(fiber).is_some() => self.callers_with(fiber),
+            _ => Ok(Callers::default()),
+        }
+    }
+
+    /// As [`callers`](Self::callers), by this fiber, which runs a launch.
+    #[cold]
+    #[inline(never)]
+    fn callers_with(&self, fiber: FiberId) -> CallResult<Callers> {
         let launched = self.launched.borrow();
-        let Some(call) = fiber::current().and_then(|fiber| launched.get(fiber)) else {
-            return Ok(Callers::default());
-        };
+        let Some(call) = launched.get(fiber) else { return Ok(Callers::default()) };
         let Call { reply_to, callers: Callers(callers), .. } = call;
         if callers.len() == LAUNCH_DEPTH {
             let refused = DelegateError::Refused { trustee: self.me, reason: too_deep() };

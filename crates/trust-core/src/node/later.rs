@@ -38,6 +38,7 @@ impl Node {
     /// As [`await_reply`](Self::await_reply), for a call whose request has the completion: its reply
     /// may end the call ([`forget_awaited`](Self::forget_awaited)), or say that it goes on
     /// ([`await_further`](Self::await_further)).
+    #[inline]
     pub(crate) fn await_in_request(&self, trustee: ThreadId, place: CallSite) -> ReplyTo {
         self.awaits(trustee, place, true, Awaiting::InRequest)
     }
@@ -89,6 +90,7 @@ impl Node {
         self.awaits(trustee, place, false, Awaiting::Here(completion))
     }
 
+    #[inline]
     fn awaits(
         &self,
         trustee: ThreadId,
@@ -178,6 +180,16 @@ impl Node {
                 node.end_awaited(token, Outcome::Reply { trustee, status, payload });
             });
         });
+    }
+}
+
+impl ReplyTo {
+    /// Where a later reply to the request goes that is being served on `node`, to its sender's call with
+    /// this token.
+    #[inline]
+    pub(crate) fn client_of(node: &Node, token: u64) -> ReplyTo {
+        let client = node.context().client().unwrap_or(node.me);
+        ReplyTo { thread: node.number_of(client), token }
     }
 }
 
