@@ -4,30 +4,23 @@ use std::any::type_name;
 use std::panic::Location;
 
 use crate::api::apply::or_raise;
-use crate::api::latch::Latch;
+use crate::api::latch::{Latch, LatchReadGuard};
 use crate::api::latch_report::HeldByCaller;
 use crate::api::launched::Launch;
 use crate::api::trust::Trust;
-use crate::closure::invoke::{Delegable, check_captures};
+use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError};
 use crate::node::CallSite;
 use crate::node::chain::Running;
 
-/// A closure that reads a value, with or without an argument.
-trait Read<T, V> {
-    type Output;
-    fn read(self, value: &T, arguments: V) -> Self::Output;
-    fn name() -> &'static str;
-}
-
-/// A closure of the value alone.
+/// A closure that reads the value of a latch.
 #[derive(Clone, Copy)]
-struct Plain<F>(F);
+struct Reads<F>(F);
 
-impl<T, U, F: FnOnce(&T) -> U> Read<T, ()> for Plain<F> {
+impl<T, U, F: FnOnce(&T) -> U> Invoke<LatchReadGuard<'_, T>, ()> for Reads<F> {
     type Output = U;
-    fn read(self, value: &T, (): ()) -> U {
+    fn invoke(self, value: &mut LatchReadGuard<'_, T>, (): ()) -> U {
         (self.0)(value)
     }
     fn name() -> &'static str {
@@ -35,13 +28,13 @@ impl<T, U, F: FnOnce(&T) -> U> Read<T, ()> for Plain<F> {
     }
 }
 
-/// A closure of the value and arguments.
+/// As [`Reads`], of the value and arguments.
 #[derive(Clone, Copy)]
-struct With<F>(F);
+struct ReadsWith<F>(F);
 
-impl<T, V, U, F: FnOnce(&T, V) -> U> Read<T, V> for With<F> {
+impl<T, V, U, F: FnOnce(&T, V) -> U> Invoke<LatchReadGuard<'_, T>, V> for ReadsWith<F> {
     type Output = U;
-    fn read(self, value: &T, arguments: V) -> U {
+    fn invoke(self, value: &mut LatchReadGuard<'_, T>, arguments: V) -> U {
         (self.0)(value, arguments)
     }
     fn name() -> &'static str {
@@ -53,22 +46,22 @@ impl<T, V, U, F: FnOnce(&T, V) -> U> Read<T, V> for With<F> {
 #[derive(Clone, Copy)]
 struct Shared<I>(I);
 
-impl<T, V, I> Launch<T, V> for Shared<I>
+impl<T, V, U, I> Launch<T, V> for Shared<I>
 where
-    I: Read<T, V> + 'static,
-    I::Output: Portable,
+    U: Portable,
+    I: for<'a> Invoke<LatchReadGuard<'a, T>, V, Output = U> + 'static,
 {
-    type Output = I::Output;
+    type Output = U;
     fn run(
         self,
         latch: &Latch<T>,
         property: u32,
         arguments: V,
         running: &Running,
-    ) -> Result<I::Output, HeldByCaller> {
-        let value = latch.acquire_shared(None, Some(property))?;
+    ) -> Result<U, HeldByCaller> {
+        let mut value = latch.acquire_shared(None, Some(property))?;
         running.has_latch();
-        Ok(self.0.read(&value, arguments))
+        Ok(self.0.invoke(&mut value, arguments))
     }
     fn name() -> &'static str {
         I::name()
@@ -113,7 +106,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_shared_call(Plain(closure), (), Location::caller()))
+        or_raise(self.launch_shared_call(Reads(closure), (), Location::caller()))
     }
 
     /// As [`launch_shared`](Self::launch_shared), with `arguments` for the closure.
@@ -128,7 +121,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_shared_call(With(closure), arguments, Location::caller()))
+        or_raise(self.launch_shared_call(ReadsWith(closure), arguments, Location::caller()))
     }
 
     /// As [`launch_shared`](Self::launch_shared), but failures come back as errors.
@@ -147,7 +140,7 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         const { check_captures::<F>() };
         let place = Location::caller();
-        self.launch_shared_call(Plain(closure), (), place).map_err(|error| *error)
+        self.launch_shared_call(Reads(closure), (), place).map_err(|error| *error)
     }
 
     /// As [`try_launch_shared`](Self::try_launch_shared), with `arguments` for the closure.
@@ -170,19 +163,14 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         const { check_captures::<F>() };
         let place = Location::caller();
-        self.launch_shared_call(With(closure), arguments, place).map_err(|error| *error)
+        self.launch_shared_call(ReadsWith(closure), arguments, place).map_err(|error| *error)
     }
 
-    fn launch_shared_call<I, V>(
-        &self,
-        invoke: I,
-        arguments: V,
-        place: CallSite,
-    ) -> CallResult<I::Output>
+    fn launch_shared_call<I, V, U>(&self, invoke: I, arguments: V, place: CallSite) -> CallResult<U>
     where
-        I: Read<T, V> + 'static,
-        I::Output: Portable,
+        I: for<'a> Invoke<LatchReadGuard<'a, T>, V, Output = U> + 'static,
         V: Portable,
+        U: Portable,
     {
         self.launch_and_wait(Shared(invoke), arguments, place)
     }
