@@ -159,8 +159,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/trust-core/src/api",
         &[
             &["callback", "delegate", "may_wait", "plain_call", "remote_fiber"],
-            &["apply"],
-            &["apply_ref", "flush", "trustee", "updates"],
+            &["apply", "own"],
+            &["apply_ref", "call", "flush", "trustee", "updates"],
             &["latch_report", "prefetch", "trust"],
             &["latch", "lend"],
             &["launched"],

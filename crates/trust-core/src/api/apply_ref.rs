@@ -19,8 +19,9 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
-use crate::api::apply::{Own, or_raise, panicked, raise};
+use crate::api::apply::{or_raise, raise};
 use crate::api::callback::NotesPanic;
+use crate::api::own::{Own, panicked};
 use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::closure::invoke::{Delegable, InvokeRef, Plain, PlainRef, WithRef, check_captures};
@@ -233,25 +234,14 @@ impl<T: 'static> Trust<T> {
         C: for<'a> FnOnce(Option<<I::Output as AsView>::View<'a>>) -> U,
     {
         let place = Location::caller();
-        match current(self) {
-            Some(node) if self.is_at(node) => {
-                // In this order, as in `call`.
-                node.count_inline_call();
-                node.context().check_may_wait("`apply_ref`", place);
-                let result =
-                    self.own().run_ref::<_, _, _, CATCHES, _>(node, invoke, arguments, view, place);
-                node.run_deferred();
-                result
-            }
-            Some(node) => {
-                let Some(outbox) = node.outbox_at(self.home) else {
-                    return Err(outside_of(self.home));
-                };
-                node.context().check_may_wait("`apply_ref`", place);
-                node.call_ref(self.target_by(outbox), invoke, arguments, view, place)
-            }
-            None => Err(outside_of(self.home)),
-        }
+        let Some(node) = current(self) else { return Err(outside_of(self.home)) };
+        let Some(outbox) = self.way(node, "`apply_ref`", place)? else {
+            let result =
+                self.own().run_ref::<_, _, _, CATCHES, _>(node, invoke, arguments, view, place);
+            node.run_deferred();
+            return result;
+        };
+        node.call_ref(self.target_by(outbox), invoke, arguments, view, place)
     }
 
     /// A call that does not wait.

@@ -13,7 +13,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
-use crate::api::apply::{or_raise, panicked};
+use crate::api::apply::or_raise;
+use crate::api::own::panicked;
 use crate::api::prefetch::look;
 use crate::closure::ahead::Ahead;
 use crate::closure::invoke::{Delegable, InvokeLent, Plain, Step, With, check_captures};
@@ -124,29 +125,18 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
         I::Output: Portable,
     {
         let (trust, place) = (self.trust, Location::caller());
-        match current(trust) {
-            Some(node) if trust.is_at(node) => {
-                // In this order, as in `Trust::call`.
-                node.count_inline_call();
-                node.context().check_may_wait("`apply`", place);
-                let run = |property: &mut T| -> Result<I::Output, Panic> {
-                    let invoke = || invoke.invoke_lent(property, self.arguments.lend());
-                    if CATCHES { catch_unwind(AssertUnwindSafe(invoke)) } else { Ok(invoke()) }
-                };
-                let result = trust.own().run(node, Plain(run), (), place);
-                let result =
-                    result.and_then(|result| result.map_err(|panic| panicked(node, panic, place)));
-                node.run_deferred();
-                result
-            }
-            Some(node) => {
-                let Some(outbox) = node.outbox_at(trust.home) else {
-                    return Err(outside_of(trust.home));
-                };
-                node.context().check_may_wait("`apply`", place);
-                node.call_lent(trust.target_by(outbox), invoke, &self.arguments, place)
-            }
-            None => Err(outside_of(trust.home)),
-        }
+        let Some(node) = current(trust) else { return Err(outside_of(trust.home)) };
+        let Some(outbox) = trust.way(node, "`apply`", place)? else {
+            let run = |property: &mut T| -> Result<I::Output, Panic> {
+                let invoke = || invoke.invoke_lent(property, self.arguments.lend());
+                if CATCHES { catch_unwind(AssertUnwindSafe(invoke)) } else { Ok(invoke()) }
+            };
+            let result = trust.own().run(node, Plain(run), (), place);
+            let result =
+                result.and_then(|result| result.map_err(|panic| panicked(node, panic, place)));
+            node.run_deferred();
+            return result;
+        };
+        node.call_lent(trust.target_by(outbox), invoke, &self.arguments, place)
     }
 }

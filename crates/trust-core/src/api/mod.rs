@@ -3,9 +3,9 @@
 //! Everything here turns a call into a request of the current thread's [`Node`](crate::Node), and
 //! the reply into a result.
 
-#[allow(unsafe_code)] // Runs closures on properties of the thread itself.
 pub(crate) mod apply;
 mod apply_ref;
+mod call;
 pub(crate) mod callback;
 pub(crate) mod condvar;
 pub(crate) mod deferred;
@@ -24,6 +24,8 @@ mod launch_shared;
 mod launched;
 pub(crate) mod lend;
 pub(crate) mod may_wait;
+#[allow(unsafe_code)] // Runs closures on properties of the thread itself.
+pub(crate) mod own;
 pub(crate) mod plain_call;
 pub(crate) mod prefetch;
 pub(crate) mod remote_fiber;

@@ -36,9 +36,9 @@ pub struct Trust<T: 'static> {
     pub(crate) home: NodeId,
     pub(crate) property: u32,
     pub(crate) tag: Tag,
-    /// The thread that last sent a request through this trust without waiting for the reply: the
-    /// property's [name](Outbox::name_of) at its outbox, which leads to the trustee; or [`NO_USER`].
-    user: AtomicU64,
+    /// The property's [name](Outbox::name_of) at the outbox of the thread that last sent a request through
+    /// this trust without waiting for the reply, whose upper half is that outbox's token; or [`NO_NAME`].
+    last_name: AtomicU64,
     ledger: Mutex<Ledger>,
     _property: PhantomData<fn(T) -> T>,
 }
@@ -70,8 +70,8 @@ impl fmt::Debug for PropertyId {
 #[cfg(feature = "nightly")]
 impl<T> !crate::NoRef for Trust<T> {}
 
-/// No thread has used a trust. No property has this name: its number would be too large.
-const NO_USER: u64 = u64::MAX;
+/// No thread has sent such a request. No property has this name: its number would be too large.
+const NO_NAME: u64 = u64::MAX;
 
 /// What the drop of a trust must send.
 struct Ledger {
@@ -104,7 +104,7 @@ impl<T: 'static> Trust<T> {
             home,
             property,
             tag,
-            user: AtomicU64::new(NO_USER),
+            last_name: AtomicU64::new(NO_NAME),
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
@@ -174,7 +174,7 @@ impl<T: 'static> Trust<T> {
     /// sending to the trustee that it has sent to last.
     #[inline(always)]
     pub(crate) fn outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
-        match node.recent_with_token(self.user() >> 32) {
+        match node.recent_with_token(self.last_name() >> 32) {
             Some(outbox) => Some(outbox),
             None => {
                 cold_path();
@@ -186,7 +186,7 @@ impl<T: 'static> Trust<T> {
     #[inline(never)]
     fn find_outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
         let outbox = node.outbox_at(self.home)?;
-        if self.user() >> 32 != outbox.token() || outbox.token() == NO_TOKEN {
+        if self.last_name() >> 32 != outbox.token() || outbox.token() == NO_TOKEN {
             self.note_user(node.number(), outbox);
         }
         Some(outbox)
@@ -200,15 +200,15 @@ impl<T: 'static> Trust<T> {
         }
         // Without a token it could be any thread's.
         if outbox.token() != NO_TOKEN {
-            self.user.store(outbox.name_of(self.property), Ordering::Relaxed);
+            self.last_name.store(outbox.name_of(self.property), Ordering::Relaxed);
         }
     }
 
-    /// The property's name at the outbox of the thread that used this last; that of no property, if none
-    /// has.
+    /// The property's name at the outbox of the thread that last sent a request through this trust without
+    /// waiting for the reply; that of no property, if none has.
     #[inline(always)]
-    pub(crate) fn user(&self) -> u64 {
-        self.user.load(Ordering::Relaxed)
+    pub(crate) fn last_name(&self) -> u64 {
+        self.last_name.load(Ordering::Relaxed)
     }
 
     /// Another trust of the property, made on its own thread, which has no id of its own.

@@ -11,8 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use transport_api::ThreadId;
 
 use crate::Trust;
-use crate::api::apply::{or_raise, panicked};
+use crate::api::apply::or_raise;
 use crate::api::callback::{Callback, Tell};
+use crate::api::own::panicked;
 use crate::client::completion_list::kind_of;
 use crate::closure::context::{CallbackName, Context};
 use crate::closure::invoke::Invoke;
