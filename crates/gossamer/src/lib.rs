@@ -271,7 +271,7 @@
 //
 // 1. `error.rs`, `policy.rs`, `topology.rs`, `arguments.rs`, `rack.rs` (`Rack`, its settings).
 // 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
-//    `losses.rs` (`on_host_lost`), `readiness.rs` and `watcher.rs` (`Polled`), `worker.rs` (one thread).
+//    `losses.rs` (`on_host_lost`), `files.rs`, `readiness.rs` and `watcher.rs` (`Polled`), `worker.rs` (one thread).
 // 3. `placement.rs` (where fibers and properties go), `segments.rs` (`segments`), `publish.rs`
 //    (trusts under names), `Sharded`, `collective.rs` (calls of all its shards),
 //    `scatter.rs` (`Scatter`), `records/` (`ShardedRecords`), `Barrier`, `team/` (`Team`: collectives), `sync` (channels and
@@ -298,6 +298,7 @@ mod children;
 mod collective;
 mod end;
 mod error;
+mod files;
 mod handle;
 mod losses;
 #[cfg(all(feature = "shm", feature = "tcp", not(feature = "rdma")))]
@@ -358,6 +359,7 @@ pub use trust_core::{IsOwned, Listed, delegated};
 pub use self::barrier::Barrier;
 pub use self::blocking::{block_on, spawn_blocking};
 pub use self::error::{RackError, StartError, Unobserved};
+pub use self::files::{OnReadable, Readiness};
 pub use self::handle::Handle;
 pub use self::losses::{OnHostLost, on_host_lost};
 pub use self::placement::{
@@ -367,7 +369,7 @@ pub use self::placement::{
 pub use self::policy::Placement;
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
-pub use self::readiness::{Polled, Readiness};
+pub use self::readiness::Polled;
 pub use self::records::{ReadMode, RecordsError, ShardedRecords};
 pub use self::scatter::Scatter;
 pub use self::segments::segments;

@@ -1,74 +1,16 @@
-//! Files that fibers wait for: [`Polled`], and the thread's readiness queue behind it.
-//!
-//! Each thread that has such files has an epoll of its own, which the worker polls between rounds of
-//! fibers: one system call, and only if there are files. A fiber thus reads and writes its sockets
-//! itself, on its own thread, without a lock or an event per request.
-//!
-//! A sleeping worker waits on its parker, which knows no files. So before it sleeps it arms its epoll
-//! in the epoll of the [`Watcher`], a thread of the process that only wakes workers:
-//!
-//! ```text
-//!   worker: arm; announce sleep; poll the files once more; sleep
-//!   watcher: sleep until an armed epoll is readable (once); unpark its worker
-//! ```
-//!
-//! While the worker is awake nothing is armed, and the watcher sleeps.
+//! [`Polled`]: a file that fibers wait for, on the thread that has made it.
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
-use fiber::{FiberId, Wait};
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use fiber::Wait;
+use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::shared::Shared;
-use crate::watcher::Watcher;
-
-/// Events that one poll takes, at most; the next takes the others. Few enough that the stacks of the
-/// fibers it wakes, which take turns, stay in the processor's first caches.
-pub(crate) const EVENTS: usize = 32;
-
-/// Operations in a row that succeed, after which the fiber must give way.
-const STREAK_MAX: u32 = 16;
-
-thread_local! {
-    static FILES: RefCell<Option<Rc<Files>>> = const { RefCell::new(None) };
-    /// The rack that the thread works for, and its number.
-    static THREAD: RefCell<Option<(Arc<Shared>, u32)>> = const { RefCell::new(None) };
-    /// The number of files of this thread: all that a worker without files looks at.
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-/// What is known of one file.
-#[derive(Clone, Copy, Default)]
-struct State {
-    readable: bool,
-    writable: bool,
-    /// Whether its end or an error is there to read, maybe behind data.
-    ended: bool,
-    waiting: Option<FiberId>,
-}
-
-/// The files of one thread.
-struct Files {
-    epoll: OwnedFd,
-    /// By the number in the epoll's events.
-    states: RefCell<Vec<State>>,
-    free: RefCell<Vec<usize>>,
-    events: RefCell<Vec<epoll::Event>>,
-    watcher: Arc<Watcher>,
-    thread: u32,
-    has_been_armed: Cell<bool>,
-    /// Operations that have succeeded since a fiber last parked or gave way, or the worker polled.
-    streak: Cell<u32>,
-}
+use crate::files::{COUNT, Files, OnReadable, Readiness, State, Waiter};
 
 /// A file, such as a socket, that the fibers of one thread wait for; tokio's `AsyncFd` for fibers.
 ///
@@ -113,17 +55,6 @@ pub struct Polled<T: AsFd> {
     files: Rc<Files>,
 }
 
-/// What to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// Until the file may be read, or is at its end.
-    Readable,
-    /// Until the file may be written.
-    Writable,
-    /// The first of both.
-    Either,
-}
-
 impl<T: AsFd> Polled<T> {
     /// Lets fibers of this thread wait for `file`.
     ///
@@ -154,6 +85,28 @@ impl<T: AsFd> Polled<T> {
     /// The file.
     pub fn get(&self) -> &T {
         &self.file
+    }
+
+    /// The number of the file: no other file of the thread has it as long as this one is polled.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.key
+    }
+
+    /// Has the worker call `call` with the [number](Self::number) of the file, once, as soon as the
+    /// file is readable, also if it is already. For servers with many files, where a few fibers serve
+    /// the files that are ready and none waits for one that is not. The call must not wait; it wakes a
+    /// fiber, say.
+    ///
+    /// # Panics
+    /// If a fiber waits for this file, or another call was asked for.
+    pub fn when_readable(&self, call: &OnReadable) {
+        let state = &mut self.files.states.borrow_mut()[self.key];
+        state.wait(Waiter::Call(call.clone()));
+        state.streak = 0;
+        if state.readable {
+            self.files.readable.borrow_mut().push(self.key);
+        }
     }
 
     /// Whether the file may be readable, as far as is known: no attempt to read has failed since it
@@ -233,12 +186,13 @@ impl<T: AsFd> Polled<T> {
         what: Readiness,
         operation: impl FnOnce(&T) -> io::Result<R>,
     ) -> Option<io::Result<R>> {
-        if !self.files.is_ready(self.key, what) || self.files.must_give_way() {
+        if !self.files.is_ready(self.key, what) || self.files.must_give_way(self.key) {
             return None;
         }
-        match operation(&self.file) {
+        let result = operation(&self.file);
+        let state = &mut self.files.states.borrow_mut()[self.key];
+        match result {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let state = &mut self.files.states.borrow_mut()[self.key];
                 match what {
                     Readiness::Readable => state.readable = false,
                     _ => state.writable = false,
@@ -246,7 +200,7 @@ impl<T: AsFd> Polled<T> {
                 None
             }
             result => {
-                self.files.streak.update(|streak| streak + 1);
+                state.streak += 1;
                 Some(result)
             }
         }
@@ -263,9 +217,9 @@ impl<T: AsFd> Polled<T> {
         let place = Location::caller();
         fiber::check_may_wait("`Polled::wait`", place);
         let mut wait = Wait::at(place);
-        if self.files.must_give_way() && self.files.is_ready(self.key, what) {
+        if self.files.must_give_way(self.key) && self.files.is_ready(self.key, what) {
             fiber::yield_to_worker();
-            self.files.streak.set(0);
+            self.files.end_streak(self.key);
         }
         let mut goes_on = true;
         while goes_on && !self.files.is_ready(self.key, what) {
@@ -275,7 +229,7 @@ impl<T: AsFd> Polled<T> {
                 Some(deadline) => fiber::park_until(deadline),
                 None => fiber::park_or_give_up(),
             };
-            self.files.streak.set(0);
+            self.files.end_streak(self.key);
         }
         self.files.is_ready(self.key, what)
     }
@@ -285,6 +239,7 @@ impl<T: AsFd> Drop for Polled<T> {
     fn drop(&mut self) {
         // Fails only if the file was closed already, and with it removed.
         let _ = epoll::delete(&self.files.epoll, &self.file);
+        let _call = self.files.states.borrow_mut()[self.key].waiting.take();
         self.files.free.borrow_mut().push(self.key);
         // A destructor may run after those of the thread's own values.
         let _ = COUNT.try_with(|count| count.set(count.get() - 1));
@@ -307,9 +262,7 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn new(files: &'a Files, key: usize) -> Self {
         let me = fiber::current().unwrap_or_else(|| panic!("`Polled::wait` is outside a fiber"));
-        let waiting = &mut files.states.borrow_mut()[key].waiting;
-        assert!(waiting.is_none(), "two fibers wait for one file");
-        *waiting = Some(me);
+        files.states.borrow_mut()[key].wait(Waiter::Fiber(me));
         Self { files, key }
     }
 }
@@ -318,107 +271,4 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.files.states.borrow_mut()[self.key].waiting = None;
     }
-}
-
-impl Files {
-    /// Those of the current thread.
-    #[track_caller]
-    fn of_thread() -> io::Result<Rc<Self>> {
-        if let Some(files) = FILES.with_borrow(Clone::clone) {
-            return Ok(files);
-        }
-        let (shared, thread) = THREAD.with_borrow(Clone::clone).unwrap_or_else(|| {
-            panic!("{}", trust_core::outside());
-        });
-        let files = Rc::new(Self {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            states: RefCell::default(),
-            free: RefCell::default(),
-            events: RefCell::new(Vec::with_capacity(EVENTS)),
-            watcher: shared.watcher()?,
-            thread,
-            has_been_armed: Cell::new(false),
-            streak: Cell::new(0),
-        });
-        FILES.set(Some(files.clone()));
-        Ok(files)
-    }
-
-    fn is_ready(&self, key: usize, what: Readiness) -> bool {
-        let State { readable, writable, .. } = self.states.borrow()[key];
-        match what {
-            Readiness::Readable => readable,
-            Readiness::Writable => writable,
-            Readiness::Either => readable || writable,
-        }
-    }
-
-    fn must_give_way(&self) -> bool {
-        self.streak.get() >= STREAK_MAX
-    }
-
-    fn poll(&self) -> usize {
-        self.streak.set(0);
-        let mut events = self.events.borrow_mut();
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Fails only when a signal comes.
-        let _ = epoll::wait(&self.epoll, spare_capacity(&mut *events), Some(&now));
-        let count = events.len();
-        let mut states = self.states.borrow_mut();
-        for event in events.drain(..) {
-            // Copied, since events may be packed.
-            let (key, flags) = (event.data.u64() as usize, event.flags);
-            let Some(state) = states.get_mut(key) else { continue };
-            let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-            state.ended |= failed || flags.contains(EventFlags::RDHUP);
-            state.readable |= state.ended || flags.contains(EventFlags::IN);
-            state.writable |= failed || flags.contains(EventFlags::OUT);
-            if let Some(fiber) = state.waiting {
-                fiber::unpark(fiber);
-            }
-        }
-        count
-    }
-
-    /// Arms the watcher; false if the system refuses, for example for want of memory.
-    fn arm(&self) -> bool {
-        let flags = EventFlags::IN | EventFlags::ONESHOT;
-        let data = EventData::new_u64(self.thread.into());
-        let armed = match self.has_been_armed.get() {
-            true => epoll::modify(&self.watcher.epoll, &self.epoll, data, flags),
-            false => epoll::add(&self.watcher.epoll, &self.epoll, data, flags),
-        };
-        if armed.is_ok() {
-            self.has_been_armed.set(true);
-        }
-        armed.is_ok()
-    }
-}
-
-/// Whether the current thread has files that fibers may wait for.
-#[inline(always)]
-pub(crate) fn has_files() -> bool {
-    COUNT.get() > 0
-}
-
-/// Unparks fibers of the current thread whose files are ready; how many files are, up to [`EVENTS`].
-pub(crate) fn poll() -> usize {
-    FILES.with_borrow(|files| files.as_ref().map_or(0, |files| files.poll()))
-}
-
-/// Before the current thread sleeps: its files wake it. It must poll them once more afterwards. False
-/// if they will not wake it, so that it must look at them by itself.
-pub(crate) fn arm() -> bool {
-    FILES.with_borrow(|files| files.as_ref().is_none_or(|files| files.arm()))
-}
-
-/// The current thread is runtime thread `thread` from now on.
-pub(crate) fn enter(shared: Arc<Shared>, thread: u32) {
-    THREAD.set(Some((shared, thread)));
-}
-
-/// Forgets the files of the current thread, whose worker has ended.
-pub(crate) fn forget() {
-    FILES.set(None);
-    THREAD.set(None);
 }

@@ -13,7 +13,7 @@ use trust_core::{DelegateError, Incident, Node, Wiring, WiringError};
 use crate::StartError;
 use crate::error::Unobserved;
 use crate::shared::{STOP, Shared};
-use crate::{losses, readiness};
+use crate::{files, losses};
 
 /// Fibers resumed between two polls, at most: it bounds how long a request waits at a thread whose
 /// own fibers never wait.
@@ -75,7 +75,7 @@ impl Worker {
         let parker = shared.transport.parker(thread).map_err(WiringError::from)?;
         let attached = shared.segments.attach_worker(thread, node.progress().clone());
         SHARED.set(Some(shared.clone()));
-        readiness::enter(shared.clone(), thread);
+        files::enter(shared.clone(), thread);
         Ok(Worker {
             shared,
             scheduler,
@@ -123,12 +123,12 @@ impl Worker {
                 }
                 let works = resumed > 0 || polled;
                 let mut has_files = false;
-                if readiness::has_files() {
+                if files::has_files() {
                     until_files = if works { until_files - 1 } else { 0 };
                     if until_files == 0 {
-                        let count = readiness::poll();
+                        let count = files::poll();
                         has_files = count > 0;
-                        let is_full = count >= readiness::EVENTS;
+                        let is_full = count >= files::EVENTS;
                         until_files = if is_full { 1 } else { ROUNDS_PER_FILE_POLL };
                     }
                 }
@@ -152,7 +152,7 @@ impl Worker {
                         scheduler.expire(after);
                     }
                     Step::Sleep(now) => {
-                        let longest = match !readiness::has_files() || readiness::arm() {
+                        let longest = match !files::has_files() || files::arm() {
                             true => LONGEST_SLEEP,
                             false => UNARMED_SLEEP,
                         };
@@ -166,7 +166,7 @@ impl Worker {
                                 || scheduler.drain_inbox()
                                 || node.has_work()
                                 || node.poll_lanes()
-                                || readiness::poll() > 0
+                                || files::poll() > 0
                                 || shared.is_stopping()
                         });
                         idle.slept(Instant::now());
@@ -193,7 +193,7 @@ impl Worker {
         drop(scheduler);
         self.node.clear();
         losses::forget();
-        readiness::forget();
+        files::forget();
         SHARED.set(None);
     }
 }

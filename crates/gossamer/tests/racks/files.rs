@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fiber::spawn_local;
-use gossamer::{Polled, Rack, Readiness};
+use gossamer::{OnReadable, Polled, Rack, Readiness};
 
 /// Far longer than a thread without work stays awake.
 const LONG: Duration = Duration::from_millis(30);
@@ -138,6 +138,49 @@ fn files_come_and_go() {
         })
         .unwrap();
     assert_eq!(served.load(Ordering::Relaxed), 400);
+}
+
+/// By the worker, once for each time it was asked for, also if the file is readable already, and if the
+/// thread sleeps.
+#[test]
+fn a_call_comes_once_when_the_file_is_readable() {
+    let (ours, mut theirs) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let calls = Rc::new(Cell::new(0));
+            let ours = Polled::new(ours).unwrap();
+            let (count, number) = (calls.clone(), ours.number());
+            let call: OnReadable = Rc::new(move |called| {
+                assert_eq!(called, number);
+                count.set(count.get() + 1);
+            });
+            let wait_for = |expected: u32| {
+                let deadline = Instant::now() + 100 * LONG;
+                while calls.get() < expected && Instant::now() < deadline {
+                    gossamer::sleep(Duration::from_millis(1));
+                }
+                assert_eq!(calls.get(), expected);
+            };
+            // It may be tried at first.
+            ours.when_readable(&call);
+            assert_eq!(calls.get(), 0, "the call came from the fiber");
+            wait_for(1);
+            assert!(ours.try_read_with(|mut stream| stream.read(&mut [0; 8])).is_none());
+            ours.when_readable(&call);
+            gossamer::sleep(LONG);
+            assert_eq!(calls.get(), 1, "there is nothing to read");
+            theirs.write_all(b"x").unwrap();
+            wait_for(2);
+            theirs.write_all(b"y").unwrap();
+            gossamer::sleep(LONG);
+            assert_eq!(calls.get(), 2, "nobody has asked for another call");
+            ours.when_readable(&call);
+            drop(ours);
+            gossamer::sleep(LONG);
+            assert_eq!(calls.get(), 2, "the file is gone");
+        })
+        .unwrap();
 }
 
 #[test]

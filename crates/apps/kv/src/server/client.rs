@@ -1,4 +1,4 @@
-//! One connection, served by a fiber of its own on the thread that owns the socket.
+//! One connection, served by fibers of the thread that owns the socket.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use gossamer::{Polled, Readiness};
 
 use crate::memcached::{Budget, Connection, Output, Reservation};
 use crate::server::counters::{Client, Holds, HostState, Kick, STALL_INTERVAL, State, unix_time};
+use crate::server::pool;
 use crate::server::socket::Socket;
 
 /// Maximum number of bytes of one read.
@@ -20,12 +21,12 @@ const READ_BYTES: usize = 16 * 1024;
 /// [`Options::stall`]: crate::server::Options::stall
 const MIN_BYTES: usize = 64 * 1024;
 
-/// Batches in a row without a wait for the client, after which other fibers run. A batch that needs
-/// nothing of the store does not wait by itself.
+/// Batches in a row without a wait for the client, after which memcached would let others run, which is
+/// counted. Here others run after each batch.
 const BATCHES_MAX: u32 = 16;
 
-/// Bytes of answers above which they are sent before other fibers run: until then they hold memory of
-/// the budget of all connections.
+/// Bytes of answers above which they are sent before other connections are served: until then they hold
+/// memory of the budget of all connections.
 const SEND_BYTES: usize = 16 * 1024;
 
 /// Time between two looks at whether the client of a connection that waits for memory is still there.
@@ -36,22 +37,30 @@ thread_local! {
     static SCRATCH: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; READ_BYTES]);
 }
 
-/// Serves a connection until it ends.
-pub(super) fn serve(socket: Socket, client: &Client, host: &HostState) {
+/// Serves a connection on this thread until it ends.
+pub(super) fn serve(socket: Socket, client: Arc<Client>, entry: Entry) {
     if let Ok(socket) = Polled::new(socket) {
         let connection = Connection::new();
-        let serving =
-            Serving { socket, connection, client, host, window: None, granted: None, batches: 0 };
-        // An error ends this connection only.
-        let _ = serving.run();
+        let (window, granted, batches) = (None, None, 0);
+        pool::add(Serving { socket, connection, client, entry, window, granted, batches });
     }
 }
 
-struct Serving<'a> {
+/// What a connection does next.
+pub(super) enum Next {
+    /// Sends answers, after the other connections that are ready have run their commands.
+    Send,
+    /// Waits for a command.
+    Receive,
+    /// Ends.
+    End,
+}
+
+pub(super) struct Serving {
     socket: Polled<Socket>,
     connection: Connection,
-    client: &'a Client,
-    host: &'a HostState,
+    client: Arc<Client>,
+    entry: Entry,
     /// Since when bytes that the client reads, or else sends, are counted, and how many, to detect
     /// stalls.
     window: Option<(Instant, usize)>,
@@ -61,23 +70,34 @@ struct Serving<'a> {
     batches: u32,
 }
 
-impl Serving<'_> {
-    fn run(mut self) -> io::Result<()> {
+impl Serving {
+    pub(super) fn socket(&self) -> &Polled<Socket> {
+        &self.socket
+    }
+
+    fn host(&self) -> &HostState {
+        &self.entry.host
+    }
+
+    /// Serves the connection until it is the turn of others. The fiber waits where commands do, and for
+    /// a client that does not read or go on with a long command.
+    pub(super) fn run(&mut self) -> io::Result<Next> {
         loop {
             self.send()?;
             if !self.wait_for_output_memory() {
-                return Ok(());
+                return Ok(Next::End);
             }
             if let Some(batch) = self.connection.next_batch() {
                 let now = unix_time();
                 self.client.set_state(State::Runs);
                 self.client.last_command.store(now, Ordering::Relaxed);
                 self.client.last_use.store(now, Ordering::Relaxed);
+                let host = &self.entry.host;
                 let output = match self.granted.take() {
                     Some(granted) => Output::with(granted),
-                    None => self.connection.next_output(&self.host.output),
+                    None => self.connection.next_output(&host.output),
                 };
-                let progress = batch.run(&*self.host.shards, self.host, now, output);
+                let progress = batch.run(&*host.shards, &**host, now, output);
                 if self.connection.output().is_empty() {
                     self.window = None;
                 }
@@ -88,21 +108,19 @@ impl Serving<'_> {
                 self.batches += 1;
                 if self.batches == BATCHES_MAX {
                     self.batches = 0;
-                    self.host.yields.fetch_add(1, Ordering::Relaxed);
-                    fiber::yield_to_worker();
-                } else {
-                    // The fibers that were woken together read and run their commands first, then send
-                    // their answers in a row: a client process that sleeps is woken by the first.
-                    fiber::yield_now();
+                    self.host().yields.fetch_add(1, Ordering::Relaxed);
                 }
-                continue;
+                return Ok(Next::Send);
             }
             if self.connection.is_finished() || !self.wait_for_input_memory() {
-                return Ok(());
+                return Ok(Next::End);
             }
-            let goes_on = self.receive()? || self.wait();
-            if !goes_on {
-                return Ok(());
+            if !self.receive()? {
+                match self.wait() {
+                    None => return Ok(Next::Receive),
+                    Some(true) => {}
+                    Some(false) => return Ok(Next::End),
+                }
             }
         }
     }
@@ -170,36 +188,37 @@ impl Serving<'_> {
         }
     }
 
-    /// Waits for the client; false if the connection is to be closed, because it holds memory that
-    /// others wait for, and its client neither reads nor, with nothing to read, goes on to send a long
-    /// command. A connection that is idle for too long finds its socket at the end.
-    fn wait(&mut self) -> bool {
+    /// Waits for the client; `None` if it is to send a command, for which the connection waits without
+    /// a fiber. False if the connection is to be closed, because it holds memory that others wait for,
+    /// and its client neither reads nor, with nothing to read, goes on to send a long command. A
+    /// connection that is idle for too long finds its socket at the end.
+    fn wait(&mut self) -> Option<bool> {
         let (has_output, wants) =
             (!self.connection.output().is_empty(), self.connection.wants_input());
         self.client.set_state(if has_output { State::Writes } else { State::Reads });
         self.batches = 0;
         if !has_output && !self.connection.holds_input() {
             self.window = None;
-            return self.socket.wait(Readiness::Readable, None);
+            return None;
         }
         let what = match (has_output, wants) {
             (true, true) => Readiness::Either,
             (true, false) => Readiness::Writable,
             (false, _) => Readiness::Readable,
         };
-        self.wait_unless_stalled(what)
+        Some(self.wait_unless_stalled(what))
     }
 
     /// Waits until the socket is ready; false if the connection is stalled and others wait for memory.
     fn wait_unless_stalled(&mut self, what: Readiness) -> bool {
-        let stall = self.host.options.stall;
+        let stall = self.host().options.stall;
         loop {
             let now = Instant::now();
             let (start, moved) = *self.window.get_or_insert((now, 0));
             let mut until = start + stall;
             if until <= now {
                 let is_stalled = moved < MIN_BYTES;
-                match is_stalled.then(|| self.host.kicks_stalled(self.holds(), now)) {
+                match is_stalled.then(|| self.host().kicks_stalled(self.holds(), now)) {
                     Some(Kick::Now) => return false,
                     // It is still stalled then, unless its client makes good what it has missed.
                     Some(Kick::Later) => until = now + STALL_INTERVAL,
@@ -228,7 +247,7 @@ impl Serving<'_> {
             // What this connection holds comes back once it is sent.
             return true;
         }
-        self.granted = self.wait_for_memory(&self.host.output, shortage.bytes, || true);
+        self.granted = self.wait_for_memory(&self.host().output, shortage.bytes, || true);
         self.connection.resume();
         self.granted.is_some()
     }
@@ -240,9 +259,9 @@ impl Serving<'_> {
         if !self.connection.output().is_empty() {
             return true;
         }
-        let drains = &self.host.drains;
+        let drains = &self.host().drains;
         let goes_on = || !drains.load(Ordering::Relaxed);
-        let reserved = self.wait_for_memory(&self.host.input, bytes, goes_on);
+        let reserved = self.wait_for_memory(&self.host().input, bytes, goes_on);
         let is_there = reserved.is_some();
         self.window = None;
         reserved.into_iter().for_each(|reserved| self.connection.reserved_input(reserved));
@@ -273,7 +292,7 @@ impl Serving<'_> {
     }
 }
 
-/// Ends the entry of a connection, also if its fiber is unwound.
+/// Ends the entry of a connection, also if the rack ends.
 pub(super) struct Entry {
     pub(super) host: Arc<HostState>,
     pub(super) number: u64,

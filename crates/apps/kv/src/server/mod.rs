@@ -1,23 +1,24 @@
 //! The memcached server: sockets, and the store on a rack behind them.
 //!
-//! Each connection has a fiber, on the thread that owns its socket: the fiber reads, sends the
-//! requests of all commands that have arrived to the trustees in one round, waits for the responses,
-//! and writes. The sockets of a thread are polled by its worker ([`gossamer::Polled`]), so no request
-//! passes through another thread than its trustee's.
+//! A connection belongs to the thread that owns its socket. When the socket is readable, a fiber of
+//! that thread reads, sends the requests of all commands that have arrived to the trustees in one
+//! round, waits for the responses, and writes. The sockets of a thread are polled by its worker
+//! ([`gossamer::Polled`]), so no request passes through another thread than its trustee's.
 //!
 //! ```text
-//!   accepting fiber --socket--> connection's fiber <--requests, responses--> trustees
-//!                                  ^--- reads, writes --- socket
+//!   accepting fiber --socket--> pool <--connection--> fiber <--requests, responses--> trustees
+//!                                ^-- readable -- socket --^-- reads, writes
 //! ```
 //!
 //! In reading order: [`socket`] (TCP and Unix sockets), [`limits`] (open files), `counters` (what the
 //! connections of a host share), `reports` (what the server reports of itself), `client` (one
-//! connection), [`host`] (a host's listeners), [`rack`] (the store on a rack).
+//! connection), `pool` (the fibers that serve a thread's connections), [`host`] (a host's listeners), [`rack`] (the store on a rack).
 
 mod client;
 mod counters;
 pub mod host;
 pub mod limits;
+mod pool;
 pub mod rack;
 mod reports;
 pub mod socket;

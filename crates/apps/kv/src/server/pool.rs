@@ -1,0 +1,178 @@
+//! The connections of one thread, and the fibers that serve those whose clients have sent something.
+//!
+//! A connection that waits for a command has no fiber. Once its socket is readable, a fiber of the
+//! thread's pool takes it, until it waits for the next command:
+//!
+//! ```text
+//!   idle --socket is readable--> ready --a fiber reads and runs commands--> unsent
+//!    ^                                                                        |
+//!    '--------------- a fiber sends the answers, when no other is ready ------'
+//! ```
+//!
+//! As long as its commands do not wait, one fiber serves all connections that are ready, on one stack
+//! that stays in the processor's caches. While it waits, the next fiber of the pool goes on. Answers
+//! are sent when no connection is left that is ready, in a row: a client process that sleeps is woken
+//! by the first.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use fiber::{FiberId, Wait};
+use gossamer::OnReadable;
+
+use crate::server::client::{Next, Serving};
+
+/// Fibers of a thread that are kept for later, at most.
+const IDLE_FIBERS: usize = 64;
+
+/// Turns of connections after which the thread's worker polls, at most.
+const TURNS_MAX: u32 = 64;
+
+thread_local! {
+    /// The pool of the thread's rack, as long as that runs: its fibers own it.
+    static POOL: RefCell<Weak<Pool>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The connections of one thread.
+pub(super) struct Pool {
+    /// Those that wait for a command, by the numbers of their sockets.
+    idle: RefCell<Vec<Option<Box<Serving>>>>,
+    /// Those that may read.
+    ready: RefCell<VecDeque<Box<Serving>>>,
+    /// Those that have run commands and send the answers next.
+    unsent: RefCell<VecDeque<Box<Serving>>>,
+    /// Fibers without a connection; the last one goes on first, since its stack is the warmest.
+    fibers: RefCell<Vec<FiberId>>,
+    /// Whether a fiber was woken and has not run yet.
+    is_woken: Cell<bool>,
+    on_readable: OnReadable,
+}
+
+impl Pool {
+    /// The pool of this thread.
+    fn of_thread() -> Rc<Self> {
+        POOL.with_borrow_mut(|known| {
+            known.upgrade().unwrap_or_else(|| {
+                let pool = Rc::new_cyclic(|pool: &Weak<Self>| Self::new(pool.clone()));
+                *known = Rc::downgrade(&pool);
+                pool
+            })
+        })
+    }
+
+    fn new(this: Weak<Self>) -> Self {
+        let on_readable = move |number: usize| {
+            if let Some(pool) = this.upgrade() {
+                let serving = pool.idle.borrow_mut()[number].take();
+                pool.ready.borrow_mut().extend(serving);
+                pool.wake();
+            }
+        };
+        Self {
+            idle: RefCell::default(),
+            ready: RefCell::default(),
+            unsent: RefCell::default(),
+            fibers: RefCell::default(),
+            is_woken: Cell::new(false),
+            on_readable: Rc::new(on_readable),
+        }
+    }
+
+    /// Sees to it that a fiber runs soon that looks for connections.
+    fn wake(self: &Rc<Self>) {
+        if self.is_woken.replace(true) {
+            return;
+        }
+        let idle = self.fibers.borrow_mut().pop();
+        match idle {
+            Some(fiber) => fiber::unpark(fiber),
+            None => {
+                let pool = self.clone();
+                // Without memory for a stack, the fibers that run now go on with the connections.
+                let started = fiber::Builder::new().spawn_local(move || pool.serve());
+                self.is_woken.set(started.is_ok());
+            }
+        }
+    }
+
+    /// The work of a fiber.
+    fn serve(self: Rc<Self>) {
+        // A connection whose commands panic ends alone, with the fiber.
+        let _next = WakesNext(&self);
+        let mut turns = 0;
+        loop {
+            self.is_woken.set(false);
+            while let Some(mut serving) = self.next() {
+                if !self.ready.borrow().is_empty() || !self.unsent.borrow().is_empty() {
+                    // It goes on while this fiber waits.
+                    self.wake();
+                }
+                match serving.run() {
+                    Ok(Next::Send) => self.unsent.borrow_mut().push_back(serving),
+                    Ok(Next::Receive) => self.put_idle(serving),
+                    // An error ends this connection only.
+                    Ok(Next::End) | Err(_) => drop(serving),
+                }
+                turns += 1;
+                if turns == TURNS_MAX {
+                    turns = 0;
+                    fiber::yield_to_worker();
+                }
+            }
+            turns = 0;
+            if self.fibers.borrow().len() >= IDLE_FIBERS || !self.wait() {
+                break;
+            }
+        }
+    }
+
+    /// The next connection to serve.
+    fn next(&self) -> Option<Box<Serving>> {
+        let ready = self.ready.borrow_mut().pop_front();
+        ready.or_else(|| self.unsent.borrow_mut().pop_front())
+    }
+
+    fn put_idle(&self, serving: Box<Serving>) {
+        let number = serving.socket().number();
+        serving.socket().when_readable(&self.on_readable);
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() <= number {
+            idle.resize_with(number + 1, || None);
+        }
+        idle[number] = Some(serving);
+    }
+
+    /// Parks the fiber until [`wake`](Self::wake) chooses it; false if the rack has ended.
+    fn wait(&self) -> bool {
+        let Some(me) = fiber::current() else { return false };
+        self.fibers.borrow_mut().push(me);
+        let mut wait = Wait::new();
+        // It may be woken to be asked what it waits for.
+        while self.fibers.borrow().contains(&me) {
+            wait.explain(|| "a connection that is ready");
+            if !fiber::park_or_give_up() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Lets another fiber go on when one ends, also by a panic.
+struct WakesNext<'a>(&'a Rc<Pool>);
+
+impl Drop for WakesNext<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.wake();
+        }
+    }
+}
+
+/// Serves a connection on this thread until it ends.
+pub(super) fn add(serving: Serving) {
+    let pool = Pool::of_thread();
+    pool.ready.borrow_mut().push_back(Box::new(serving));
+    pool.wake();
+}
