@@ -63,24 +63,6 @@ impl Words<'_> {
 }
 
 impl Words<'_> {
-    /// Of the words at `start`, `start + step` and so on: how many are `value`, before the first that is not,
-    /// and `most` at most.
-    ///
-    /// # Panics
-    /// If the last of `most` words is not inside, or `step` is 0.
-    #[inline(always)]
-    pub fn run_length(self, (start, step): (usize, usize), most: usize, value: u64) -> usize {
-        let len = self.len();
-        if most > 0 && (start >= len || (len - 1 - start) / step < most - 1) {
-            outside(start.saturating_mul(8), step.saturating_mul(most).saturating_mul(8), len * 8)
-        }
-        let mut count = 0;
-        while count < most && self.load_inside(start + count * step) == value {
-            count += 1;
-        }
-        count
-    }
-
     /// Reads word `index`, which is inside.
     #[cfg(not(loom))]
     #[inline(always)]
@@ -316,27 +298,34 @@ impl WordWriter {
         self.limit.get()
     }
 
-    /// Takes the next word, writes `word` to it if one is given, and returns where it is; `None` if it does
-    /// not fit.
+    /// Takes the next `words` words, writes `first` to the first of them if it is given, and returns where
+    /// they are; `None` if they do not fit.
     ///
     /// ```
     /// use gossamer_primitive::{SharedBytes, WordWriter, sync::Ordering};
     /// let writer = WordWriter::new(SharedBytes::heap(64), 2);
-    /// writer.set_limit(4);
-    /// assert_eq!([Some(7), None, Some(8)].map(|word| writer.take(word)), [Some(2), Some(3), None]);
+    /// writer.set_limit(6);
+    /// assert_eq!([writer.take(1, Some(7)), writer.take(2, None)], [Some(2), Some(3)]);
+    /// assert_eq!([writer.take(2, Some(8)), writer.take(1, None)], [None, Some(5)]);
     /// assert_eq!(writer.memory().words().load(2, Ordering::Relaxed), 7);
     /// ```
+    ///
+    /// # Panics
+    /// If `words` is 0, or more than 2^32.
     #[inline(always)]
-    pub fn take(&self, word: Option<u64>) -> Option<usize> {
+    pub fn take(&self, words: usize, first: Option<u64>) -> Option<usize> {
+        assert!(words > 0 && words <= 1 << 32, "not {words} words");
+        // Does not wrap: the position is inside the memory.
         let at = self.position.get();
-        if at >= self.limit.get() {
+        let end = at + words;
+        if end > self.limit.get() {
             cold_path();
             return None;
         }
-        if let Some(word) = word {
-            self.store(at, word);
+        if let Some(first) = first {
+            self.store(at, first);
         }
-        self.position.set(at + 1);
+        self.position.set(end);
         Some(at)
     }
 
@@ -347,19 +336,11 @@ impl WordWriter {
     /// If `words` are fewer than are written, or more than 2^32.
     #[inline(always)]
     pub fn put(&self, words: usize, first: u64, second: Option<u64>) -> Option<usize> {
-        assert!(words > usize::from(second.is_some()) && words <= 1 << 32, "not {words} words");
-        // Does not wrap: the position is inside the memory.
-        let at = self.position.get();
-        let end = at + words;
-        if end > self.limit.get() {
-            cold_path();
-            return None;
-        }
-        self.store(at, first);
+        assert!(words > usize::from(second.is_some()), "not {words} words");
+        let at = self.take(words, Some(first))?;
         if let Some(second) = second {
             self.store(at + 1, second);
         }
-        self.position.set(end);
         Some(at)
     }
 
@@ -368,7 +349,7 @@ impl WordWriter {
     #[inline(always)]
     fn store(&self, index: usize, value: u64) {
         // SAFETY: `put` and `take` call this for words in front of the limit, which `set_limit` keeps
-        // inside the memory, and the sum of `put` cannot have wrapped; otherwise as in `Words::word`.
+        // inside the memory, and the sum of `take` cannot have wrapped; otherwise as in `Words::word`.
         unsafe { AtomicU64::from_ptr(self.memory.base.as_ptr().cast::<u64>().add(index)) }
             .store(value, Ordering::Relaxed);
     }
@@ -398,25 +379,6 @@ mod tests {
             assert!(panics(&len), "{count} words from {start}");
         }
         assert!(panics(&|| memory.words().part(3, 2).load(2, Ordering::Relaxed)));
-    }
-
-    #[test]
-    fn a_run_of_equal_words_ends_at_another_word_or_after_as_many() {
-        let memory = SharedBytes::heap(64);
-        for index in [1, 3, 5] {
-            memory.words().store(index, 7, Ordering::Relaxed);
-        }
-        let length = |start, step, most| memory.words().run_length((start, step), most, 7);
-        assert_eq!(
-            [length(1, 2, 4), length(1, 2, 2), length(1, 1, 7), length(2, 1, 6)],
-            [3, 2, 1, 0]
-        );
-        assert_eq!([length(7, 1, 1), length(9, 1, 0), length(usize::MAX, usize::MAX, 0)], [0; 3]);
-        for (start, step, most) in [(1, 2, 5), (8, 1, 1), (usize::MAX, 1, 1), (1, usize::MAX, 2)] {
-            let of = std::panic::AssertUnwindSafe(|| length(start, step, most));
-            let result = std::panic::catch_unwind(of);
-            assert!(result.is_err(), "{most} words from {start} in steps of {step}");
-        }
     }
 
     #[test]

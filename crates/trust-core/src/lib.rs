@@ -61,6 +61,7 @@ pub use crate::{
     api::trust::{PropertyId, Trust},
     api::trustee::{LocalTrustee, Trustee, local_trustee},
     api::updates::Updates,
+    client::plain_completion::PlainEnd,
     closure::identity::build_identity,
     closure::invoke::{Delegable, Step},
     closure::plain_bytes::PlainBytes,

@@ -185,7 +185,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["completion_list", "waiter"],
             &["run"],
             &["outbox", "plain_completion", "viewing"],
-            &["again", "backlog", "replies", "runs"],
+            &["backlog", "replies", "runs"],
         ],
     ),
     (
@@ -218,7 +218,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["state"],
             &["entered"],
             &["awaits"],
-            &["inline", "poll", "request", "send"],
+            &["inline", "poll", "send"],
+            &["request"],
             &["chain", "racks", "system"],
             &["later", "wiring"],
         ],

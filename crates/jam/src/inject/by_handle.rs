@@ -8,9 +8,9 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use jam_abi::entry::{Part, PropertyPart, Types};
-use jam_abi::{Call, Element, code};
+use jam_abi::{Call, Element, Jam, code};
 use serde::{Deserialize, Serialize};
-use trust_core::{DelegateError, PlainBytes, PlainCall, PlainCalls, Trust};
+use trust_core::{DelegateError, PlainBytes, PlainCall, PlainCalls, PlainEnd, Trust};
 
 use crate::error::{JamError, Refusal};
 use crate::handles;
@@ -74,6 +74,14 @@ pub(super) type Ended<T, J> = Result<
 
 /// The types of a jam, which name a kind of call on both sides: two jams of the same types have the same.
 pub(super) type TypesOf<J> = Types<
+    <J as Sendable>::Property,
+    <J as Sendable>::Args,
+    <J as Sendable>::Element,
+    <J as Sendable>::Reply,
+>;
+
+/// A jam with the types of `J`, which borrows nothing.
+pub(super) type JamOf<J> = Jam<
     <J as Sendable>::Property,
     <J as Sendable>::Args,
     <J as Sendable>::Element,
@@ -262,26 +270,44 @@ impl CodeOf for Arc<Inner> {
 }
 
 /// What ends a call: `then` gets its result.
-#[inline(always)]
-fn end<T: Open, J: Sendable, C, F>(code: C, then: F) -> impl FnOnce(Ended<T, J>) + 'static
+struct End<T, J, C, F> {
+    code: C,
+    then: F,
+    _types: PhantomData<fn(T, J)>,
+}
+
+impl<T, J, C, F> End<T, J, C, F> {
+    #[inline(always)]
+    fn new(code: C, then: F) -> Self {
+        End { code, then, _types: PhantomData }
+    }
+}
+
+impl<T, J, C, F> PlainEnd<Reply<J::Reply>, Box<Missed<T, J::Args>>> for End<T, J, C, F>
 where
+    T: Open,
+    J: Sendable + 'static,
     C: CodeOf,
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
-    move |ended| {
+    #[inline(always)]
+    fn end(self, ended: Ended<T, J>) {
         // A result has nothing to drop, which the compiler would look for in a call.
         let ended = ManuallyDrop::new(ended);
         match &*ended {
-            Ok(Ok(reply)) => then(Ok(reply.value())),
-            _ => fail_then::<T, J, F>(code.code(), ManuallyDrop::into_inner(ended), then),
+            Ok(Ok(reply)) => (self.then)(Ok(reply.value())),
+            _ => {
+                let ended = ManuallyDrop::into_inner(ended);
+                fail_then::<T, J, F>(self.code.code(), ended, self.then);
+            }
         }
     }
 }
 
-/// Calls a jam without a payload, if the last call in the open batch of the trustee was of the same `name`.
+/// Calls a jam without a payload, if the last call of the trustee was of the same `name`.
 ///
 /// # Errors
-/// `then`, if it was not, or the batch is full.
+/// `then`, if it was not.
 #[inline(always)]
 pub(super) fn call_again<T: Open, J: Sendable, F>(
     trust: &Trust<T>,
@@ -292,8 +318,8 @@ pub(super) fn call_again<T: Open, J: Sendable, F>(
 where
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
-    let (args, wrap) = (Value::new(args), |then| end::<T, J, _, F>(element, then));
-    trust.plain_call_again::<Short<TypesOf<J>>, _, _>(name, args.bytes(), then, wrap)
+    let (args, end) = (Value::new(args), End::<T, JamOf<J>, _, F>::new(element, then));
+    trust.plain_call_again::<Short<TypesOf<J>>, _>(name, args.bytes(), end).map_err(|end| end.then)
 }
 
 /// Calls a jam by the word of its handle, which calls [again](call_again) may follow if it has a name.
@@ -313,21 +339,16 @@ where
     C: CodeOf,
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
-    let wrap = |then| end::<T, J, C, F>(code, then);
-    let payload = bytes_of(payload);
-    if payload.is_empty() {
+    let (payload, end) = (bytes_of(payload), End::<T, JamOf<J>, C, F>::new(code, then));
+    let sent = if payload.is_empty() {
         let args = Value::new(args);
-        return trust.plain_call_then::<Short<TypesOf<J>>, _, _>(
-            word,
-            args.bytes(),
-            &[],
-            then,
-            wrap,
-        );
-    }
-    with_front(payload.len(), 0, (), args, |front| {
-        trust.plain_call_then::<Long<TypesOf<J>>, _, _>(word, front, &[payload], then, wrap)
-    })
+        trust.plain_call_then::<Short<TypesOf<J>>, _>(word, args.bytes(), &[], end)
+    } else {
+        with_front(payload.len(), 0, (), args, |front| {
+            trust.plain_call_then::<Long<TypesOf<J>>, _>(word, front, &[payload], end)
+        })
+    };
+    sent.map_err(|end| end.then)
 }
 
 /// Ends a call without a result: with the error, or by sending it again with the code.

@@ -74,15 +74,15 @@ pub(super) fn run_all<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, Reply
     if const { !is_for::<T, P>() } {
         return Err(Box::new(wrong_property(P::NAME, T::NAME)));
     }
-    let InPlace { arguments, result, step, count } = calls.in_place();
+    let InPlace { first, step, count } = calls.in_place();
     let mut call = Call {
         property: std::ptr::from_mut(property).cast(),
-        args: arguments,
+        args: first,
         args_len: A::BYTES,
         // Empty, and aligned for every element.
         payload: std::ptr::without_provenance(Call::ALIGNMENT),
         payload_len: 0,
-        reply: result,
+        reply: first,
         reply_capacity: R::BYTES,
         reply_len: 0,
         context,

@@ -10,11 +10,11 @@ use std::marker::PhantomData;
 use jam_abi::Call;
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_format::Digest;
-use trust_core::{DelegateError, PlainCall, Trust};
+use trust_core::{DelegateError, PlainCall, PlainEnd, Trust};
 
 use crate::error::JamError;
 use crate::handles;
-use crate::inject::by_handle::{Reply, TypesOf};
+use crate::inject::by_handle::{JamOf, Reply, TypesOf};
 use crate::inject::errors::{failed, no_room, undelivered};
 use crate::inject::layout::{Behind, with_front};
 use crate::inject::serve;
@@ -90,15 +90,32 @@ where
     C: Into<Code> + 'static,
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
-    let wrap = move |then: F| {
-        move |ended: Ended<J>| match ended {
-            Ok(Ok(reply)) => then(Ok(reply.value())),
-            other => then(result::<J>(&code.into(), other)),
+    let end = End { code, then, _jam: PhantomData::<fn(JamOf<J>)> };
+    let sent = with_head::<J, _>(carried, args, payload, |word, head, tails| {
+        trust.plain_call_then::<WithCode<TypesOf<J>>, _>((word, None), head, tails, end)
+    });
+    sent.map_err(|end| end.then)
+}
+
+/// What ends a call: `then` gets its result.
+struct End<J, C, F> {
+    code: C,
+    then: F,
+    _jam: PhantomData<fn(J)>,
+}
+
+impl<J, C, F> PlainEnd<Reply<J::Reply>, Box<Failure>> for End<J, C, F>
+where
+    J: Sendable + 'static,
+    C: Into<Code> + 'static,
+    F: FnOnce(Result<J::Reply, JamError>) + 'static,
+{
+    fn end(self, ended: Ended<J>) {
+        match ended {
+            Ok(Ok(reply)) => (self.then)(Ok(reply.value())),
+            other => (self.then)(result::<J>(&self.code.into(), other)),
         }
-    };
-    with_head::<J, _>(carried, args, payload, |word, head, tails| {
-        trust.plain_call_then::<WithCode<TypesOf<J>>, _, _>((word, None), head, tails, then, wrap)
-    })
+    }
 }
 
 /// Hands the parts of a call to `send`: word, head and tails.

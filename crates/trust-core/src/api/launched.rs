@@ -144,8 +144,7 @@ fn description<T: 'static, V, L: Launch<T, V>>() -> Description {
         property: TypeId::of::<Latch<T>>(),
         property_name: std::any::type_name::<Latch<T>>(),
         closure_name: L::name(),
-        has_word: false,
-        serves_runs: false,
+        runs: None,
     }
 }
 

@@ -10,17 +10,17 @@ use crate::Trust;
 use crate::client::completion::Completion;
 use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
-use crate::client::plain_completion::{PlainResult, TellPlain, WakePlain};
+use crate::client::plain_completion::{PlainEnd, PlainResult, TellPlain, WakePlain};
 use crate::client::request::{Arguments, Parts, Request};
 use crate::client::waiter::Waiter;
-use crate::closure::plain_bytes::{PlainBytes, reply_words};
-use crate::closure::plain_call::{Again, PlainCall, Serve};
+use crate::closure::plain_bytes::result_words;
+use crate::closure::plain_call::{PlainCall, Serve, run_layout};
 use crate::closure::registry::{closure_id, registry};
 use crate::codec;
 use crate::error::outside;
 use crate::node::awaits::AwaitsReply;
 use crate::node::racks::outside_of;
-use crate::node::{Node, current, on_node};
+use crate::node::{Node, current, on_node, recent};
 use crate::trustee::count::COUNTED;
 use crate::wire::words::WORD;
 
@@ -54,8 +54,8 @@ impl<T: 'static> Trust<T> {
                 node.context().check_may_wait("a call", place);
                 let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
                 let waiter = Waiter::new(fiber);
-                let completion = WakePlain::<C::Reply, C::Error>(waiter.wake());
-                let parts = parts::<T, C>(word, None, head, tails);
+                let completion = WakePlain::<T, C>::new(waiter.wake());
+                let parts = Parts { word, name: None, head, tails };
                 self.send_plain::<C, _>(node, outbox, parts, completion);
                 Some(waiter.wait(place, AwaitsReply::of).map_err(|error| *error))
             }
@@ -63,64 +63,57 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// As [`plain_call`](Self::plain_call), without waiting: what `wrap` makes of `then` is called with
-    /// the result, on this thread, exactly once. Calls by [`plain_call_again`](Self::plain_call_again)
-    /// may follow, if the word has a `name`.
+    /// As [`plain_call`](Self::plain_call), without waiting: `then` gets the result, on this thread, exactly
+    /// once. Calls by [`plain_call_again`](Self::plain_call_again) may follow, if the word has a `name`: an
+    /// address of the caller's, which is no other word's of this property.
     ///
     /// # Errors
-    /// `then`, uncalled, if the property is this thread's own or the thread is none of the rack.
+    /// `then`, if the property is this thread's own or the thread is none of the rack.
     #[cfg_attr(optimised, inline(always))]
-    pub fn plain_call_then<C: PlainCall<T>, G, F>(
+    pub fn plain_call_then<C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>>(
         &self,
         (word, name): (u64, Option<NonZero<usize>>),
         head: &[u8],
         tails: &[&[u8]],
-        then: G,
-        wrap: impl FnOnce(G) -> F,
-    ) -> Result<(), G>
-    where
-        F: FnOnce(PlainResult<C::Reply, C::Error>) + 'static,
-    {
+        then: F,
+    ) -> Result<(), F> {
         let Some(node) = current(self) else { return Err(then) };
         let Some(outbox) = self.outbox_of(node) else { return Err(then) };
-        let completion = TellPlain::<F, C::Reply, C::Error>::new(wrap(then));
-        let parts = parts::<T, C>(word, name, head, tails);
-        self.send_plain::<C, _>(node, outbox, parts, completion);
+        node.note_recent(outbox);
+        if let Some(name) = name {
+            outbox.name_word(word, name);
+        }
+        let parts = Parts { word, name, head, tails };
+        self.send_plain::<C, _>(node, outbox, parts, TellPlain::<F, T, C>::new(then));
         Ok(())
     }
 
-    /// As [`plain_call_then`](Self::plain_call_then), with the word of the call of plain bytes before it, if
-    /// that had this `name` and is in the batch which is being filled. A name is an address of the
-    /// caller's, by which it knows its word before it has looked that up.
+    /// As [`plain_call_then`](Self::plain_call_then), without tails, with the word that has this name, if that
+    /// is known: by this thread's last call of this property, and of the same trustee's those before it. It is
+    /// forgotten with a call that has another word, or goes by the codec: then the caller looks it up again.
     ///
     /// # Errors
-    /// `then`, uncalled, if there is no such call or the batch is full.
+    /// `then`, if the word is not known.
     #[cfg_attr(optimised, inline(always))]
-    pub fn plain_call_again<C: PlainCall<T>, G, F>(
+    pub fn plain_call_again<C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>>(
         &self,
         name: NonZero<usize>,
         head: &[u8],
-        then: G,
-        wrap: impl FnOnce(G) -> F,
-    ) -> Result<(), G>
-    where
-        F: FnOnce(PlainResult<C::Reply, C::Error>) + 'static,
-    {
-        let Some(node) = current(self) else { return Err(then) };
-        let Some(outbox) = self.outbox_of(node) else { return Err(then) };
-        let (parts, words) = (parts::<T, C>(0, Some(name), head, &[]), plain_words::<C::Reply>());
-        match outbox.append_again::<TellPlain<F, C::Reply, C::Error>>(
-            name,
-            self.property,
-            parts,
-            words,
-        ) {
-            Some(written) => {
-                outbox.complete_with(written, TellPlain::new(wrap(then)));
-                Ok(())
-            }
-            None => Err(then),
+        then: F,
+    ) -> Result<(), F> {
+        let property = self.user();
+        let outbox = recent(self).filter(|outbox| outbox.was_last(property));
+        let Some((outbox, word)) = outbox.and_then(|it| Some((it, it.word_named(name)?))) else {
+            return Err(then);
+        };
+        // One for each use: the second one's address is taken, which would keep that of both in memory.
+        let parts = || Parts { word, name: Some(name), head, tails: &[] };
+        let then = TellPlain::<F, T, C>::new(then);
+        if let Err(then) = outbox.append_plain::<Serve<T, C>, _>(property, parts(), then) {
+            let Some(node) = current(self) else { return Err(then.then()) };
+            node.send_one_in_next::<Serve<T, C>, _>(outbox, property, parts(), then);
         }
+        Ok(())
     }
 
     #[cfg_attr(optimised, inline(always))]
@@ -132,6 +125,10 @@ impl<T: 'static> Trust<T> {
         completion: D,
     ) {
         debug_assert!(C::BYTES.is_none_or(|len| len == parts.head.len() && parts.tails.is_empty()));
+        if const { run_layout::<T, C>().is_some() } {
+            let name = outbox.name_of(self.property);
+            return node.send_plain_by::<Serve<T, C>, D>(outbox, name, parts, completion);
+        }
         if parts.words() > MESSAGE_BYTES / WORD {
             let source = codec::too_large(parts.words() * WORD);
             return completion
@@ -141,7 +138,8 @@ impl<T: 'static> Trust<T> {
             property: self.property,
             closure: closure_id::<Serve<T, C>>(),
             arguments: Arguments::Bytes(parts),
-            reply_words: plain_words::<C::Reply>(),
+            // The first word of the result takes the place of the head.
+            reply_words: const { result_words::<C::Reply>().saturating_sub(1) },
         };
         node.send_by(outbox, request, completion);
     }
@@ -152,24 +150,6 @@ impl<T: 'static> Trust<T> {
     pub fn home(&self) -> u64 {
         self.home.word()
     }
-}
-
-#[cfg_attr(optimised, inline(always))]
-fn parts<'a, T: 'static, C: PlainCall<T>>(
-    word: u64,
-    name: Option<NonZero<usize>>,
-    head: &'a [u8],
-    tails: &'a [&'a [u8]],
-) -> Parts<'a> {
-    let name = name.map_or(0, NonZero::get);
-    Parts { word, head, tails, name, again: closure_id::<Again<T, C>>() }
-}
-
-/// Words behind the head that a call with its word needs for its result: one more than a call without, so
-/// that results of a run are as far apart as arguments.
-#[cfg_attr(optimised, inline(always))]
-const fn plain_words<R: PlainBytes>() -> usize {
-    1 + reply_words::<R>()
 }
 
 /// A new trust of the property whose call this thread serves; `None` outside such calls, and if the

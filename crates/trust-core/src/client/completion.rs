@@ -4,6 +4,7 @@ use std::any::type_name;
 use std::time::{Duration, Instant};
 
 use crate::client::outcome::Outcome;
+use crate::wire::words::RunLayout;
 
 /// A time that a caller spends on a call at most.
 #[derive(Clone, Copy)]
@@ -35,6 +36,9 @@ pub(crate) trait Completion {
     /// Whether it gets a panic of the arguments' own code while they are encoded as any other
     /// failure. If not, it is dropped, and the panic propagates to the caller.
     const HEARS_PANICS: bool = false;
+
+    /// How requests with such completions lie in runs.
+    const RUN: RunLayout = RunLayout::WORD;
 
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);

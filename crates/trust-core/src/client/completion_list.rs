@@ -163,7 +163,7 @@ impl Completions {
             first.cast::<&Kind>().write(kind);
             first.add(HEADER)
         };
-        let origin = own.wrapping_sub(at * kind.own_words);
+        let origin = own.wrapping_sub(kind.layout.requests_in(at) * kind.own_words);
         Some((OpenEntry { origin, place }, most))
     }
 
@@ -171,14 +171,15 @@ impl Completions {
     ///
     /// # Safety
     /// The entry is open. It was opened for a run from `at` on, and as many completions have been added,
-    /// one for each of its words.
+    /// one for each of its requests.
     pub(crate) unsafe fn close_entry(&self, entry: OpenEntry, at: usize, requests: usize) {
         debug_assert!(entry.place == self.end.get() && requests > 0);
         // SAFETY: as in `push`; `open_entry` has written the kind.
         let words = unsafe {
             let first = (*self.words.get()).as_mut_ptr().add(entry.place);
-            first.add(1).cast::<Header>().write(Header::of_run(at, requests));
-            first.cast::<&Kind>().read().words
+            let kind = first.cast::<&Kind>().read();
+            first.add(1).cast::<Header>().write(Header::of_run(at, kind.layout, requests));
+            kind.words
         };
         self.surplus.set(self.surplus.get() + requests * (words - SMALL_WORDS));
         self.end.set(entry.place + requests * words);
@@ -210,7 +211,7 @@ impl Completions {
                 (unsafe { (kind.waiter)(data.add(index * kind.own_words)) }) == waiter
             };
             if (taken..header.requests()).any(waits) {
-                return Some(header.head());
+                return Some(header.head(kind.layout));
             }
             (place, taken) = (place + kind.words * header.requests(), 0);
         }

@@ -1,6 +1,5 @@
 //! The client's side of a pair of threads: requests out, replies in.
 
-mod again;
 mod backlog;
 pub(crate) mod completion;
 #[allow(unsafe_code)] // Completions of any type lie in one vector of words.
@@ -12,7 +11,7 @@ mod replies;
 pub(crate) mod request;
 pub(crate) mod run;
 #[allow(unsafe_code)] // Completions of a run go straight into their list.
-mod runs;
+pub(crate) mod runs;
 #[allow(unsafe_code)] // As `waiter`.
 pub(crate) mod viewing;
 #[allow(unsafe_code)] // A completion points to the stack of the fiber that waits for it.

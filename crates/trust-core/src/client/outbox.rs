@@ -13,9 +13,8 @@ use transport_api::ThreadId;
 use crate::client::completion::Completion;
 use crate::client::completion_list::Completions;
 use crate::client::outcome::Outcome;
-use crate::client::request::{Arguments, Parts, Request, Waiting};
+use crate::client::request::{Arguments, Request, Waiting};
 use crate::client::run::{NO_TOKEN, Run};
-use crate::codec::Plain;
 use crate::error::{DelegateError, Panic, catch};
 use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
 use crate::wire::link::Link;
@@ -68,11 +67,6 @@ pub(crate) struct Outbox {
     pub(super) lingers: Cell<bool>,
     /// For how many polls the batch being filled has waited for the answer to another.
     coalescing: Cell<u32>,
-    /// The word of the last call of plain bytes in the batch being filled, which need not be sent
-    /// again; 0 for none.
-    last_word: Cell<u64>,
-    /// What names that word; 0 for nothing.
-    pub(super) last_name: Cell<usize>,
     /// Requests and words in both directions, counted by the batch.
     requests_out: Cell<u64>,
     words_out: Cell<u64>,
@@ -104,8 +98,6 @@ impl Outbox {
             listed: Cell::new(false),
             lingers: Cell::new(false),
             coalescing: Cell::new(0),
-            last_word: Cell::new(0),
-            last_name: Cell::new(0),
             requests_out: Cell::new(0),
             words_out: Cell::new(0),
             words_in: Cell::new(0),
@@ -151,66 +143,43 @@ impl Outbox {
         lane: impl FnOnce() -> &'a LaneRef,
     ) -> Result<(), C> {
         self.close_run();
-        let arguments = request.arguments;
-        let (len, first) = match arguments {
-            Arguments::Large(..) => return self.append_bulk(*request, completion, lane()),
+        match request.arguments {
+            Arguments::Large(..) => self.append_bulk(*request, completion, lane()),
             Arguments::Bytes(parts) if parts.are_bulk() => {
-                return self.append_bulk(*request, completion, lane());
+                self.append_bulk(*request, completion, lane())
             }
-            Arguments::Bytes(parts) if self.last_word.get() == parts.word && parts.word != 0 => {
-                return self.append_bytes::<C, true>(request, parts, completion);
-            }
-            Arguments::Bytes(parts) => {
-                return self.append_bytes::<C, false>(request, parts, completion);
-            }
-            Arguments::Plain(Plain::Word(word)) => (request.words(), Some(word)),
-            Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => (request.words(), None),
+            _ => self.append_inline(request, completion).map(|_| ()),
+        }
+    }
+
+    /// As [`append`](Self::append), of a request whose arguments fit into a batch, while no run is open.
+    /// Returns its head.
+    #[cfg_attr(optimised, inline(always))]
+    pub(super) fn append_inline<C: Completion + 'static>(
+        &self,
+        request: &Request<'_>,
+        completion: C,
+    ) -> Result<RequestHead, C> {
+        let (len, arguments) = (request.words(), request.arguments);
+        let first = match arguments {
+            Arguments::Plain(plain) => plain.word(),
+            Arguments::Bytes(parts) => Some(parts.word),
+            Arguments::Encoded(_) | Arguments::Large(..) => None,
         };
         let head = RequestHead::new(request.property, request.closure, len, false);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
-        if let Arguments::Encoded(bytes) = arguments {
-            // It may be a call of plain bytes that was postponed.
-            self.forget_word();
-            self.slot.memory().write_from((at + 1) * WORD, bytes);
-        }
-        self.filling.push(room, at, len, completion);
-        Ok(())
-    }
-
-    /// As [`append`](Self::append), of a call of plain bytes that fits into a batch. If its word is that
-    /// of the one before, which `AGAIN` says, that is left out.
-    #[cfg_attr(optimised, inline(always))]
-    fn append_bytes<C: Completion + 'static, const AGAIN: bool>(
-        &self,
-        request: &Request<'_>,
-        parts: Parts<'_>,
-        completion: C,
-    ) -> Result<(), C> {
-        let mut words = parts.head_words();
-        let (closure, len, first) = match AGAIN {
-            true => (parts.again, request.words() - 1, words.next()),
-            false => (request.closure, request.words(), Some(parts.word)),
-        };
-        let head = RequestHead::new(request.property, closure, len, false);
-        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
-        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
         let memory = self.slot.memory();
-        let behind = at + 1 + usize::from(first.is_some());
-        words.enumerate().for_each(|(index, word)| {
-            memory.words().store(behind + index, word, Ordering::Relaxed);
-        });
-        let behind_word = at + 1 + usize::from(!AGAIN);
-        for (word, tail) in parts.tail_words() {
-            memory.write_from((behind_word + word) * WORD, tail);
+        match arguments {
+            Arguments::Bytes(parts) => parts.write_behind_word(memory, at + 2),
+            Arguments::Encoded(bytes) => {
+                self.run.forget_key();
+                memory.write_from((at + 1) * WORD, bytes);
+            }
+            Arguments::Plain(_) | Arguments::Large(..) => {}
         }
-        if !AGAIN {
-            self.last_word.set(parts.word);
-        }
-        // A word of zero is always sent.
-        self.last_name.set(if parts.word == 0 { 0 } else { parts.name });
         self.filling.push(room, at, len, completion);
-        Ok(())
+        Ok(head)
     }
 
     #[cold]
@@ -230,7 +199,7 @@ impl Outbox {
         let length = Some(request.arguments.len() as u64);
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
-        self.forget_word();
+        self.run.forget_key();
         let bytes = request.arguments.into_vec();
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
         // A lane that refuses has lost its peer and will report that: everything here fails then,
@@ -239,13 +208,6 @@ impl Outbox {
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes);
         self.filling.push(room, at, len, completion);
         Ok(())
-    }
-
-    /// The next call of plain bytes brings its word.
-    #[cfg_attr(optimised, inline(always))]
-    fn forget_word(&self) {
-        self.last_word.set(0);
-        self.last_name.set(0);
     }
 
     /// Whether anything is under way to this trustee.
@@ -318,7 +280,6 @@ impl Outbox {
         }
         self.cut_run();
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
-        self.forget_word();
         self.coalescing.set(0);
         self.lingers.set(true);
         add(&self.requests_out, handover.requests);

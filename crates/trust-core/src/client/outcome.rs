@@ -7,7 +7,7 @@ use primitive::sync::Ordering;
 use serde::de::DeserializeOwned;
 use transport_api::ThreadId;
 
-use crate::closure::plain_bytes::{PlainBytes, reply_words, value_of};
+use crate::closure::plain_bytes::{PlainBytes, result_words, value_of};
 use crate::codec::{self, AsView};
 use crate::error::{BadValue, CodecError, DelegateError, PanicReport, Refusal};
 use crate::wire::copy::copied_out;
@@ -68,7 +68,7 @@ impl Outcome<'_> {
     #[inline(always)]
     pub(crate) fn plain_bytes<R: PlainBytes>(&self) -> Option<R> {
         match self {
-            Outcome::InPlace(place) if place.words >= const { reply_words::<R>() } => {
+            Outcome::InPlace(place) if 1 + place.words >= const { result_words::<R>() } => {
                 Some(value_of(|index| match index {
                     0 => place.value,
                     _ => place.pair.words().load(place.at + index - 1, Ordering::Relaxed),

@@ -7,34 +7,51 @@ use std::mem::ManuallyDrop;
 use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
 use crate::client::waiter::Wake;
-use crate::closure::plain_bytes::PlainBytes;
-use crate::codec::Portable;
+use crate::closure::plain_call::{PlainCall, run_layout};
 use crate::error::DelegateError;
+use crate::wire::words::RunLayout;
 
 /// How a call of plain bytes ends: its result or its own error, unless delegation failed.
 pub(crate) type PlainResult<R, E> = Result<Result<R, E>, DelegateError>;
 
-/// Hands the result to a callback.
-pub(crate) struct TellPlain<F, R, E>(F, PhantomData<fn(R, E)>);
+/// What is done with the end of a call of plain bytes: a callback, or a type of the layer above, which gets
+/// its own callback back where nothing was sent.
+pub trait PlainEnd<R, E>: 'static {
+    /// Does it, on the thread that made the call.
+    fn end(self, result: PlainResult<R, E>);
+}
 
-impl<F, R, E> TellPlain<F, R, E> {
-    pub(crate) fn new(then: F) -> Self {
-        TellPlain(then, PhantomData)
+impl<R, E, F: FnOnce(PlainResult<R, E>) + 'static> PlainEnd<R, E> for F {
+    #[inline(always)]
+    fn end(self, result: PlainResult<R, E>) {
+        self(result);
     }
 }
 
-impl<F, R, E> Completion for TellPlain<F, R, E>
-where
-    F: FnOnce(PlainResult<R, E>) + 'static,
-    R: PlainBytes,
-    E: Portable,
-{
+/// Hands the result of a call of kind `C` on.
+pub(crate) struct TellPlain<F, T, C>(F, PhantomData<fn(T, C)>);
+
+impl<F, T, C> TellPlain<F, T, C> {
+    #[inline(always)]
+    pub(crate) fn new(then: F) -> Self {
+        TellPlain(then, PhantomData)
+    }
+
+    /// What it was made of.
+    #[inline(always)]
+    pub(crate) fn then(self) -> F {
+        self.0
+    }
+}
+
+impl<T, C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>> Completion for TellPlain<F, T, C> {
     const HEARS_PANICS: bool = true;
+    const RUN: RunLayout = layout_of::<T, C>();
 
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         match outcome.plain_bytes() {
-            Some(value) => (self.0)(Ok(Ok(value))),
+            Some(value) => self.0.end(Ok(Ok(value))),
             None => self.complete_with(outcome),
         }
     }
@@ -48,23 +65,26 @@ where
     }
 }
 
-impl<F, R, E> TellPlain<F, R, E>
-where
-    F: FnOnce(PlainResult<R, E>) + 'static,
-    R: PlainBytes,
-    E: Portable,
-{
+impl<T, C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>> TellPlain<F, T, C> {
     #[cold]
     #[inline(never)]
     fn complete_with(self, outcome: Outcome<'_>) {
-        (self.0)(outcome.caught::<E, _>(Outcome::plain_failure).map(Err));
+        self.0.end(outcome.caught::<C::Error, _>(Outcome::plain_failure).map(Err));
     }
 }
 
-/// Wakes the fiber that waits for the result.
-pub(crate) struct WakePlain<R, E>(pub(crate) Wake<Result<R, E>>);
+/// Wakes the fiber that waits for the result of a call of kind `C`.
+pub(crate) struct WakePlain<T, C: PlainCall<T>>(Wake<Result<C::Reply, C::Error>>);
 
-impl<R: PlainBytes, E: Portable> Completion for WakePlain<R, E> {
+impl<T, C: PlainCall<T>> WakePlain<T, C> {
+    pub(crate) fn new(wake: Wake<Result<C::Reply, C::Error>>) -> Self {
+        WakePlain(wake)
+    }
+}
+
+impl<T, C: PlainCall<T>> Completion for WakePlain<T, C> {
+    const RUN: RunLayout = layout_of::<T, C>();
+
     fn waiter(&self) -> *const () {
         self.0.address()
     }
@@ -78,11 +98,19 @@ impl<R: PlainBytes, E: Portable> Completion for WakePlain<R, E> {
     }
 }
 
-impl<R: PlainBytes, E: Portable> WakePlain<R, E> {
+impl<T, C: PlainCall<T>> WakePlain<T, C> {
     #[cold]
     #[inline(never)]
     fn complete_with(self, outcome: Outcome<'_>) {
-        let failure = outcome.caught::<E, _>(Outcome::plain_failure);
+        let failure = outcome.caught::<C::Error, _>(Outcome::plain_failure);
         ManuallyDrop::new(self.0).end(failure.map(Err));
+    }
+}
+
+/// How calls of kind `C` lie in runs; of others than those that are sent in runs, nothing asks.
+const fn layout_of<T, C: PlainCall<T>>() -> RunLayout {
+    match run_layout::<T, C>() {
+        Some(layout) => layout,
+        None => RunLayout::WORD,
     }
 }

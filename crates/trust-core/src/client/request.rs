@@ -1,8 +1,11 @@
 //! [`Request`]: what an outbox is given to send.
 
 use std::cell::Cell;
+use std::num::NonZero;
 
+use primitive::SharedBytes;
 use primitive::limits::INLINE_BYTES;
+use primitive::sync::Ordering;
 
 use crate::client::outcome::Outcome;
 use crate::codec::Plain;
@@ -43,12 +46,61 @@ pub(crate) enum Arguments<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) word: u64,
+    /// What [names](crate::client::outbox::Outbox::name_word) the word.
+    pub(crate) name: Option<NonZero<usize>>,
     pub(crate) head: &'a [u8],
     pub(crate) tails: &'a [&'a [u8]],
-    /// What names the word among those of this thread; 0 for nothing.
-    pub(crate) name: usize,
-    /// The closure that takes such a call without its word.
-    pub(crate) again: u32,
+}
+
+/// The arguments of a request that may be one of a run.
+pub(crate) trait InRun: Copy {
+    /// The word that the requests of its run have in common, if they have one.
+    fn common(self) -> Option<u64>;
+    /// What names that.
+    fn name(self) -> Option<NonZero<usize>>;
+    /// The word `index` of its own, if it has as many.
+    fn own(self, index: usize) -> Option<u64>;
+    /// They, as those of any request.
+    fn arguments(&self) -> Arguments<'_>;
+}
+
+impl InRun for Plain {
+    #[inline(always)]
+    fn common(self) -> Option<u64> {
+        None
+    }
+    #[inline(always)]
+    fn name(self) -> Option<NonZero<usize>> {
+        None
+    }
+    #[inline(always)]
+    fn own(self, index: usize) -> Option<u64> {
+        self.word().filter(|_| index == 0)
+    }
+    #[inline(always)]
+    fn arguments(&self) -> Arguments<'_> {
+        Arguments::Plain(*self)
+    }
+}
+
+/// Of a call without tails.
+impl InRun for Parts<'_> {
+    #[inline(always)]
+    fn common(self) -> Option<u64> {
+        Some(self.word)
+    }
+    #[inline(always)]
+    fn name(self) -> Option<NonZero<usize>> {
+        self.name
+    }
+    #[inline(always)]
+    fn own(self, index: usize) -> Option<u64> {
+        (index < self.head.len().div_ceil(WORD)).then(|| self.head_word(index))
+    }
+    #[inline(always)]
+    fn arguments(&self) -> Arguments<'_> {
+        Arguments::Bytes(*self)
+    }
 }
 
 impl<'a> Parts<'a> {
@@ -70,27 +122,28 @@ impl<'a> Parts<'a> {
         self.tails.iter().fold(WORD + self.head.len(), behind)
     }
 
-    /// The words of `head`, the last one filled up with zeroes.
+    /// A word of `head`, of which the last one is filled up with zeroes.
     #[inline(always)]
-    pub(super) fn head_words(self) -> impl Iterator<Item = u64> {
-        let (words, rest) = self.head.as_chunks::<WORD>();
-        let last = (!rest.is_empty()).then(|| {
-            let mut word = [0; WORD];
-            word[..rest.len()].copy_from_slice(rest);
-            u64::from_le_bytes(word)
-        });
-        words.iter().map(|word| u64::from_le_bytes(*word)).chain(last)
+    fn head_word(self, index: usize) -> u64 {
+        let bytes = &self.head[index * WORD..];
+        let mut word = [0; WORD];
+        let len = bytes.len().min(WORD);
+        word[..len].copy_from_slice(&bytes[..len]);
+        u64::from_le_bytes(word)
     }
 
-    /// Each of `tails`, with the word behind the first at which it begins.
+    /// Writes what stands behind the word, from word `at` of `memory` on.
     #[inline(always)]
-    pub(super) fn tail_words(self) -> impl Iterator<Item = (usize, &'a [u8])> {
-        let mut at = self.head.len().div_ceil(WORD);
-        self.tails.iter().map(move |tail| {
-            let begins = at;
+    pub(super) fn write_behind_word(self, memory: &SharedBytes, at: usize) {
+        let words = self.head.len().div_ceil(WORD);
+        for index in 0..words {
+            memory.words().store(at + index, self.head_word(index), Ordering::Relaxed);
+        }
+        let mut at = at + words;
+        for tail in self.tails {
+            memory.write_from(at * WORD, tail);
             at += tail.len().div_ceil(WORD);
-            (begins, *tail)
-        })
+        }
     }
 
     /// All of it, in one piece.

@@ -2,11 +2,12 @@
 //! requests have in common.
 
 use std::cell::Cell;
+use std::num::NonZero;
 
 use crate::client::completion::Completion;
 use crate::client::completion_list::{Kind, OpenEntry, kind_of};
 use crate::closure::registry::{Delegated, closure_id};
-use crate::wire::words::RequestHead;
+use crate::wire::words::{RequestHead, RunLayout};
 
 /// What requests of a run have in common, beside the property: the closure, and what is done with replies.
 /// It is known by its address. Two of one address are equal, and so are what they lead to.
@@ -42,10 +43,16 @@ pub(super) struct Run {
     pub(super) name: Cell<u64>,
     /// The address of its site; with [`CLOSED`], if no run is open.
     pub(super) site: Cell<usize>,
+    /// The word that its requests have in common, if they have one; otherwise that of the last that had.
+    pub(super) word: Cell<u64>,
+    /// What names that word; 0 for nothing.
+    key: Cell<usize>,
     /// The head of a request of it, as it is outside of runs.
     pub(super) head: Cell<RequestHead>,
-    /// The word of its first request.
+    /// The first word of its first request.
     pub(super) first: Cell<usize>,
+    /// How its requests lie.
+    pub(super) layout: Cell<RunLayout>,
     /// Where its completions are.
     pub(super) entry: Cell<OpenEntry>,
 }
@@ -55,8 +62,11 @@ impl Run {
         Run {
             name: Cell::new(NONE),
             site: Cell::new(CLOSED),
+            word: Cell::new(0),
+            key: Cell::new(0),
             head: Cell::new(RequestHead::from_word(0)),
             first: Cell::new(0),
+            layout: Cell::new(RunLayout::WORD),
             entry: Cell::new(OpenEntry::NONE),
         }
     }
@@ -64,6 +74,32 @@ impl Run {
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
         self.site.get() & CLOSED == 0
+    }
+
+    /// Whether a request of this property and with this word in common, if it has one, may be one of the run,
+    /// as far as that is not said by its site.
+    #[inline(always)]
+    pub(super) fn is_of(&self, name: u64, common: Option<u64>) -> bool {
+        self.name.get() == name && common.is_none_or(|word| self.word.get() == word)
+    }
+
+    /// The word that requests have lately had in common, if this names it.
+    #[inline(always)]
+    pub(super) fn word_named(&self, key: NonZero<usize>) -> Option<u64> {
+        (self.key.get() == key.get()).then(|| self.word.get())
+    }
+
+    /// Notes a word, and what names it.
+    #[inline(always)]
+    pub(super) fn note_word(&self, word: u64, key: Option<NonZero<usize>>) {
+        self.word.set(word);
+        self.key.set(key.map_or(0, NonZero::get));
+    }
+
+    /// Nothing names the word any more.
+    #[inline(always)]
+    pub(super) fn forget_key(&self) {
+        self.key.set(0);
     }
 
     /// Forgets what the next request may begin a run with, while none is open.

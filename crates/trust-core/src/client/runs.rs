@@ -1,25 +1,27 @@
 //! Runs: requests that are the same but for their arguments, which an [`Outbox`] puts into a batch behind
 //! one head, with one entry for their completions.
 //!
-//! A request of a run writes its argument and its completion, and nothing else: how many there are is
+//! A request of a run writes its arguments and its completion, and nothing else: how many there are is
 //! found when the run ends, by where it ends. One comparison of the property's name and one of the
-//! [`Site`](crate::client::run::Site) find that a request continues the run. The first of its kind in a
+//! [`Site`](crate::client::run::Site) find that a request continues the run; calls of plain bytes have a
+//! word in common as well, which stands behind the head. The first of its kind in a
 //! batch has a head of its own, and the second begins a run, so that requests of kinds in turn are hardly
 //! dearer than without runs; and a run that is open when a poll hands its batch over goes on in the next.
+
+use std::num::NonZero;
 
 use primitive::sync::Ordering;
 
 use crate::client::completion::Completion;
 use crate::client::completion_list::is_kept_apart;
 use crate::client::outbox::Outbox;
+use crate::client::request::{InRun, Request};
 use crate::client::run::{CLOSED, Site, site_of};
 use crate::closure::registry::{Delegated, closure_id};
-use crate::codec::Plain;
-use crate::wire::words::RequestHead;
 
 impl Outbox {
-    /// Puts a request with plain arguments, whose result is plain, into the batch that is open. `name` is
-    /// that of its property [here](Self::name_of).
+    /// Puts a request that may be one of a run into the batch that is open. `name` is that of its property
+    /// [here](Self::name_of).
     ///
     /// # Errors
     /// The completion, if no batch is open or the request has no room in it.
@@ -27,29 +29,46 @@ impl Outbox {
     pub(crate) fn append_plain<D: Delegated, C: Completion + 'static>(
         &self,
         name: u64,
-        plain: Plain,
+        arguments: impl InRun,
         completion: C,
     ) -> Result<(), C> {
         let (run, address) = (&self.run, site_of::<D, C>().address());
-        let (is_property, site) = (run.name.get() == name, run.site.get());
-        if is_property && site == address {
-            if let Some(at) = self.slot.append_to_run(plain.word()) {
+        let (is_alike, site) = (run.is_of(name, arguments.common()), run.site.get());
+        if is_alike && site == address {
+            if let Some(at) = self.place_in_run::<C>(arguments) {
                 // SAFETY: the run is open, and its site says that its entry is for completions of type `C`.
                 // The slot has room in it for as many requests as the entry has, at most.
                 unsafe { run.entry.get().push(at, completion) };
                 return Ok(());
             }
-        } else if site & CLOSED != 0 && !(is_property && site == address | CLOSED) {
-            return self.append_single::<D, C>(name, plain, completion);
+        } else if site & CLOSED != 0 && !(is_alike && site == address | CLOSED) {
+            return self.append_single::<D, C>(name, arguments, completion);
         }
-        if self.prepare_run(name, site_of::<D, C>())
-            && let Some(at) = self.slot.append_to_run(plain.word())
+        let continues = is_alike && site | CLOSED == address | CLOSED;
+        if self.prepare_run(continues, site_of::<D, C>())
+            && let Some(at) = self.place_in_run::<C>(arguments)
         {
             // SAFETY: the run has just been opened, for this site; otherwise as above.
             unsafe { run.entry.get().push(at, completion) };
             return Ok(());
         }
-        self.append_single::<D, C>(name, plain, completion)
+        self.append_single::<D, C>(name, arguments, completion)
+    }
+
+    /// Writes the arguments of one more request of the run that is open, of which completions are `C`s, and
+    /// returns its first word; `None` if there is no room for it.
+    #[cfg_attr(optimised, inline(always))]
+    fn place_in_run<C: Completion>(&self, arguments: impl InRun) -> Option<usize> {
+        let words = const { C::RUN.words() };
+        let at = self.slot.append_to_run(words, arguments.own(0))?;
+        if const { C::RUN.words() > 1 } {
+            let place = self.slot.memory().words().part(at, words);
+            for (index, word) in (1..words).filter_map(|index| Some((index, arguments.own(index)?)))
+            {
+                place.store(index, word, Ordering::Relaxed);
+            }
+        }
+        Some(at)
     }
 
     /// As [`append_plain`](Self::append_plain), while no run is open: a request with its own head.
@@ -57,14 +76,13 @@ impl Outbox {
     fn append_single<D: Delegated, C: Completion + 'static>(
         &self,
         name: u64,
-        plain: Plain,
+        arguments: impl InRun,
         completion: C,
     ) -> Result<(), C> {
-        let words = plain.words();
-        let head = RequestHead::new(name as u32, closure_id::<D>(), words, false);
-        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
-        let Some(at) = self.slot.append(words, head, plain.word()) else { return Err(completion) };
-        self.filling.push(room, at, words, completion);
+        let head = self.append_inline(&request_of::<D, C>(name, &arguments), completion)?;
+        if let Some(word) = arguments.common() {
+            self.run.note_word(word, arguments.name());
+        }
         if const { !is_kept_apart::<C>() } {
             self.run.head.set(head);
             self.run.name.set(name);
@@ -73,15 +91,11 @@ impl Outbox {
         Ok(())
     }
 
-    /// Ends the run that is open, if one is. Opens one without requests if the one that ends, or else the
-    /// request before, was of this property and this site; false if not, or if there is no room for a
-    /// request of it.
+    /// Ends the run that is open, if one is. If the next request `continues` that, or else may be in a run
+    /// with the one before, opens one for it, without requests; false if not, or if there is no room for it.
     #[cold]
     #[inline(never)]
-    fn prepare_run(&self, name: u64, site: &'static Site) -> bool {
-        let run = &self.run;
-        let continues =
-            run.name.get() == name && run.site.get() | CLOSED == site.address() | CLOSED;
+    fn prepare_run(&self, continues: bool, site: &'static Site) -> bool {
         self.close_run();
         continues && self.open_run(site)
     }
@@ -90,14 +104,18 @@ impl Outbox {
     /// no room for a request of it.
     #[cfg_attr(optimised, inline(always))]
     fn open_run(&self, site: &'static Site) -> bool {
-        let first = self.slot.position() + 1;
+        let (run, layout) = (&self.run, site.kind.layout);
+        let first = self.slot.position() + 1 + layout.common_words();
         let Some((entry, most)) = self.filling.open_entry(site.kind, first) else { return false };
-        if !self.slot.begin_run(most) {
+        if !self.slot.begin_run(layout, most) {
             return false;
         }
-        let run = &self.run;
+        if layout.common_words() > 0 {
+            self.slot.memory().words().store(first - 1, run.word.get(), Ordering::Relaxed);
+        }
         run.site.set(site.address());
         run.first.set(first);
+        run.layout.set(layout);
         run.entry.set(entry);
         true
     }
@@ -115,9 +133,9 @@ impl Outbox {
     fn close_open_run(&self) {
         let (run, requests) = (&self.run, self.requests_of_run());
         run.site.set(run.site.get() | CLOSED);
-        let first = run.first.get();
-        let head = run.head.get().of_run(requests);
-        self.slot.memory().words().store(first - 1, head.word(), Ordering::Relaxed);
+        let (first, head) = (run.first.get(), run.head.get().of_run(requests));
+        let at = first - 1 - run.layout.get().common_words();
+        self.slot.memory().words().store(at, head.word(), Ordering::Relaxed);
         // SAFETY: it was opened for a run from `first` on, whose requests have brought their completions.
         unsafe { self.filling.close_entry(run.entry.get(), first, requests) };
     }
@@ -144,14 +162,47 @@ impl Outbox {
         self.run.name.get() == name
     }
 
+    /// The word that requests have lately had in common, if this [names](Self::name_word) it. Those with
+    /// another one end that, and those that are encoded.
+    #[inline(always)]
+    pub(crate) fn word_named(&self, key: NonZero<usize>) -> Option<u64> {
+        self.run.word_named(key)
+    }
+
+    /// From now on `key` names this word, if requests have lately had it in common.
+    #[inline(always)]
+    pub(crate) fn name_word(&self, word: u64, key: NonZero<usize>) {
+        if self.run.word.get() == word {
+            self.run.note_word(word, Some(key));
+        }
+    }
+
     /// Requests of the run that is open.
     pub(super) fn requests_of_run(&self) -> usize {
-        if self.run.is_open() { self.slot.position() - self.run.first.get() } else { 0 }
+        let run = &self.run;
+        if !run.is_open() {
+            return 0;
+        }
+        run.layout.get().requests_in(self.slot.position() - run.first.get())
     }
 
     /// Requests of the batch that is being filled.
     pub(super) fn filled(&self) -> usize {
         self.filling.count() + self.requests_of_run()
+    }
+}
+
+/// A request of kind `D` with completion `C`, of the property with this name.
+#[inline(always)]
+pub(crate) fn request_of<D: Delegated, C: Completion>(
+    name: u64,
+    arguments: &impl InRun,
+) -> Request<'_> {
+    Request {
+        property: name as u32,
+        closure: closure_id::<D>(),
+        arguments: arguments.arguments(),
+        reply_words: const { C::RUN.common_words() + C::RUN.words() - 1 },
     }
 }
 

@@ -8,13 +8,13 @@ use primitive::sync::Ordering;
 use primitive::{SharedBytes, Words};
 use serde::Serialize;
 
-use crate::closure::plain_bytes::{PlainBytes, reply_words, word_of};
+use crate::closure::plain_bytes::{PlainBytes, result_words, word_of};
 use crate::codec::{self, Plain};
 use crate::error::{BadValue, CodecError, PanicReport, Refusal};
 use crate::wire::bulk::BATCH_REPLY_BYTES;
 use crate::wire::copy::{STACK_BYTES, copied_out};
 use crate::wire::words::{
-    APART_AHEAD, BATCH_WORDS, ReplyHead, RequestHead, SLOT_WORDS, Status, WORD,
+    APART_AHEAD, BATCH_WORDS, ReplyHead, RequestHead, RunLayout, SLOT_WORDS, Status, WORD,
 };
 
 /// A batch that is being served: where the calls of its closures find their arguments, and leave
@@ -24,12 +24,14 @@ pub(crate) struct Batch<'a> {
     pub(crate) slot: Words<'a>,
     /// First word behind the requests.
     pub(crate) end: usize,
-    /// The request that is being served, or the next: its head, or its word in a run.
+    /// The request that is being served, or the next: its head, or in a run its first word.
     pub(crate) at: usize,
-    /// The head of the run that is being served.
-    pub(crate) run: RequestHead,
-    /// How many of its requests are left, that one included; 0 outside of runs.
+    /// Each request of the run that is being served.
+    pub(crate) run: Received,
+    /// How many of them are left, the one at `at` included; 0 outside of runs.
     pub(crate) left: usize,
+    /// The word that they have in common, if they have one.
+    pub(crate) word: u64,
     /// First word behind the requests and the replies that stand apart.
     pub(crate) tail: usize,
     /// The payload of the request that is being served, where it came by the bulk path.
@@ -38,19 +40,17 @@ pub(crate) struct Batch<'a> {
     pub(crate) outsized: Option<Vec<u8>>,
     /// Bytes of all replies that go by the bulk path.
     pub(crate) bulk_bytes: usize,
-    /// The word of the last call of plain bytes, also if that was refused; 0 for none.
-    pub(crate) word: u64,
 }
 
 /// One request of a batch, or of a run in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) head: RequestHead,
-    /// Words behind the head that belong to it: cut where the batch ends. None in a run.
+    /// Words behind the head that belong to it: cut where the batch ends. In a run, those behind its first.
     pub(crate) words: usize,
 }
 
-/// The place of a run that is being served: the batch's, also when a closure panics.
+/// A place in a batch: the batch's, also when a closure panics.
 pub(crate) struct Place<'a, 'b> {
     pub(crate) batch: &'a mut Batch<'b>,
     pub(crate) at: usize,
@@ -64,50 +64,39 @@ impl Drop for Place<'_, '_> {
 }
 
 impl Batch<'_> {
-    /// The request whose turn it is; `None` behind the last one.
+    /// The request whose turn it is; `None` behind the last one. `layout` says how the requests of runs lie,
+    /// by the id of their closure.
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn request(&mut self) -> Option<Received> {
+    pub(crate) fn request(&mut self, layout: impl Fn(u32) -> RunLayout) -> Option<Received> {
         if self.left > 0 {
             cold_path();
-            return Some(Received { head: self.run, words: 0 });
+            return Some(self.run);
         }
-        if self.at >= self.end {
-            return None;
-        }
-        let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
-        let words = head.words().min(self.end - self.at - 1);
-        if head.is_run() { self.begin_run(head, words) } else { Some(Received { head, words }) }
-    }
-
-    #[cfg_attr(optimised, inline(always))]
-    fn begin_run(&mut self, head: RequestHead, requests: usize) -> Option<Received> {
-        self.at += 1;
-        if requests == 0 {
-            return self.behind_empty_run();
-        }
-        self.left = requests;
-        self.run = head;
-        Some(Received { head, words: 0 })
-    }
-
-    /// The request behind a run of none, which only a client makes that breaks the rules: one of these
-    /// follows the other as often as a batch has words.
-    #[cold]
-    #[inline(never)]
-    fn behind_empty_run(&mut self) -> Option<Received> {
+        // Behind a run of no requests, which only a client makes that breaks the rules, another may follow.
         while self.at < self.end {
             let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
-            let words = head.words().min(self.end - self.at - 1);
             if !head.is_run() {
+                let words = head.words().min(self.end - self.at - 1);
                 return Some(Received { head, words });
             }
-            self.at += 1;
-            if words > 0 {
-                (self.run, self.left) = (head, words);
-                return Some(Received { head, words: 0 });
+            self.begin_run(head, layout(head.closure()));
+            if self.left > 0 {
+                return Some(self.run);
             }
         }
         None
+    }
+
+    /// Goes from the head of a run to its first request.
+    #[cfg_attr(optimised, inline(always))]
+    fn begin_run(&mut self, head: RequestHead, layout: RunLayout) {
+        if layout.common_words() > 0 {
+            // The slot has words behind those of any batch.
+            self.word = self.slot.load(self.at + 1, Ordering::Relaxed);
+        }
+        self.at = (self.at + 1 + layout.common_words()).min(self.end);
+        self.left = head.words().min(layout.requests_in(self.end - self.at));
+        self.run = Received { head, words: layout.words() - 1 };
     }
 
     /// Whether no request is left.
@@ -234,10 +223,10 @@ impl Batch<'_> {
     /// its client breaks the rules.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn reply_bytes<R: PlainBytes>(&mut self, request: Received, value: &R) {
-        if const { reply_words::<R>() } > request.words {
+        if const { result_words::<R>() } > 1 + request.words {
             return self.refuse("the request has no room for its result");
         }
-        for index in 0..const { 1 + reply_words::<R>() } {
+        for index in 0..const { result_words::<R>() } {
             self.slot.store(self.at + index, word_of(value, index), Ordering::Relaxed);
         }
     }

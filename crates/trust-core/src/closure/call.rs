@@ -16,6 +16,7 @@ use crate::closure::invoke::{Invoke, InvokeRef};
 use crate::closure::registry::{Delegated, Description};
 use crate::codec::{self, AsView, Plain};
 use crate::error::{BadValue, CodecError, Refusal};
+use crate::wire::words::RunLayout;
 
 /// The kind of call that `apply` and its relatives make.
 pub(crate) struct Apply<T, V, I>(PhantomData<fn(T, V, I)>);
@@ -69,8 +70,7 @@ where
             property: TypeId::of::<T>(),
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
-            has_word: false,
-            serves_runs: serves_runs::<T, V, I>(),
+            runs: serves_runs::<T, V, I>().then_some(RunLayout::WORD),
         }
     }
 }
@@ -130,8 +130,7 @@ where
             property: TypeId::of::<T>(),
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
-            has_word: false,
-            serves_runs: false,
+            runs: None,
         }
     }
 }
@@ -172,8 +171,7 @@ where
             property: TypeId::of::<T>(),
             property_name: std::any::type_name::<T>(),
             closure_name: std::any::type_name::<F>(),
-            has_word: false,
-            serves_runs: false,
+            runs: None,
         }
     }
 }

@@ -58,8 +58,7 @@ where
             property: TypeId::of::<T>(),
             property_name: std::any::type_name::<T>(),
             closure_name: I::name(),
-            has_word: false,
-            serves_runs: false,
+            runs: None,
         }
     }
 }

@@ -17,9 +17,9 @@ unsafe impl PlainBytes for u64 {}
 // SAFETY: integers one behind the other.
 unsafe impl<const N: usize> PlainBytes for [u64; N] {}
 
-/// Words behind a request's head that its result needs: the first takes the head's place.
-pub(crate) const fn reply_words<R: PlainBytes>() -> usize {
-    size_of::<R>().div_ceil(WORD).saturating_sub(1)
+/// Words of a result; behind a request's head it needs one less, as the first takes the head's place.
+pub(crate) const fn result_words<R: PlainBytes>() -> usize {
+    size_of::<R>().div_ceil(WORD)
 }
 
 /// Bytes of the word `index` that are bytes of `R`.
@@ -45,7 +45,7 @@ pub(crate) fn word_of<R: PlainBytes>(value: &R, index: usize) -> u64 {
 #[inline(always)]
 pub(crate) fn value_of<R: PlainBytes>(word: impl Fn(usize) -> u64) -> R {
     let mut value = MaybeUninit::<R>::uninit();
-    for index in 0..size_of::<R>().div_ceil(WORD) {
+    for index in 0..result_words::<R>() {
         let bytes = word(index).to_le_bytes();
         // SAFETY: inside the value, and no more than a word.
         unsafe {
@@ -75,10 +75,10 @@ mod tests {
     fn values_of_every_size_come_back() {
         let odd = Odd(std::array::from_fn(|at| at as u8 + 1));
         assert_eq!(back(odd), odd);
-        assert_eq!((word_of(&odd, 1), reply_words::<Odd>()), (0x000b_0a09, 1));
-        assert_eq!((back([1, 2, u64::MAX]), reply_words::<[u64; 3]>()), ([1, 2, u64::MAX], 2));
-        assert_eq!((back(7), reply_words::<u64>()), (7, 0));
+        assert_eq!((word_of(&odd, 1), result_words::<Odd>()), (0x000b_0a09, 2));
+        assert_eq!((back([1, 2, u64::MAX]), result_words::<[u64; 3]>()), ([1, 2, u64::MAX], 3));
+        assert_eq!((back(7), result_words::<u64>()), (7, 1));
         back(());
-        assert_eq!(reply_words::<()>(), 0);
+        assert_eq!(result_words::<()>(), 0);
     }
 }

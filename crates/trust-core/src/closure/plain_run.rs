@@ -1,50 +1,32 @@
-//! [`PlainCalls`]: short calls of plain bytes behind each other, which a trustee serves together.
+//! [`PlainCalls`]: calls of plain bytes that a trustee serves together, as a run.
 //!
-//! ```text
-//!   slot      | head | word | args .. | head | args .. | head | args .. |    only the first may have its word
-//!   results          | result .. |    | result .. |    | result .. |         while the run is served
-//!             | result .. |           | result .. |    | result .. |         when they have ended
-//! ```
-//!
-//! So arguments are as far apart as results, and one number leads from a call to the next. The result of a
-//! first call with its word is moved to the head's place when that call ends.
-//!
-//! How many calls there are is counted once. A peer that writes the slot meanwhile changes arguments that
-//! have not been read yet, which it could have sent, and results that it would get. Calls that have ended
-//! have their results, also where one behind them fails or panics.
+//! Each has its arguments in the slot, and gets its result in their place. A peer that writes the slot
+//! meanwhile changes arguments that have not been read yet, which it could have sent, and results that it
+//! would get. Calls that have ended have their results, also where one behind them fails or panics: where
+//! the run has come to is the batch's own place in it.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use primitive::limits::BATCH_REQUESTS;
 use primitive::sync::Ordering;
 use primitive::{SharedBytes, Words};
 
-use crate::closure::plain_bytes::{PlainBytes, reply_words, word_of};
+use crate::closure::plain_bytes::{PlainBytes, result_words, word_of};
 use crate::wire::words::WORD;
-
-/// Calls of a run, at most: what a batch of an honest peer may have.
-const MAX_CALLS: usize = BATCH_REQUESTS;
 
 /// Calls of one kind and with one word that stand behind each other, which
 /// [`PlainCall::serve_run`](crate::PlainCall::serve_run) serves: at least one. How many there are depends on
 /// what a peer has sent.
 pub struct PlainCalls<'a, R: PlainBytes> {
     memory: &'a SharedBytes,
-    /// All words of the batch.
+    /// All words of the slot.
     slot: Words<'a>,
-    /// The word of the head of the first call that has not ended.
+    /// The first word of the first call that has not ended.
     at: &'a mut usize,
-    /// Whether the word of the calls stands behind that head.
-    has_word: bool,
-    /// The head of the calls behind the first.
-    head: Option<u64>,
-    /// Calls that have not ended.
-    left: usize,
-    /// Those that there were at first.
-    count: usize,
-    /// Words from one head to the next; behind a head with its word, one more.
-    step: usize,
+    /// Calls that have not ended: all of them are inside the slot.
+    left: &'a mut usize,
+    /// Words of each call.
+    words: usize,
     /// The length of the arguments of each call.
     bytes: usize,
     _replies: PhantomData<R>,
@@ -54,11 +36,9 @@ pub struct PlainCalls<'a, R: PlainBytes> {
 /// what it needs once.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
-    /// The arguments of the first call that has not ended, at a multiple of eight. In front of those of each
-    /// call is its head, which a result replaces.
-    pub arguments: *const u8,
-    /// Where its result goes, at a multiple of eight. It may lie over the arguments.
-    pub result: *mut u8,
+    /// The arguments of the first call that has not ended, at a multiple of eight. Its result goes to the
+    /// same place.
+    pub first: *mut u8,
     /// Bytes from there to the next call's.
     pub step: usize,
     /// Calls that have not ended.
@@ -67,51 +47,32 @@ pub struct InPlace {
 
 impl<R: PlainBytes> fmt::Debug for PlainCalls<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainCalls")
-            .field("calls", &self.count)
-            .field("ended", &(self.count - self.left))
-            .finish_non_exhaustive()
+        f.debug_struct("PlainCalls").field("left", &self.left).finish_non_exhaustive()
     }
 }
 
 impl<'a, R: PlainBytes> PlainCalls<'a, R> {
-    /// The call whose head is at the word `at`, and those behind it as long as they have this `head`.
-    /// `step` is the number of words from one head to the next, but from the first one more if that
-    /// `has_word`; arguments have `bytes` bytes.
+    /// `left` calls of `words` words each, of which the first begins at word `at`; arguments have `bytes`
+    /// bytes.
     ///
     /// # Panics
-    /// If the first call is not inside the slot.
+    /// If they are not inside the slot, or the words of a call have no room for arguments or result.
     #[inline(always)]
     pub(super) fn new(
         (memory, slot): (&'a SharedBytes, Words<'a>),
-        at: &'a mut usize,
-        has_word: bool,
-        (head, step): (Option<u64>, usize),
-        bytes: usize,
+        (at, left): (&'a mut usize, &'a mut usize),
+        (words, bytes): (usize, usize),
     ) -> Self {
-        let first = *at + usize::from(has_word);
-        let most = ((slot.len() - first) / step).min(MAX_CALLS);
-        assert!(most > 0, "a call that is not inside its batch");
-        let behind = (first + step, step);
-        let count = 1 + head.map_or(0, |head| slot.run_length(behind, most - 1, head));
-        PlainCalls {
-            memory,
-            slot,
-            at,
-            has_word,
-            head,
-            left: count,
-            count,
-            step,
-            bytes,
-            _replies: PhantomData,
-        }
+        assert!(bytes.div_ceil(WORD) <= words && const { result_words::<R>() } <= words);
+        // In place, nothing else asks whether all of them are there.
+        slot.part(*at, *left * words);
+        PlainCalls { memory, slot, at, left, words, bytes, _replies: PhantomData }
     }
 
     /// Calls that have not ended.
     #[inline(always)]
     pub fn left(&self) -> usize {
-        self.left
+        *self.left
     }
 
     /// Copies the arguments of the first call that has not ended to the front of `to`.
@@ -120,8 +81,8 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
     /// If `to` is shorter, or all calls have ended.
     #[inline(always)]
     pub fn copy_arguments(&self, to: &mut [u8]) {
-        assert!(self.left > 0, "there is no call left");
-        self.memory.read_into((self.first() + 1) * WORD, &mut to[..self.bytes]);
+        assert!(*self.left > 0, "there is no call left");
+        self.memory.read_into(*self.at * WORD, &mut to[..self.bytes]);
     }
 
     /// Ends the first call that has not ended, with this result.
@@ -130,20 +91,19 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
     /// If all calls have ended.
     #[inline(always)]
     pub fn end(&mut self, reply: &R) {
-        assert!(self.left > 0, "there is no call left");
-        let place = self.slot.part(*self.at, 1 + const { reply_words::<R>() });
-        for index in 0..const { 1 + reply_words::<R>() } {
+        assert!(*self.left > 0, "there is no call left");
+        let place = self.slot.part(*self.at, const { result_words::<R>() });
+        for index in 0..const { result_words::<R>() } {
             place.store(index, word_of(reply, index), Ordering::Relaxed);
         }
-        self.pass(1);
+        self.end_in_place(1);
     }
 
     /// Where the calls are, for code that reads arguments and writes results there.
     #[inline(always)]
     pub fn in_place(&mut self) -> InPlace {
-        let result = self.memory.address().as_ptr().wrapping_add(self.first() * WORD);
-        let arguments = result.wrapping_add(WORD).cast_const();
-        InPlace { arguments, result, step: self.step * WORD, count: self.left }
+        let first = self.memory.address().as_ptr().wrapping_add(*self.at * WORD);
+        InPlace { first, step: self.words * WORD, count: *self.left }
     }
 
     /// Ends the first `count` of the calls that have not ended, with the results that are [in
@@ -153,47 +113,8 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
     /// If there are fewer.
     #[inline(always)]
     pub fn end_in_place(&mut self, count: usize) {
-        assert!(count <= self.left, "more calls have ended than there are");
-        if self.has_word && count > 0 {
-            let words = const { 1 + reply_words::<R>() };
-            let place = self.slot.part(*self.at, 1 + words);
-            for index in 0..words {
-                place.store(index, place.load(index + 1, Ordering::Relaxed), Ordering::Relaxed);
-            }
-        }
-        self.pass(count);
-    }
-
-    /// Whether none has ended.
-    pub(super) fn is_untouched(&self) -> bool {
-        self.left == self.count
-    }
-
-    /// Leaves out the first call that has not ended, which has failed; the word of its head. Those behind it
-    /// are requests again, whatever has been written over their heads.
-    pub(super) fn pass_failed(&mut self) -> usize {
-        let failed = *self.at;
-        self.pass(1);
-        if let Some(head) = self.head {
-            for call in 0..self.left {
-                self.slot.store(*self.at + call * self.step, head, Ordering::Relaxed);
-            }
-        }
-        failed
-    }
-
-    #[inline(always)]
-    fn pass(&mut self, count: usize) {
-        if count > 0 {
-            *self.at = self.first() + count * self.step;
-            self.has_word = false;
-            self.left -= count;
-        }
-    }
-
-    /// The word in front of the arguments of the first call that has not ended.
-    #[inline(always)]
-    fn first(&self) -> usize {
-        *self.at + usize::from(self.has_word)
+        assert!(count <= *self.left, "more calls have ended than there are");
+        *self.at += count * self.words;
+        *self.left -= count;
     }
 }

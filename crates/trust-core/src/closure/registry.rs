@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use crate::closure::batch::{Batch, Received};
-use crate::wire::words::MAX_CLOSURES;
+use crate::wire::words::{MAX_CLOSURES, RunLayout};
 
 /// Runs a delegated closure on a property for the batch's next request, which is given, and for
 /// those behind it that are the same but for their arguments: a run of them costs one call.
@@ -41,10 +41,8 @@ pub(crate) struct Description {
     pub(crate) property: TypeId,
     pub(crate) property_name: &'static str,
     pub(crate) closure_name: &'static str,
-    /// Whether its requests begin with a word that the call of plain bytes behind it may leave out.
-    pub(crate) has_word: bool,
-    /// Whether it serves runs of requests that share their head.
-    pub(crate) serves_runs: bool,
+    /// How the requests of runs lie that it serves, if it serves any.
+    pub(crate) runs: Option<RunLayout>,
 }
 
 /// One kind of delegated call: a property type, a closure, its arguments and result.
@@ -156,7 +154,7 @@ pub(crate) struct Closure {
     pub(crate) run: Run,
     pub(crate) tag: Tag,
     /// As in its description.
-    pub(crate) serves_runs: bool,
+    pub(crate) runs: Option<RunLayout>,
 }
 
 /// All closures of this program.
@@ -224,7 +222,7 @@ impl Registry {
                 let description = describe();
                 let fresh = tags.len() as Tag + 1;
                 let tag = *tags.entry(description.property).or_insert(fresh);
-                (Closure { run, tag, serves_runs: description.serves_runs }, description)
+                (Closure { run, tag, runs: description.runs }, description)
             })
             .unzip::<_, _, Vec<_>, Vec<_>>();
         Registry {
@@ -237,14 +235,6 @@ impl Registry {
     /// All closures, by id.
     pub(crate) fn closures(&self) -> &[Closure] {
         &self.closures
-    }
-
-    /// Whether closure `id` is of kind `D`, as any of the entries of that kind: each place that names one
-    /// may have its own. False as well where code was compiled twice, and not merged.
-    #[inline(always)]
-    pub(crate) fn is_kind<D: Delegated>(&self, id: u32) -> bool {
-        let closure = self.closures.get(id as usize);
-        closure.is_some_and(|closure| std::ptr::fn_addr_eq(closure.run, run::<D> as Run))
     }
 
     /// What closure `id` is, if there is one.

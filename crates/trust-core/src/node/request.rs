@@ -20,9 +20,10 @@ use crate::closure::lent::ApplyLent;
 use crate::closure::registry::{Delegated, closure_id};
 use crate::codec;
 use crate::codec::{AsView, Lend, Plain, Portable};
-use crate::error::{BadValue, CallResult, CodecError, DelegateError, outside};
+use crate::error::{BadValue, CallResult, CodecError, DelegateError, NO_SUCH_THREAD, outside};
 use crate::node::awaited::CallSite;
 use crate::node::awaits::AwaitsReply;
+use crate::node::send::fail;
 use crate::node::state::Node;
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
@@ -338,14 +339,10 @@ impl Node {
         K: Kind,
         C: Completion + 'static,
     {
-        let property = target.property;
-        match target.outbox {
-            Some(outbox) => {
-                let name = outbox.name_of(property);
-                self.send_plain_by::<K, C>(outbox, name, plain, completion);
-            }
-            None => self.send_plain_to::<K, C>((target.home, property), plain, completion),
-        }
+        let Some(outbox) = target.outbox.or_else(|| self.outboxes.get(target.home)) else {
+            return fail(completion, &NO_SUCH_THREAD);
+        };
+        self.send_plain_by::<K, C>(outbox, outbox.name_of(target.property), plain, completion);
     }
 
     #[cfg_attr(optimised, inline(always))]

@@ -8,8 +8,9 @@ use transport_api::ThreadId;
 use crate::client::completion::{Completion, Limit, WaitForRoom, boxed};
 use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
-use crate::client::request::{Arguments, Request};
-use crate::closure::registry::{Delegated, closure_id};
+use crate::client::request::{Arguments, InRun, Request};
+use crate::client::runs::request_of;
+use crate::closure::registry::Delegated;
 use crate::codec::Plain;
 use crate::error::{DelegateError, NO_SUCH_THREAD};
 use crate::node::state::Node;
@@ -51,33 +52,19 @@ impl Node {
         }
     }
 
-    /// As [`send_by`](Self::send_by), of a request of kind `D` with plain arguments, which may be one of a
-    /// run, of the property with this [name](Outbox::name_of).
+    /// As [`send_by`](Self::send_by), of a request of kind `D` that may be one of a run, of the property with
+    /// this [name](Outbox::name_of).
     #[cfg_attr(optimised, inline(always))]
-    pub(super) fn send_plain_by<D: Delegated, C: Completion + 'static>(
+    pub(crate) fn send_plain_by<D: Delegated, C: Completion + 'static>(
         &self,
         outbox: &Outbox,
         name: u64,
-        plain: Plain,
+        arguments: impl InRun,
         completion: C,
     ) {
-        if let Err(completion) = outbox.append_plain::<D, C>(name, plain, completion) {
-            self.send_one_in_next::<D, C>(outbox, name, plain, completion);
+        if let Err(completion) = outbox.append_plain::<D, C>(name, arguments, completion) {
+            self.send_one_in_next::<D, C>(outbox, name, arguments, completion);
         }
-    }
-
-    /// As [`send_plain_by`](Self::send_plain_by), to the thread and the property with these numbers.
-    #[cfg_attr(optimised, inline(always))]
-    pub(super) fn send_plain_to<D: Delegated, C: Completion + 'static>(
-        &self,
-        (number, property): (u32, u32),
-        plain: Plain,
-        completion: C,
-    ) {
-        let Some(outbox) = self.outboxes.get(number) else {
-            return fail(completion, &NO_SUCH_THREAD);
-        };
-        self.send_plain_by::<D, C>(outbox, outbox.name_of(property), plain, completion);
     }
 
     /// As [`send_in_next`](Self::send_in_next), of a request as of [`send_plain_by`](Self::send_plain_by).
@@ -87,20 +74,17 @@ impl Node {
         &self,
         outbox: &Outbox,
         name: u64,
-        plain: Plain,
+        arguments: impl InRun,
         completion: C,
     ) {
         let appended = if self.open(outbox) {
             // An empty batch takes every request, and more than one.
-            outbox.append_plain::<D, C>(name, plain, completion)
+            outbox.append_plain::<D, C>(name, arguments, completion)
         } else {
             Err(completion)
         };
         if let Err(completion) = appended {
-            let (property, closure) = (name as u32, closure_id::<D>());
-            let arguments = Arguments::Plain(plain);
-            let request = Request { property, closure, arguments, reply_words: 0 };
-            self.send_later(outbox, request, completion);
+            self.send_later(outbox, request_of::<D, C>(name, &arguments), completion);
         }
     }
 
@@ -202,6 +186,6 @@ impl fmt::Display for NeedsRoom {
 /// Completes a request without a reply.
 #[cold]
 #[inline(never)]
-fn fail<C: Completion>(completion: C, error: &DelegateError) {
+pub(super) fn fail<C: Completion>(completion: C, error: &DelegateError) {
     completion.complete(Outcome::Failed(error));
 }

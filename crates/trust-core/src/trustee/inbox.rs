@@ -19,22 +19,22 @@ use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
 use crate::wire::link::Link;
 use crate::wire::slot::{Arrival, TrusteeSlot};
 use crate::wire::traffic::{Traffic, add};
-use crate::wire::words::{RequestHead, Signal, WORD};
+use crate::wire::words::{RequestHead, RunLayout, Signal, WORD};
 
 /// The progress of a batch that is being served.
 #[derive(Clone, Copy)]
 struct Progress {
     /// The next request.
     at: usize,
-    /// The run that it is in, and how many requests are left of that.
-    run: RequestHead,
+    /// Each request of the run that it is in, how many are left of that, and the word that they have in
+    /// common.
+    run: Received,
     left: usize,
+    word: u64,
     /// First word behind the requests and the replies that stand apart.
     tail: usize,
     /// Bytes of the replies that went by the bulk path.
     bulk_bytes: usize,
-    /// The word of the last call of plain bytes; 0 for none.
-    word: u64,
 }
 
 /// The parts of its thread that an inbox uses.
@@ -146,12 +146,12 @@ impl Inbox {
         }
         let buffer = self.slot.buffer(arrival.buffer);
         let (slot, end) = (buffer.words(), arrival.end);
-        let Progress { at, run, left, tail, bulk_bytes, word } = match self.paused.get() {
+        let Progress { at, run, left, word, tail, bulk_bytes } = match self.paused.get() {
             None => {
                 // All lines of a batch that has just arrived.
                 buffer.prefetch_write(CACHE_LINE, end * WORD);
-                let run = RequestHead::from_word(0);
-                Progress { at: 1, run, left: 0, tail: end, bulk_bytes: 0, word: 0 }
+                let run = Received { head: RequestHead::from_word(0), words: 0 };
+                Progress { at: 1, run, left: 0, word: 0, tail: end, bulk_bytes: 0 }
             }
             Some(progress) => {
                 cold_path();
@@ -161,7 +161,7 @@ impl Inbox {
         };
         let (bulk, outsized) = (None, None);
         let mut batch =
-            Batch { buffer, slot, end, at, run, left, tail, bulk, outsized, bulk_bytes, word };
+            Batch { buffer, slot, end, at, run, left, word, tail, bulk, outsized, bulk_bytes };
         let context = server.context().enter_from_free(Context::Serving);
         server.context().set_client(self.client());
         let finished = loop {
@@ -178,8 +178,8 @@ impl Inbox {
         }
         if !finished {
             let moved = batch.at != at;
-            let Batch { at, run, left, tail, bulk_bytes, word, .. } = batch;
-            self.paused.set(Some(Progress { at, run, left, tail, bulk_bytes, word }));
+            let Batch { at, run, left, word, tail, bulk_bytes, .. } = batch;
+            self.paused.set(Some(Progress { at, run, left, word, tail, bulk_bytes }));
             return moved;
         }
         add(&self.requests_in, requests_of(batch.slot));
@@ -196,14 +196,14 @@ impl Inbox {
     #[inline(always)]
     fn run(&self, server: &impl Server, batch: &mut Batch<'_>) -> bool {
         let closures = server.closures();
-        while let Some(request) = batch.request() {
+        while let Some(request) = batch.request(layout_in(closures)) {
             let head = request.head;
             if head.is_bulk() && !self.take_bulk(batch) {
                 return false;
             }
             server.context().set_request(head);
             let closure = closures.get(head.closure() as usize);
-            let serves = |closure: &&Closure| closure.serves_runs || !head.is_run();
+            let serves = |closure: &&Closure| closure.runs.is_some() || !head.is_run();
             let found = closure.filter(serves).and_then(|&Closure { run, tag, .. }| {
                 server.properties().find(head.property(), tag).map(|property| (run, property))
             });
@@ -216,7 +216,7 @@ impl Inbox {
                 // delegated code cannot wait.
                 Some((run, property)) => unsafe { run(property.as_ptr(), batch, request) },
                 None => {
-                    refuse(server, batch, request);
+                    refuse(server, batch, head);
                     batch.pass(request);
                 }
             }
@@ -260,12 +260,20 @@ impl Inbox {
     fn answer_panic(&self, server: &impl Server, batch: &mut Batch<'_>, report: &PanicReport) {
         // The head may be read again: only a client that breaks the rules writes it meanwhile, and
         // it is checked anew.
-        let Some(request) = batch.request() else { return };
+        let Some(request) = batch.request(layout_in(server.closures())) else { return };
         batch.bulk = None;
         batch.panicked(report);
         batch.pass(request);
         self.send_outsized(server, batch);
     }
+}
+
+/// How the requests of runs lie, by the id of their closure. Those of one that serves no runs count as such of
+/// a word: each is refused.
+#[cfg_attr(optimised, inline(always))]
+fn layout_in(closures: &[Closure]) -> impl Fn(u32) -> RunLayout {
+    let runs = |id| closures.get(id as usize).and_then(|closure| closure.runs);
+    move |id| runs(id).unwrap_or(RunLayout::WORD)
 }
 
 /// How many requests there are in a batch that is not answered yet, as its client says: for statistics only.
@@ -277,20 +285,13 @@ fn requests_of(buffer: Words<'_>) -> usize {
 /// Refuses this request, for which nothing can run.
 #[cold]
 #[inline(never)]
-fn refuse(server: &impl Server, batch: &mut Batch<'_>, request: Received) {
-    let head = request.head;
+fn refuse(server: &impl Server, batch: &mut Batch<'_>, head: RequestHead) {
     let number = head.property();
     let Some(wanted) = registry().description(head.closure()) else {
-        batch.word = 0;
         return batch.refuse("it names a closure that this program does not have");
     };
-    if wanted.has_word {
-        // The next call may be one on a property that is there, with this word left out.
-        let is_there = request.words > 0 && !head.is_bulk();
-        batch.word = if is_there { batch.slot.load(batch.at + 1, Ordering::Relaxed) } else { 0 };
-    }
-    if head.is_run() && !wanted.serves_runs {
-        return batch.refuse("it is one of a run, which its closure does not serve");
+    if head.is_run() && wanted.runs.is_none() {
+        return batch.refuse("it is one of a run, and its closure does not accept runs");
     }
     let wants = wanted.property_name;
     let reason = match server.properties().type_name(number) {

@@ -32,7 +32,7 @@ use transport_api::integrity::checksum;
 
 use crate::wire::integrity::Landing;
 use crate::wire::words::{
-    APART_AHEAD, BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence,
+    APART_AHEAD, BATCH_WORDS, RequestHead, RunLayout, SLOT_WORDS, Signal, WORD, next_sequence,
 };
 
 /// A buffer to give away: store the signal word, where the other side uses the same memory; send the
@@ -240,23 +240,25 @@ impl ClientSlot {
         self.writer.position()
     }
 
-    /// Takes the word for the head of a run, behind which there is then room for `most` requests of a word
-    /// each, if the batch has as many left; false if there is no room for one.
-    pub(crate) fn begin_run(&self, most: usize) -> bool {
+    /// Takes the words for the head of a run and for what its requests have in common, behind which there
+    /// is then room for `most` requests, at least one, if the batch has as many left; false if there is no
+    /// room for one.
+    pub(crate) fn begin_run(&self, layout: RunLayout, most: usize) -> bool {
         let limit = self.writer.limit();
-        let first = self.writer.position() + 1;
-        let has_room = first < limit && most > 0;
+        let first = self.writer.position() + 1 + layout.common_words();
+        let has_room = first + layout.words() <= limit;
         if has_room {
-            self.writer.take(None);
-            self.writer.set_limit(limit.min(first + most));
+            self.writer.take(1 + layout.common_words(), None);
+            self.writer.set_limit(limit.min(first + most * layout.words()));
         }
         has_room
     }
 
-    /// Adds a request to the run that has begun and returns its word; `None` if there is no room for it.
+    /// Adds a request of so many words to the run that has begun and returns its first word; `None` if there
+    /// is no room for it.
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn append_to_run(&self, word: Option<u64>) -> Option<usize> {
-        self.writer.take(word)
+    pub(crate) fn append_to_run(&self, words: usize, first: Option<u64>) -> Option<usize> {
+        self.writer.take(words, first)
     }
 
     /// Ends the run: other requests may follow. The caller writes its head.

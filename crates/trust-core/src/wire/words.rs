@@ -21,12 +21,19 @@
 //! ```
 //!
 //! A result takes its request's place if it is no longer: one of a word that of the head, an
-//! encoded one that of the payload, with its length in bytes in the head's place. Requests of a *run*
-//! are the same but for their arguments, and have one head in front of them all: each is one word, with
-//! the argument if there is one, and gets its result, if there is one, in its place. What is longer,
+//! encoded one that of the payload, with its length in bytes in the head's place. What is longer,
 //! or is no result (a panic, a refusal, the error of a call of plain bytes, a result that comes later),
 //! stands apart: behind the requests, in their order, each with a head that says whose it is. So a
 //! batch without any is one whose answer ends where its requests did.
+//!
+//! Requests of a *run* are the same but for their arguments, and have one head in front of them all. Each
+//! gets its result in the place of its arguments. How many words it has there, and whether a word which all
+//! of them have in common stands behind the head, its closure says ([`RunLayout`]):
+//!
+//! ```text
+//!   of a word each    | head | argument | argument | argument |
+//!   of plain bytes    | head | word | arguments .. | arguments .. | arguments .. |
+//! ```
 //!
 //! A closure id is dense and needs 19 bits, so the word that also says which property is meant has
 //! room for it; the thesis's table of closures in use (whose entries were eight-byte pointers)
@@ -34,6 +41,8 @@
 //!
 //! Everything here is arithmetic on words that were read once; nothing trusts them. Decoding says
 //! what is in a word, and the callers check it against what they own.
+
+use std::num::NonZeroU8;
 
 use primitive::limits::{BATCH_BYTES, SLOT_BYTES};
 
@@ -177,7 +186,7 @@ impl RequestHead {
         (self.0 & CLOSURE_MASK) as u32
     }
 
-    /// Words behind it that belong to it: in a run, one for each request.
+    /// Words behind it that belong to it; in a run, how many requests it has.
     #[inline(always)]
     pub(crate) fn words(self) -> usize {
         (self.0 >> PAYLOAD_SHIFT & PAYLOAD_MASK) as usize
@@ -191,6 +200,45 @@ impl RequestHead {
     #[inline(always)]
     pub(crate) fn is_run(self) -> bool {
         self.0 & RUN_BIT != 0
+    }
+}
+
+/// How the requests of a run lie behind its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunLayout {
+    has_common: bool,
+    words: NonZeroU8,
+}
+
+impl RunLayout {
+    /// Requests of a word each.
+    pub(crate) const WORD: RunLayout = RunLayout { has_common: false, words: NonZeroU8::MIN };
+
+    /// Requests of so many words, at least one and at most 255, behind one that they have in common.
+    pub(crate) const fn behind_common(words: usize) -> RunLayout {
+        assert!(words > 0 && words <= u8::MAX as usize);
+        let words = NonZeroU8::MIN.saturating_add(words as u8 - 1);
+        RunLayout { has_common: true, words }
+    }
+
+    /// Words of each request.
+    #[inline(always)]
+    pub(crate) const fn words(self) -> usize {
+        self.words.get() as usize
+    }
+
+    /// Words between the head and the first request: the one that all of them have in common, if there is
+    /// one.
+    #[inline(always)]
+    pub(crate) const fn common_words(self) -> usize {
+        self.has_common as usize
+    }
+
+    /// How many whole requests there are in so many words.
+    #[inline(always)]
+    pub(crate) const fn requests_in(self, words: usize) -> usize {
+        // Most are of one word, and a division takes as long as some twenty other instructions.
+        if self.words() == 1 { words } else { words / self.words() }
     }
 }
 

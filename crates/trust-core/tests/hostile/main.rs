@@ -74,7 +74,7 @@ fn a_request_cannot_be_longer_than_its_batch_or_its_batch_than_the_buffer() {
 
 #[test]
 fn a_run_is_served_request_by_request_as_far_as_its_batch_goes_or_refused() {
-    const UNSERVED: &str = "one of a run, which its closure does not serve";
+    const UNSERVED: &str = "one of a run, and its closure does not accept runs";
     fill_table();
     Scene::with(|scene, node, fibers| {
         let (mut served, mut refused, mut panicked) = (BTreeSet::new(), 0, 0);
@@ -114,59 +114,38 @@ fn a_run_is_served_request_by_request_as_far_as_its_batch_goes_or_refused() {
 }
 
 #[test]
-fn a_word_left_out_is_that_of_the_last_plain_call_served_or_not() {
+fn a_run_of_plain_calls_has_those_that_are_whole_and_one_word_for_all() {
     fill_table();
     const B: u64 = u64::from_ne_bytes([2; 8]);
-    const GONE: u32 = PROPERTIES + 5;
     Scene::with(|scene, node, fibers| {
-        // Calls of eleven bytes with word 3 are told from others by their error.
-        let threes = |said: String| said.matches("three, [").count();
-        let is_whole = |said: &str| said.contains(&format!("three, [{}2]", "2, ".repeat(10)));
-        let mut say = |requests: &[(u64, &[u64])]| {
-            let words: Vec<u64> =
-                requests.iter().flat_map(|(head, words)| [&[*head], *words].concat()).collect();
-            scene.request(words[0], &words[1..], node, fibers)
-        };
-        let all = 0..1000;
-        let serve = |property, closure| head(property, closure, 3, false);
-        let again = |closure| head(1, closure, 2, false);
-        let plain = (all.clone())
-            .find(|closure| is_whole(&say(&[(serve(1, *closure), &[3, B, B])])))
-            .expect("a call of plain bytes");
-        let first = (serve(1, plain), &[3, B, B][..]);
-        let without = (all.clone())
-            .find(|closure| threes(say(&[first, (again(*closure), &[B, B])])) == 2)
-            .expect("one with its word left out");
-        let without = (again(without), &[B, B][..]);
-        let unknown =
-            all.clone().find(|closure| say(&[(again(*closure), &[0; 2])]).contains(UNKNOWN));
-        let unknown = (again(unknown.expect("an end of the table")), &[3, B][..]);
-        let other = (all.clone())
+        // Calls of eleven bytes, and of two words then, which word 3 has fail.
+        let whole = format!("three, [{}2]", "2, ".repeat(10));
+        let plain = (0..1000)
             .find(|closure| {
-                say(&[(head(GONE, *closure, 0, false), &[])]).contains("wanted a alloc")
+                let said = scene.request(run_head(1, *closure, 1), &[3, B, B], node, fibers);
+                said.contains(&whole)
             })
-            .expect("a closure on the text");
-        let gone = (serve(GONE, plain), &[3, B, B][..]);
-        let gone_other = (serve(GONE, other), &[7, B, B][..]);
-        let short = (head(1, plain, 2, false), &[7, B][..]);
-        let gone_short = (head(GONE, plain, 0, false), &[][..]);
-        let cases: [(&[_], usize); 9] = [
-            (&[without], 0),
-            (&[gone, without], 1),
-            (&[gone, without, without], 2),
-            (&[first, gone_other, without], 2),
-            (&[first, unknown, without], 1),
-            (&[first, short, without], 1),
-            (&[first, gone_short, without], 1),
-            (&[gone, short, without], 0),
-            (&[gone, short, first, without], 2),
-        ];
-        for (number, (requests, expected)) in cases.into_iter().enumerate() {
-            let said = say(requests);
-            assert_eq!(threes(said.clone()), expected, "case {number}: {said:?}");
+            .expect("a call of plain bytes");
+        let mut say = |property, claimed, words: &[u64]| {
+            let before = RUN.get();
+            let said = scene.request(run_head(property, plain, claimed), words, node, fibers);
+            (said.matches(&whole).count(), RUN.get() - before, said)
+        };
+        // As many as are there, however many are claimed, and what is left over is no call.
+        for words in 0..9_usize {
+            for claimed in [0, 1, 2, 3, 4, 2047] {
+                let payload = [&[3][..], &[B; 8]].concat();
+                let expected = claimed.min(words.saturating_sub(1) / 2);
+                let (failed, ran, said) = say(1, claimed, &payload[..words]);
+                assert_eq!((failed, ran), (expected, 0), "{claimed} of {words} words: {said}");
+            }
         }
-        assert!(say(&[short]).contains("16 bytes"), "{}", say(&[short]));
-        assert!(say(&[without]).contains("leaves its word out"), "{}", say(&[without]));
+        let (failed, ran, said) = say(1, 3, &[7, B, B, 3, 3, 0, 0]);
+        assert_eq!((failed, ran), (0, 3), "the word is in front of the first: {said}");
+        let (_, ran, said) = say(PROPERTIES + 5, 3, &[3, B, B, B, B, B, B]);
+        assert_eq!((ran, said.matches("there is no property").count()), (0, 3), "{said}");
+        let (_, ran, said) = say(4, 3, &[3, B, B, B, B, B, B]);
+        assert_eq!((ran, said.matches("and the closure works on a").count()), (0, 3), "{said}");
     });
 }
 

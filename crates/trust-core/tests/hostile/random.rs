@@ -7,8 +7,11 @@ use crate::scene::{Scene, Signal, Step, encoded, head};
 use crate::victim::{PROPERTIES, fill_table};
 
 fn any_head() -> impl Strategy<Value = u64> {
-    let sensible = (0..=PROPERTIES + 1, 0..60u32, 0..12usize, prop::bool::weighted(0.1))
-        .prop_map(|(property, closure, words, bulk)| head(property, closure, words, bulk));
+    let rarely = prop::bool::weighted(0.1);
+    let sensible = (0..=PROPERTIES + 1, 0..60u32, 0..12usize, rarely, prop::bool::weighted(0.3))
+        .prop_map(|(property, closure, words, bulk, is_run)| {
+            head(property, closure, words, bulk) | u64::from(is_run) << 19
+        });
     prop_oneof![4 => sensible, 1 => any::<u64>()]
 }
 

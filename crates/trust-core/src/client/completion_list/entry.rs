@@ -10,7 +10,7 @@ use super::taking::{run, run_one, take, waiter_of};
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::closure::context::CallbackName;
-use crate::wire::words::WORD;
+use crate::wire::words::{RunLayout, WORD};
 
 /// The operations on a completion's type.
 pub(crate) struct Kind {
@@ -24,6 +24,8 @@ pub(crate) struct Kind {
     pub(super) own_words: usize,
     /// How many entries with one a list of [`LIST_WORDS`] has room for.
     pub(super) most: usize,
+    /// How requests with such completions lie in runs.
+    pub(crate) layout: RunLayout,
     /// Its name in messages.
     pub(crate) name: CallbackName,
 }
@@ -39,6 +41,7 @@ pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
             words: words_of::<C>(),
             own_words: own_words_of::<C>(),
             most: LIST_WORDS / words_of::<C>(),
+            layout: C::RUN,
             name: C::name,
         }
     }
@@ -88,7 +91,7 @@ pub(crate) const fn is_kept_apart<C>() -> bool {
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Header {
-    /// The word at which the first request is: its head, or in a run its own word.
+    /// The word at which the first request is: its head, or in a run the first of its own.
     at: u32,
     /// Words behind that, of each.
     request_words: u16,
@@ -104,9 +107,9 @@ impl Header {
     }
 
     #[cfg_attr(optimised, inline(always))]
-    pub(super) fn of_run(at: usize, requests: usize) -> Self {
-        debug_assert!(u32::try_from(at).is_ok() && (1..=0xffff).contains(&requests));
-        Header { at: at as u32, request_words: 0, run: requests as u16 }
+    pub(super) fn of_run(at: usize, layout: RunLayout, requests: usize) -> Self {
+        debug_assert!(requests > 0);
+        Header { run: requests as u16, ..Header::new(at, layout.words() - 1) }
     }
 
     /// Completions of the entry.
@@ -125,16 +128,17 @@ impl Header {
         usize::from(self.request_words)
     }
 
-    /// The word at which the head of these requests is.
-    pub(super) fn head(self) -> usize {
-        self.at() - usize::from(self.run > 0)
+    /// The word at which the head of these requests is, which lie so in runs.
+    pub(super) fn head(self, layout: RunLayout) -> usize {
+        self.at() - if self.run > 0 { 1 + layout.common_words() } else { 0 }
     }
 }
 
 /// An entry for a run whose completions are being [added](Self::push).
 #[derive(Clone, Copy)]
 pub(crate) struct OpenEntry {
-    /// Where the own words would be of a completion whose request is at word 0.
+    /// Where the own words would be of a completion whose request is at word 0, or at the first word behind
+    /// it that one of the run could be at.
     pub(super) origin: *mut u64,
     /// Where the entry begins.
     pub(super) place: usize,
@@ -147,11 +151,12 @@ impl OpenEntry {
     /// Adds the completion of the request at word `at`.
     ///
     /// # Safety
-    /// The entry is [open](Completions::open_entry) in its list, for completions of type `C`. Since it
-    /// was opened, `at` is one of the words from the first request on, as many as the entry is for at most.
+    /// The entry is [open](Completions::open_entry) in its list, for completions of type `C`. `at` is the
+    /// first word of one of the requests from that on for which it was opened, as many as it is for at most.
     #[cfg_attr(optimised, inline(always))]
-    pub(crate) unsafe fn push<C>(self, at: usize, completion: C) {
-        let to = self.origin.wrapping_add(at * const { own_words_of::<C>() });
+    pub(crate) unsafe fn push<C: Completion>(self, at: usize, completion: C) {
+        let request = at / const { C::RUN.words() };
+        let to = self.origin.wrapping_add(request * const { own_words_of::<C>() });
         // SAFETY: the entry has room for the own words of so many completions, one behind the other, and
         // these are the ones that belong to the request at `at`. Nothing that counts is there: no entry is
         // behind one that is open. The last partial word need not be initialised, as in `push` of a list.

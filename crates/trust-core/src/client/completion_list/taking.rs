@@ -70,8 +70,8 @@ struct TakingRun<'a> {
     list: &'a Completions,
     /// The requests that have not been taken.
     results: Records<'a>,
-    /// The word of the first request of the run.
-    first: usize,
+    /// The requests of the run.
+    requests: usize,
     /// The entry, and the next one.
     entries: (usize, usize),
 }
@@ -84,9 +84,8 @@ impl Drop for TakingRun<'_> {
             (self.list.end.get(), 0),
             "other code took completions"
         );
-        let taken = self.results.position() - self.first;
-        let (entry, next) = self.entries;
-        let place = if self.results.left() > 0 { (entry, taken) } else { (next, 0) };
+        let (left, (entry, next)) = (self.results.left(), self.entries);
+        let place = if left > 0 { (entry, self.requests - left) } else { (next, 0) };
         self.list.next.set(place.0);
         self.list.taken.set(place.1);
     }
@@ -135,20 +134,22 @@ unsafe fn run_entry<C: Completion>(
     pair: &SharedBytes,
     trustee: ThreadId,
 ) {
-    let ((entry, taken), first) = (list.place(), header.at());
-    let results = pair.words().part(0, first + header.requests()).records(first + taken, 1);
-    let entries = (entry, entry + header.requests() * const { words_of::<C>() });
+    let ((entry, taken), first, requests) = (list.place(), header.at(), header.requests());
+    let words = const { C::RUN.words() };
+    let results = pair.words().part(0, first + requests * words);
+    let results = results.records(first + taken * words, words);
+    let entries = (entry, entry + requests * const { words_of::<C>() });
     list.next.set(list.end.get());
     list.taken.set(0);
-    let mut all = TakingRun { list, results, first, entries };
+    let mut all = TakingRun { list, results, requests, entries };
     while all.results.left() > 0 {
         let (value, at) = (all.results.load(0), all.results.position());
         all.results.pass();
-        let own = data.wrapping_add((at - first) * const { own_words_of::<C>() });
+        let own = data.wrapping_add((at - first) / words * const { own_words_of::<C>() });
         // SAFETY: one was added for each request of the run, as `close_entry` demands, one behind the
         // other. It is taken once: it is passed, and no other code takes from this list meanwhile.
         let completion = unsafe { own.cast::<C>().read() };
-        let place = InPlace { value, at: at + 1, words: 0, pair, trustee };
+        let place = InPlace { value, at: at + 1, words: words - 1, pair, trustee };
         completion.complete(Outcome::InPlace(place));
     }
 }
