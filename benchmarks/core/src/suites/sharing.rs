@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench_kit::harness::Limit::{AtLeast, AtMost};
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
-use bench_kit::product::share::{self, Delegated};
+use bench_kit::product::share::{self, Choice, Delegated};
 use bench_kit::product::single_thread;
 use bench_kit::work::{Counter, Lines, Section};
 
@@ -81,9 +81,12 @@ fn symmetric(prototype: Option<&Rc<Prototype>>) -> Suite {
     let mut suite = Suite::new("symmetric", about, Placement::Pair);
     // Without the prototype's figure only the value can tell.
     let bar = Bar::ratio(AtLeast(0.9)).or_value(AtLeast(150.0));
-    let peer = Peer::case("prototype/two counters, half own");
-    suite.push(share::two_counters(true).bar_near(peer, bar));
-    suite.push(share::two_counters(false).beside(Peer::case("prototype/two counters, all remote")));
+    let peer = || Peer::case("prototype/two counters, half own");
+    suite.push(share::two_counters(Choice::PrototypesNumbers).bar_near(peer(), bar));
+    // Not the prototype's load: nothing predicts these choices.
+    suite.push(share::two_counters(Choice::Chance).beside(peer()));
+    let peer = Peer::case("prototype/two counters, all remote");
+    suite.push(share::two_counters(Choice::Other).beside(peer));
     let peer = Peer::case("prototype/one counter, owner inline");
     suite.push(share::owner_works_too::<Counter>(0).beside(peer));
     prototype.into_iter().flat_map(prototype::symmetric).for_each(|case| suite.push(case));

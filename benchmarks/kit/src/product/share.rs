@@ -87,12 +87,48 @@ pub fn owner_works_too<S: Delegated>(think_ns: u32) -> Case {
     })
 }
 
-/// `apply` in 64 fibers of each of two threads with a counter each; every operation, or every other
-/// one by chance, is on the other thread's counter.
-pub fn two_counters(half_own: bool) -> Case {
-    let which = if half_own { "half own" } else { "all remote" };
-    Case::new(format!("gossamer/two counters, {which}"), Unit::Mops, move |sampler| {
-        measure_rack(two_symmetric(), sampler.time, move || send_to_each_other(half_own))?.mops()
+/// Which of two counters the fibers of a thread add to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// That of the other thread.
+    Other,
+    /// Their own or the other, by random numbers of each fiber's own, which nothing predicts.
+    Chance,
+    /// Their own or the other, by the prototype's numbers: the fibers of a thread go through one of two
+    /// random sequences. They take turns, so that many choose alike one after another, which the
+    /// processor learns to predict.
+    PrototypesNumbers,
+}
+
+impl Choice {
+    /// The name of the case.
+    fn name(self) -> &'static str {
+        match self {
+            Choice::Other => "all remote",
+            Choice::Chance => "half own",
+            Choice::PrototypesNumbers => "half own by the prototype's numbers",
+        }
+    }
+
+    /// Where the random numbers begin of the fiber with this number. Fibers go to the two threads in turn.
+    fn seed(self, fiber: u64) -> u64 {
+        match self {
+            Choice::PrototypesNumbers => fiber / 2 % 2 + 2,
+            Choice::Other | Choice::Chance => fiber,
+        }
+    }
+
+    /// Whether the fiber adds to its own counter when it has this random number.
+    #[inline(always)]
+    fn is_own(self, random: u64) -> bool {
+        self != Choice::Other && random >> 33 & 1 == 0
+    }
+}
+
+/// `apply` in 64 fibers of each of two threads with a counter each.
+pub fn two_counters(choice: Choice) -> Case {
+    Case::new(format!("gossamer/two counters, {}", choice.name()), Unit::Mops, move |sampler| {
+        measure_rack(two_symmetric(), sampler.time, move || send_to_each_other(choice))?.mops()
     })
 }
 
@@ -135,7 +171,7 @@ pub fn send_from_fibers<S: Delegated>(trust: Trust<S>, fibers: usize, think: Thi
     load(vec![trust], stop, fibers)
 }
 
-fn send_to_each_other(half_own: bool) -> Load {
+fn send_to_each_other(choice: Choice) -> Load {
     let stop = StopFlag::default();
     let counters: Vec<Trust<Counter>> =
         gossamer::threads().map(|thread| thread.entrust_moved(Counter::fresh())).collect();
@@ -144,11 +180,11 @@ fn send_to_each_other(half_own: bool) -> Load {
         gossamer::spawn(move || {
             let own = usize::from(counters[1].is_local());
             let (own, other) = (&counters[own], &counters[1 - own]);
-            let mut chance = number;
+            let mut random = choice.seed(number);
             while !stop.is_set() {
                 for _ in 0..BURST {
-                    chance = next(chance);
-                    let trust = if half_own && chance >> 33 & 1 == 0 { own } else { other };
+                    random = next(random);
+                    let trust = if choice.is_own(random) { own } else { other };
                     black_box(Counter::ask(trust, 0));
                 }
             }
@@ -205,8 +241,9 @@ mod tests {
             (|| Rack::new().threads(2), || Rack::new().threads(2).dedicated_trustees(1));
         works(pair(), move || send_from_fibers(gossamer::entrust(Counter::fresh()), 4, think));
         works(equals(), move || send_from_fibers(gossamer::entrust(Counter::fresh()), 4, think));
-        works(equals(), || send_to_each_other(true));
-        works(equals(), || send_to_each_other(false));
+        for choice in [Choice::Other, Choice::Chance, Choice::PrototypesNumbers] {
+            works(equals(), move || send_to_each_other(choice));
+        }
         works(pair(), move || send_window(gossamer::entrust(Lines::fresh()), WINDOW, think));
         // The rack itself holds back requests beyond its buffers.
         works(pair(), move || send_window(gossamer::entrust(Adder::fresh()), usize::MAX, think));

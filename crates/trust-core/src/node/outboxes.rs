@@ -18,7 +18,7 @@ pub(crate) struct Outboxes {
     all: Box<[Option<Box<Outbox>>]>,
     /// The one that was used last; null if none was.
     recent: Cell<*const Outbox>,
-    /// Its token, and the number of its thread. Not [`NO_TOKEN`], which the name in a trust has that nothing was sent by.
+    /// Its token, and the number of its thread. Not [`NO_TOKEN`], the token of a trust that has sent nothing.
     token: Cell<u64>,
     number: Cell<u64>,
     /// Those with something under way; behind the first `busy_count` there is nothing.
