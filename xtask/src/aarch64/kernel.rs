@@ -29,7 +29,7 @@ const INIT: &str = "#!/bin/busybox sh\n\
     /bin/busybox mount -t proc proc /proc\n\
     /bin/busybox mount -t devtmpfs devices /dev\n\
     exec /bin/busybox sh /tests > /dev/ttyAMA0 2>&1\n";
-const TESTS: &str = "/program --test-threads 1 --skip corpus && echo 'gossamer: all tests have passed'\n\
+const TESTS: &str = "/program --test-threads 1 --skip fuzzing && echo 'gossamer: all tests have passed'\n\
     /bin/busybox poweroff -f\n";
 
 /// What is downloaded for the machine.
