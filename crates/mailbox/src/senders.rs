@@ -27,7 +27,7 @@ pub(crate) struct Active {
     pub(crate) mode: Mode,
     pub(crate) incoming: Incoming,
     flags: Flags,
-    /// Flags set since one was last sent at once.
+    /// Flags that may not have left: set since none waited.
     held: u32,
     /// When `held` reaches this, the flag is sent at once, so that the sender always has a bank to write.
     held_most: u32,
@@ -130,11 +130,11 @@ impl Active {
         if self.is_owed || std::thread::panicking() {
             self.is_owed = true;
         } else {
-            self.held += 1;
-            let is_urgent = self.held >= self.held_most;
-            if is_urgent {
+            if self.held > 0 && !self.flags.have_unsent() {
                 self.held = 0;
             }
+            self.held += 1;
+            let is_urgent = self.held >= self.held_most;
             self.is_owed = !self.flags.set(bank, emptied, is_urgent);
         }
     }
@@ -221,6 +221,12 @@ impl Flags {
             Ok(())
         });
         is_set
+    }
+
+    /// Whether a flag that was not urgent may still wait for the next message.
+    #[track_caller]
+    fn have_unsent(&self) -> bool {
+        matches!(self, Flags::Open(flags) if !flags.is_mapped() && flags.has_unsent())
     }
 
     /// Sets a word that the sender waits for, and wakes it, unless this would have to wait.

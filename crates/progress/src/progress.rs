@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use transport_api::{
-    Event, HostId, Lane, LossReason, Namespace, NoticeOutbox, Notification, PeerEvent,
+    Event, HostId, Lane, LossReason, Namespace, NoticeOutbox, Notification, OpError, PeerEvent,
 };
 
 use crate::owner::{Owner, Owners, Violation};
@@ -115,6 +115,24 @@ impl Progress {
             self.set_urgent(true);
         }
         result
+    }
+
+    /// Flushes the lane to `host` at once, and with it what [`start`](Self::start) has started there.
+    ///
+    /// # Errors
+    /// As the lane's flush.
+    pub fn flush_lane(&self, host: HostId) -> Result<(), OpError> {
+        let flushed = self.lane(host).borrow_mut().flush();
+        if self.is_unflushed(host) {
+            self.unflushed.borrow_mut().retain(|other| *other != host);
+            self.note_tokens();
+        }
+        flushed
+    }
+
+    /// Whether something that [`start`](Self::start) has started on the lane to `host` waits for a flush.
+    pub fn is_unflushed(&self, host: HostId) -> bool {
+        self.unflushed.borrow().contains(&host)
     }
 
     /// Takes a token for an operation of this kind, and has `start` start it.

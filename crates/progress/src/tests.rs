@@ -342,6 +342,20 @@ fn what_is_started_without_a_token_is_flushed_by_the_next_round() {
 }
 
 #[test]
+fn what_is_flushed_at_once_waits_for_no_round() {
+    let thread = Thread::new();
+    thread.poll_if_due();
+    thread.progress.start(HostId(1), |lane| lane.wake(0));
+    thread.progress.flush_lane(HostId(0)).unwrap();
+    let waits = [0, 1].map(|host| thread.progress.is_unflushed(HostId(host)));
+    assert_eq!(waits, [false, true], "another lane was flushed");
+    thread.progress.flush_lane(HostId(1)).unwrap();
+    assert!(!thread.progress.is_unflushed(HostId(1)) && !thread.progress.is_urgent());
+    thread.round();
+    assert_eq!(thread.wire(1).flushes, 1);
+}
+
+#[test]
 fn the_loss_of_a_host_ends_all_of_its_operations_and_no_others() {
     let thread = Thread::new();
     let owners = [Namespace::BARE, Namespace::DELEGATION].map(|name| thread.owner(name));

@@ -51,9 +51,10 @@ impl Engine {
         if started.is_err() {
             self.flow.take_back(host, bytes.len());
         }
+        drop(lane);
         started?;
         // The staging memory may change once this has returned.
-        lane.flush()
+        self.progress.flush_lane(host)
     }
 
     /// Writes any number of bytes to memory that is mapped, and notifies `thread` of the owner. False, and
@@ -108,11 +109,12 @@ impl Engine {
         self.reserve(to, size_of::<u64>(), None)?;
         let mut lane = self.progress.lane(host).borrow_mut();
         let started = lane.signal(to, at, word);
+        drop(lane);
         if started.is_err() {
             self.flow.take_back(host, size_of::<u64>());
         }
         started?;
-        lane.flush()
+        self.progress.flush_lane(host)
     }
 
     /// As [`signal`](Self::signal), but the word leaves with the next flush, at the latest that of the next
@@ -166,7 +168,8 @@ impl Engine {
             // thread that its own host has named wrongly, or by the loss of the host, as the flush reports.
             let _ = lane.write_notify(to, at, &self.nothing, thread, 0);
         }
-        lane.flush()
+        drop(lane);
+        self.progress.flush_lane(host)
     }
 
     /// Writes any number of bytes.

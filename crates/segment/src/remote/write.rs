@@ -91,6 +91,15 @@ impl RemoteSegment {
         .map(|()| true)
     }
 
+    /// For layers above: whether a word of [`try_signal`](Self::try_signal) may still wait for the next
+    /// operation or poll of this thread.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn has_unsent(&self) -> bool {
+        let host = self.owner();
+        run(&self.shared, move |engine| Ok(engine.progress.is_unflushed(host))).unwrap_or(true)
+    }
+
     /// For layers above: stores words from byte `at` on, in order, in flight when this returns; a reader
     /// that sees the last one sees the others, and every earlier write of this thread to the host.
     ///
