@@ -184,6 +184,18 @@ fn refused(change: impl FnOnce(&mut Owned)) -> String {
     blob.encode().expect_err("it breaks a rule").to_string()
 }
 
+#[test]
+fn a_header_that_claims_another_length_is_an_error() {
+    let bytes = sample().encode().unwrap();
+    let len = bytes.len();
+    for claimed in [0, len - 1, len + 1, u32::MAX as usize] {
+        let mut bytes = bytes.clone();
+        bytes[52..56].copy_from_slice(&(claimed as u32).to_le_bytes());
+        let error = Parsed::parse(&bytes).unwrap_err();
+        assert_eq!(error, BlobError::Length { len, expected: claimed });
+    }
+}
+
 fn refused_bytes(at: usize, value: u8) -> String {
     let mut bytes = sample().encode().unwrap();
     bytes[at] = value;

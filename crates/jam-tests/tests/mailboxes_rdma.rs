@@ -9,6 +9,8 @@ mod failures;
 mod hostile;
 #[path = "mailboxes/play.rs"]
 mod play;
+#[path = "common/signed.rs"]
+mod signed;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Packages of a signer whom the test believes, or counts as revoked. Real signatures are tested where they
 //! are made and verified, in the crates `gossamer-job` and `gossamer-daemon`.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use gossamer::jam::{Proof, Refusal, Verifier};
 use jam_format::{Algorithm, Package, Signature, sign_package};
@@ -22,7 +23,12 @@ impl Verifier for Ann {
 
 /// The same package, signed by ann.
 pub(crate) fn signed(package: &[u8]) -> Vec<u8> {
-    let (algorithm, certificate, signature) = (Algorithm::Ed25519, &b"hers"[..], &b"ann"[..]);
+    signed_with(package, b"ann")
+}
+
+/// The same package, with bytes in the place of a signature.
+pub(crate) fn signed_with(package: &[u8], signature: &[u8]) -> Vec<u8> {
+    let (algorithm, certificate) = (Algorithm::Ed25519, &b"hers"[..]);
     let block = Signature { algorithm, job: None, certificate, signature }.encode();
     let package = Package::parse(package).expect("a package");
     sign_package(&package, &block.expect("a block")).expect("a package")

@@ -2,12 +2,15 @@
 //! piece, in no order), and over TCP. `racks/` runs them in fibers and between processes.
 //!
 //! All hosts of these racks are one process, so they share linked jams: the tests change policies of
-//! mailboxes only, and evict by the policy of the process, which is `Signed` all the time.
+//! mailboxes only, and evict by the policy of the process, which is `Signed` all the time. One of them sets
+//! the verifier of the process, once; no other test has signed packages.
 
 mod calls;
 mod failures;
 mod hostile;
 mod play;
+#[path = "../common/signed.rs"]
+mod signed;
 
 use std::sync::Arc;
 
@@ -58,6 +61,7 @@ macro_rules! suite {
                 hostile {
                     hostile_frames_are_rejected, a_frame_that_is_written_again_does_not_run,
                     code_that_changes_after_it_arrived_runs_as_it_was,
+                    code_that_changes_while_it_is_verified_runs_as_it_was,
                     a_frame_that_changes_while_it_runs_runs_as_it_was,
                     frames_that_change_while_they_run_do_no_harm,
                 }

@@ -21,7 +21,7 @@ pub(crate) fn rack(kind: Kind, is_endless: bool) -> Option<Rack> {
     let rack = match is_endless {
         true => Rack::new().hosts(2).threads(2),
         // A host for each jam that crashes, and two that go on.
-        false => Rack::new().hosts(8).threads(1),
+        false => Rack::new().hosts(9).threads(1),
     };
     (kind == Kind::Processes).then(|| rack.on_peer_loss(OnPeerLoss::Return))
 }
@@ -34,6 +34,14 @@ fn goes_on(table: &Trust<Table>) {
     assert_eq!(table.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8, "it goes on");
 }
 
+/// Overflows the stack of a fiber of the table's thread: what others send runs on that of the thread.
+fn overflow_a_fiber(table: &Trust<Table>) -> Result<u64, JamError> {
+    let overflow = |table: Trust<Table>| table.inject(&jam("deep"), 1u64 << 20, &[]).unwrap();
+    let fiber = gossamer::spawn_on_with(table.trustee(), overflow, table.clone());
+    let delegate = |error| JamError::Delegate { jam: "deep".to_owned(), source: error };
+    fiber.join().map_err(|error| delegate(error.into()))
+}
+
 pub(crate) fn crashes_end_their_processes() {
     on_every_host(|| receiver().set_policy(Policy::AnyPeer));
     let tables = tables();
@@ -42,9 +50,10 @@ pub(crate) fn crashes_end_their_processes() {
     // What touches the guard of a stack ends the process with a message, and so by another signal.
     const FAULT: &str = "SIGSEGV";
     const OVERFLOW: &str = "SIGABRT";
-    let crashes: [(&str, &str, Crash); 6] = [
+    let crashes: [(&str, &str, Crash); 7] = [
         ("wild_write", FAULT, |table| table.inject(&jam("wild_write"), 8u64, &[])),
         ("deep", OVERFLOW, |table| table.inject(&jam("deep"), 1u64 << 20, &[])),
+        ("deep", OVERFLOW, overflow_a_fiber),
         ("large_frames", OVERFLOW, |table| table.inject(&jam("large_frames"), 1u64 << 20, &[])),
         ("self_modify", FAULT, |table| table.inject(&jam("self_modify"), (), &[])),
         ("run_data", FAULT, |table| table.inject(&jam("run_data"), 0u64, &[])),

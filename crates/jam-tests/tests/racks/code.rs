@@ -180,6 +180,9 @@ pub(crate) fn hostile_code_does_nothing() {
     }
 }
 
+/// Where the header of a blob has its length.
+const LENGTH_AT: usize = 52;
+
 pub(crate) fn frames_that_lie_link_nothing() {
     on_every_host(|| receiver().set_policy(Policy::AnyPeer));
     let (good, other) = (hostile("sum"), hostile("endless"));
@@ -193,6 +196,11 @@ pub(crate) fn frames_that_lie_link_nothing() {
         let refused = receiver().receive(cut, Digest::of(cut));
         assert!(matches!(refused, Err(Refusal::Malformed { .. })), "{len} bytes: {refused:?}");
     }
+    // Its parts are all there: only the length that the header claims is another.
+    let mut longer = good.clone();
+    longer[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&(good.len() as u32 + 1).to_le_bytes());
+    let refused = receiver().receive(&longer, Digest::of(&longer));
+    assert!(matches!(refused, Err(Refusal::Malformed { .. })), "{refused:?}");
     for at in 0..good.len() {
         let mut changed = good.clone();
         changed[at] ^= 1 << (at % 8);
