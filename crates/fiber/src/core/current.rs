@@ -6,8 +6,8 @@
 //!
 //! One invariant keeps stacks from being mixed up: `running` is the fiber whose stack the thread is
 //! on, or null on the thread's own stack, and while it is set, `core` is that fiber's scheduler.
-//! (Except for the few instructions between a switch and the update of `running`, and in
-//! `Core::run` between two fibers, where no user code runs.) A fiber can therefore not enter the
+//! (Except for the few instructions between a switch and the update of `running`, on either side of
+//! it, and in `Core::run` between two fibers, where no user code runs.) A fiber can therefore not enter the
 //! scheduler of other fibers; see [`Entered::new`].
 
 use std::cell::Cell;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -27,17 +28,21 @@ impl Core {
     where
         F: FnOnce() + 'static,
     {
-        self.load(block, name, code, |_| body());
+        let this: *const Block = block;
+        self.load(block, name, code, move || {
+            CURRENT.with(|current| current.running.set(this));
+            contain(body);
+        });
         self.queue.push(block);
         block.id.get()
     }
 
-    /// Makes a reserved block a fiber that will run `body`, which is given the block, and does not queue
-    /// it.
+    /// Makes a reserved block a fiber that will run `body`, from which nothing may unwind, and does not
+    /// queue it. Whoever resumes it, or `body` itself, notes that it is the running one.
     #[inline]
     fn load<F>(&self, block: &Block, name: Option<Cow<'static, str>>, code: &'static str, body: F)
     where
-        F: FnOnce(&Block) + 'static,
+        F: FnOnce() + 'static,
     {
         let serial = self.started.get() + 1;
         self.started.set(serial);
@@ -49,16 +54,9 @@ impl Core {
         let Some(stack) = (unsafe { &*block.stack.as_ptr() }) else {
             unreachable!("a reserved block has a stack");
         };
-        let this: *const Block = block;
-        let contained = move || {
-            CURRENT.with(|current| current.running.set(this));
-            // SAFETY: the block stays in place as long as the core lives, and the core outlives what
-            // its fibers run.
-            contain(|| body(unsafe { &*this }));
-        };
         // SAFETY: a reserved block's stack is idle, and is unmapped only after the fiber has ended
         // (`retire`, `drop`); the block stays in place as long as the core lives.
-        unsafe { block.switch.load(stack, contained) };
+        unsafe { block.switch.load(stack, body) };
         block.state.set(State::Active);
     }
 
@@ -72,33 +70,49 @@ impl Core {
     /// Makes a reserved block a fiber that runs `body`, and runs it up to its first wait or its end.
     /// Returns what `body` has returned by then. If it has not, `later` gets that, on the fiber.
     #[inline]
-    pub(crate) fn launch_now<T: 'static>(
+    pub(crate) fn launch_now<T, F, L>(
         &self,
         block: &Block,
         name: Option<Cow<'static, str>>,
         code: &'static str,
-        body: impl FnOnce() -> T + 'static,
-        later: impl FnOnce(T) + 'static,
-    ) -> Option<T> {
+        body: F,
+        later: L,
+    ) -> Option<T>
+    where
+        T: 'static,
+        F: FnOnce() -> T + 'static,
+        L: FnOnce(T) + 'static,
+    {
         debug_assert!(self.can_launch_now());
         let given: Cell<Option<T>> = Cell::new(None);
-        self.load(block, name, code, move |block| {
-            drop(run_to_end(|| {
+        // They stay here until the fiber takes them. Each move of a value in pieces, on the way to its
+        // stack, would wait for the one before.
+        let code_of_fiber = ManuallyDrop::new((body, later));
+        let (this, taken): (*const Block, *const (F, L)) = (block, &raw const *code_of_fiber);
+        self.load(block, name, code, move || {
+            // SAFETY: the frame of the `launch_now` that has loaded this is there, since it waits for
+            // the fiber's first wait; it forgets what is taken here, once.
+            let (body, later) = unsafe { taken.read() };
+            // SAFETY: the block of this fiber, which stays in place as long as the core lives.
+            let block = unsafe { &*this };
+            let ended = run_to_end(|| {
                 let value = body();
-                match NonNull::new(block.starter.take().cast_mut()) {
-                    // SAFETY: the pointer is to the cell of the `launch_now` that has loaded this,
-                    // which takes it away before the cell goes.
-                    Some(given) => {
-                        unsafe { given.cast::<Cell<Option<T>>>().as_ref() }.set(Some(value))
-                    }
-                    None => later(value),
-                }
-            }));
+                let Some(given) = NonNull::new(block.starter.take().cast_mut()) else {
+                    return later(value);
+                };
+                // SAFETY: the pointer is to the cell of the `launch_now` that has loaded this, which
+                // takes it away before the cell goes.
+                unsafe { given.cast::<Cell<Option<T>>>().as_ref() }.set(Some(value));
+            });
+            if let Err(error) = ended {
+                contain(|| drop(error));
+            }
         });
         block.starter.set(std::ptr::from_ref(&given).cast());
         self.runs.set(true);
         // It hands over to no other fiber.
         self.end.set(self.queue.position());
+        CURRENT.with(|current| current.running.set(block));
         // SAFETY: the block is loaded and not queued; this is the thread's own stack, and no other
         // fiber is being resumed (`can_launch_now`).
         unsafe { block.switch.resume() };

@@ -49,7 +49,7 @@ pub(super) trait Launch<T, V>: Sized + 'static {
 }
 
 /// Runs a launched closure in the current fiber: its result, or why it did not run.
-#[inline]
+#[cfg_attr(optimised, inline(always))]
 pub(super) fn run<T, V, L>(
     launch: L,
     latch: &Latch<T>,
@@ -156,6 +156,7 @@ enum Failure {
 }
 
 /// Starts the fiber of a launched closure, and replies.
+#[cfg_attr(optimised, inline(always))]
 fn start<T, V, L>(
     launch: L,
     latch: Latch<T>,

@@ -4,20 +4,39 @@ use std::cell::{Ref, RefCell};
 
 use fiber::FiberId;
 use primitive::limits::LAUNCH_DEPTH;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::node::awaited::ReplyTo;
 
-/// The calls that wait for a launched closure, the first one of the chain first.
-#[derive(Clone, Default, Serialize, Deserialize)]
+/// The calls that wait for a launched closure, the first one of the chain first. One word, since mostly
+/// there are none.
+#[derive(Clone, Default, Deserialize)]
 #[serde(try_from = "Vec<(u32, u64)>")]
-pub(crate) struct Callers(pub(super) Vec<ReplyTo>);
+pub(crate) struct Callers(Option<Box<Chain>>);
+
+#[derive(Clone)]
+struct Chain(Vec<ReplyTo>);
 
 impl Callers {
-    /// Whether no launch waits.
+    /// Those that wait for a launch of a closure for which these wait.
+    pub(super) fn with(&self, next: ReplyTo) -> Callers {
+        Callers(Some(Box::new(Chain(self.calls().iter().copied().chain([next]).collect()))))
+    }
+
+    /// Whether there are none.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
+    }
+
+    pub(super) fn calls(&self) -> &[ReplyTo] {
+        self.0.as_ref().map(|chain| &chain.0[..]).unwrap_or_default()
+    }
+}
+
+impl Serialize for Callers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.calls().serialize(serializer)
     }
 }
 
@@ -30,7 +49,8 @@ impl TryFrom<Vec<(u32, u64)>> for Callers {
             return Err(too_deep());
         }
         let callers = callers.into_iter().map(|(thread, token)| ReplyTo { thread, token });
-        Ok(Callers(callers.collect()))
+        let chain: Vec<_> = callers.collect();
+        Ok(Callers((!chain.is_empty()).then(|| Box::new(Chain(chain)))))
     }
 }
 
@@ -129,7 +149,7 @@ mod tests {
             let bytes = codec::encode_to_vec(&vec![caller; count]).unwrap();
             let decoded = codec::decode::<Callers>(&bytes);
             assert_eq!(
-                decoded.as_ref().map(|callers| callers.0.len()).ok(),
+                decoded.as_ref().map(|callers| callers.calls().len()).ok(),
                 taken.then_some(count)
             );
             if let Err(error) = decoded {

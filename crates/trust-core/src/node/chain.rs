@@ -25,7 +25,7 @@ use crate::node::state::Node;
 
 impl Call {
     /// Notes that the current fiber runs the launched closure, until the guard is dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run(self) -> Running {
         let (fiber, is_timed) = (fiber::current(), self.is_timed);
         if let Some(fiber) = fiber {
@@ -64,7 +64,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if let Some(fiber) = self.fiber {
             on_node(|node| node.launched.remove(fiber));
@@ -91,12 +91,11 @@ impl Node {
     fn callers_with(&self, fiber: FiberId) -> CallResult<Callers> {
         let launched = self.launched.borrow();
         let Some(call) = launched.get(fiber) else { return Ok(Callers::default()) };
-        let Call { reply_to, callers: Callers(callers), .. } = call;
-        if callers.len() == LAUNCH_DEPTH {
+        if call.callers.calls().len() == LAUNCH_DEPTH {
             let refused = DelegateError::Refused { trustee: self.me, reason: too_deep() };
             return Err(Box::new(refused));
         }
-        Ok(Callers(callers.iter().chain([reply_to]).copied().collect()))
+        Ok(call.callers.with(call.reply_to))
     }
 }
 
@@ -122,7 +121,7 @@ pub(crate) fn relation(
 ) -> Option<(FiberId, Relation)> {
     on_node(|node| {
         let launched = node.launched.borrow();
-        let callers = launched.get(wants).map(|call| &call.callers.0[..]).unwrap_or_default();
+        let callers = launched.get(wants).map(|call| call.callers.calls()).unwrap_or_default();
         holders.find_map(|holder| {
             if holder != wants && callers.is_empty() {
                 return None;

@@ -64,6 +64,22 @@ impl Node {
     /// The request of a call has been answered, and the call with it.
     #[inline]
     pub(crate) fn forget_awaited(&self, token: u64) {
+        let mut awaited = self.awaited_calls.awaited.borrow_mut();
+        let place = token as u32 as usize;
+        let Some(call) = awaited.get(place).filter(|call| call.has(token)) else { return };
+        if let Awaiting::InRequest = call.completion {
+            // Nothing in it needs to be dropped.
+            std::mem::forget(awaited.remove(place));
+        } else {
+            drop(awaited);
+            self.forget_overtaken(token);
+        }
+    }
+
+    /// As [`forget_awaited`](Self::forget_awaited), of a call whose later reply came first.
+    #[cold]
+    #[inline(never)]
+    fn forget_overtaken(&self, token: u64) {
         if let Some(Awaited { completion: Awaiting::Overtaken(reply), .. }) =
             self.take_awaited(token)
         {
