@@ -106,10 +106,10 @@ impl Zipfian {
 }
 
 /// Chooses the record of an operation. The clients of a thread share one.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct KeyChooser(Choice);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Choice {
     Uniform { records: u64 },
     Scrambled { zipfian: Zipfian, records: u64 },
