@@ -1,6 +1,7 @@
 //! Arguments that are lent to a call: `Trust::lend`, on every thread, the caller's own included.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use gossamer::{AsView, DelegateError, Trust};
@@ -66,6 +67,64 @@ pub fn lent_arguments_of_all_sizes_are_whole() {
             expected.sort();
             assert!(seen == expected, "{len} bytes");
         }
+    }
+}
+
+fn name_of(len: usize, seed: usize) -> String {
+    format!("{len} {}", "of".repeat(seed))
+}
+
+pub fn what_lent_arguments_find_is_seen_where_it_lies() {
+    for trustee in gossamer::threads() {
+        let values = Rc::new(trustee.entrust(BTreeMap::<String, Vec<u8>>::new()));
+        for len in LENGTHS {
+            let fill = |seed| {
+                let (name, value) = (name_of(len, seed), bytes(len, seed));
+                values.lend((&*name, &*value)).apply(|values, (name, value)| {
+                    values.insert(name.to_owned(), value.to_vec());
+                });
+            };
+            (0..FIBERS).for_each(fill);
+            let calls = values.clone();
+            let results = call_from_fibers(move |seed| {
+                let name = name_of(len, seed);
+                let (mut plain, mut hooked) = (Vec::new(), Vec::new());
+                calls.lend((&*name, 1u8)).apply_ref(
+                    |values, (name, _)| values.get(name),
+                    |found| plain.extend_from_slice(found.unwrap()),
+                );
+                let found = calls.lend(&name).apply_ref_with_prefetch(
+                    |values, name, _| {
+                        _ = values.get(*name).map(|value| gossamer::prefetch(&**value))
+                    },
+                    |values, name| values.get(name),
+                    |found| found.map(|found| hooked.extend_from_slice(found)).is_some(),
+                );
+                let missed = calls.lend((&*name, "?")).apply_ref(
+                    |values, (name, more)| values.get(&[name, more].concat()),
+                    |found| found.is_none(),
+                );
+                assert!(found && missed);
+                (plain, hooked)
+            });
+            let expected = (0..FIBERS).map(|seed| (bytes(len, seed), bytes(len, seed)));
+            assert!(results.into_iter().eq(expected), "{len} bytes");
+        }
+        let found = |name: &'static str| {
+            let calls = values.clone();
+            panic_in(move || {
+                calls.lend(name).apply_ref(
+                    |values, name| {
+                        assert!(name != "fall", "fell at a name");
+                        values.get(name)
+                    },
+                    |found| assert!(found.is_some(), "a view of nothing"),
+                );
+            })
+        };
+        assert!(found("fall").contains("fell at a name"));
+        assert!(found("none").contains("a view of nothing"));
+        assert_eq!(values.apply(|values| values.len()), LENGTHS.len() * FIBERS);
     }
 }
 

@@ -70,6 +70,7 @@ macro_rules! behaviours {
             latches: a_guard_comes_with_and_without_arguments_and_errors;
             latches: launched_closures_wait_for_each_other_under_a_latch;
             lending: lent_arguments_of_all_sizes_are_whole;
+            lending: what_lent_arguments_find_is_seen_where_it_lies;
             lending: a_hook_sees_lent_arguments_before_they_are_served;
             lending: panics_beside_lent_arguments_are_those_of_their_calls;
             lending: lent_views_carry_trusts;

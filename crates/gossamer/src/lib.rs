@@ -162,7 +162,8 @@
 //! and [`try_apply_ref_with_then`](Trust::try_apply_ref_with_then).
 //!
 //! Bytes and text that the caller only lends are sent by [`lend`](Trust::lend): the closure gets references,
-//! and nothing is allocated on the way for up to 8 KiB.
+//! and nothing is allocated on the way for up to 8 KiB. Both go together: `trust.lend(key).apply_ref(..)`
+//! ([`Lending::apply_ref`]).
 //!
 //! [`with_prefetch`](Trust::with_prefetch) is for properties that are larger than the processor's cache: a
 //! hook asks for the memory that a call will touch, by [`prefetch`], while others are served.

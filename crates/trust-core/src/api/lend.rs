@@ -16,12 +16,16 @@ use crate::Trust;
 use crate::api::apply::or_raise;
 use crate::api::own::panicked;
 use crate::api::prefetch::look;
+use crate::client::viewing::Viewing;
+use crate::client::waiter::Waiter;
 use crate::closure::ahead::Ahead;
-use crate::closure::invoke::{Delegable, InvokeLent, Plain, Step, With, check_captures};
-use crate::codec::{Lend, Portable};
-use crate::error::{CallResult, DelegateError, Panic};
-use crate::node::current;
+use crate::closure::invoke::{Delegable, InvokeLent, Plain, Step, With, WithRef, check_captures};
+use crate::closure::lent::ApplyLent;
+use crate::codec::{AsView, Lend, Portable};
+use crate::error::{CallResult, DelegateError, Panic, outside};
+use crate::node::awaits::AwaitsReply;
 use crate::node::racks::outside_of;
+use crate::node::{Node, current};
 
 impl<T: 'static> Trust<T> {
     /// A call with `arguments` that borrow from the caller.
@@ -76,7 +80,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.call::<_, false>(With(closure)))
+        or_raise(self.call::<_, _, false>(With(closure)))
     }
 
     /// As [`Trust::try_apply_with`].
@@ -94,7 +98,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.call::<_, true>(With(closure)).map_err(|error| *error)
+        self.call::<_, _, true>(With(closure)).map_err(|error| *error)
     }
 
     /// As [`apply`](Self::apply), after `hook` has asked for the memory that the call will touch: see
@@ -113,21 +117,66 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
         const { check_captures::<H>() };
         const { check_captures::<F>() };
         look(self.trust, |property, step| hook(property, &self.arguments.lend(), step));
-        or_raise(self.call::<_, false>(Ahead::new(hook, With(closure))))
+        or_raise(self.call::<_, _, false>(Ahead::new(hook, With(closure))))
+    }
+
+    /// As [`Trust::apply_ref_with`]: the closure refers to a part of the property, and `view` sees that.
+    ///
+    /// ```
+    /// use gossamer_trust_core::Trust;
+    /// use std::collections::HashMap;
+    ///
+    /// fn length(texts: &Trust<HashMap<String, String>>, name: &str) -> Option<usize> {
+    ///     texts.lend(name).apply_ref(|texts, name| texts.get(name), |text| text.map(str::len))
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Trust::apply_ref_with`].
+    #[cfg_attr(optimised, inline(always))]
+    #[track_caller]
+    pub fn apply_ref<F, R, C, U>(self, closure: F, view: C) -> U
+    where
+        F: for<'a, 'b> FnOnce(&'a mut T, V::Lent<'b>) -> Option<&'a R> + Delegable,
+        R: AsView + ?Sized + 'static,
+        C: for<'a> FnOnce(Option<R::View<'a>>) -> U,
+    {
+        const { check_captures::<F>() };
+        or_raise(self.call_ref(WithRef::new(closure), view))
+    }
+
+    /// As [`apply_ref`](Self::apply_ref), after `hook` has asked for the memory that the call will touch:
+    /// see [`Trust::with_prefetch`].
+    ///
+    /// # Panics
+    /// As [`Trust::apply_ref_with`].
+    #[cfg_attr(optimised, inline(always))]
+    #[track_caller]
+    pub fn apply_ref_with_prefetch<H, F, R, C, U>(self, hook: H, closure: F, view: C) -> U
+    where
+        H: for<'a> Fn(&T, &V::Lent<'a>, Step) + Delegable,
+        F: for<'a, 'b> FnOnce(&'a mut T, V::Lent<'b>) -> Option<&'a R> + Delegable,
+        R: AsView + ?Sized + 'static,
+        C: for<'a> FnOnce(Option<R::View<'a>>) -> U,
+    {
+        const { check_captures::<H>() };
+        const { check_captures::<F>() };
+        look(self.trust, |property, step| hook(property, &self.arguments.lend(), step));
+        or_raise(self.call_ref(Ahead::new(hook, WithRef::new(closure)), view))
     }
 
     /// A call that waits; see [`Trust::call`].
     #[cfg_attr(optimised, inline(always))]
     #[track_caller]
-    fn call<I, const CATCHES: bool>(self, invoke: I) -> CallResult<I::Output>
+    fn call<I, U, const CATCHES: bool>(self, invoke: I) -> CallResult<U>
     where
-        I: InvokeLent<T, V> + 'static,
-        I::Output: Portable,
+        I: for<'a> InvokeLent<T, V, Output<'a> = U, InPlace = U> + 'static,
+        U: Portable,
     {
         let (trust, place) = (self.trust, Location::caller());
         let Some(node) = current(trust) else { return Err(outside_of(trust.home)) };
         let Some(outbox) = trust.way(node, "`apply`", place)? else {
-            let run = |property: &mut T| -> Result<I::Output, Panic> {
+            let run = |property: &mut T| -> Result<U, Panic> {
                 let invoke = || invoke.invoke_lent(property, self.arguments.lend());
                 if CATCHES { catch_unwind(AssertUnwindSafe(invoke)) } else { Ok(invoke()) }
             };
@@ -137,6 +186,46 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
             node.run_deferred();
             return result;
         };
-        node.call_lent(trust.target_by(outbox), invoke, &self.arguments, place)
+        let (target, arguments) = (trust.target_by(outbox), lend_at(node, &self.arguments));
+        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+        let waiter = Waiter::new(fiber);
+        let end = waiter.wake();
+        node.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(target, invoke, &arguments, end);
+        waiter.wait(place, AwaitsReply::of)
     }
+
+    /// As [`call`](Self::call), of a closure that refers to a part of the property.
+    #[cfg_attr(optimised, inline(always))]
+    #[track_caller]
+    fn call_ref<I, R, C, U>(self, invoke: I, view: C) -> CallResult<U>
+    where
+        I: for<'a> InvokeLent<T, V, Output<'a> = Option<&'a R>> + 'static,
+        R: AsView + ?Sized + 'static,
+        C: for<'a> FnOnce(Option<R::View<'a>>) -> U,
+    {
+        let (trust, place) = (self.trust, Location::caller());
+        let Some(node) = current(trust) else { return Err(outside_of(trust.home)) };
+        let Some(outbox) = trust.way(node, "`apply_ref`", place)? else {
+            let run = |property: &mut T| {
+                view(invoke.invoke_lent(property, self.arguments.lend()).map(AsView::as_view))
+            };
+            let result = trust.own().run(node, Plain(run), (), place);
+            node.run_deferred();
+            return result;
+        };
+        let (target, arguments) = (trust.target_by(outbox), lend_at(node, &self.arguments));
+        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+        let viewing = Viewing::<R, C, U>::new(fiber, view);
+        let end = viewing.end();
+        node.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(target, invoke, &arguments, end);
+        viewing.wait(place, AwaitsReply::of)
+    }
+}
+
+/// What is sent of arguments that are lent. Asked for before anything else: it may be code of users, which
+/// may panic, and a waiter must be ended. It may wait as well.
+#[cfg_attr(optimised, inline(always))]
+fn lend_at<'a, V: Lend>(node: &Node, arguments: &'a V) -> V::Lent<'a> {
+    let _stay = node.stay();
+    arguments.lend()
 }

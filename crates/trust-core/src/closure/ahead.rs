@@ -75,15 +75,21 @@ impl<T, V, H: Fn(&T, &V, Step), I: InvokeRef<T, V>> InvokeRef<T, V> for Ahead<H,
 
 impl<T, V, H, I> InvokeLent<T, V> for Ahead<H, I>
 where
+    T: 'static,
     V: Lend,
     H: for<'a> Fn(&T, &V::Lent<'a>, Step),
     I: InvokeLent<T, V>,
 {
-    type Output = I::Output;
+    type Output<'a> = I::Output<'a>;
+    type InPlace = I::InPlace;
     const LOOKS_AHEAD: bool = true;
     #[inline(always)]
-    fn invoke_lent(self, property: &mut T, arguments: V::Lent<'_>) -> I::Output {
+    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> I::Output<'a> {
         self.invoke.invoke_lent(property, arguments)
+    }
+    #[inline(always)]
+    fn reply(output: I::Output<'_>, batch: &mut Batch<'_>, request: Received) {
+        I::reply(output, batch, request);
     }
     #[inline(always)]
     fn look_ahead(&self, property: &T, arguments: &V::Lent<'_>, step: Step) {

@@ -1,7 +1,6 @@
 //! One delegated call, seen from the trustee: take the arguments out of the slot, run the closure
 //! on the property, put the reply where the request was.
 
-use std::any::TypeId;
 use std::marker::PhantomData;
 
 use primitive::Records;
@@ -66,12 +65,8 @@ where
     }
 
     fn describe() -> Description {
-        Description {
-            property: TypeId::of::<T>(),
-            property_name: std::any::type_name::<T>(),
-            closure_name: I::name(),
-            runs: serves_runs::<T, V, I>().then_some(RunLayout::WORD),
-        }
+        let runs = serves_runs::<T, V, I>().then_some(RunLayout::WORD);
+        Description { runs, ..Description::of::<T>(I::name()) }
     }
 }
 
@@ -126,12 +121,7 @@ where
     }
 
     fn describe() -> Description {
-        Description {
-            property: TypeId::of::<T>(),
-            property_name: std::any::type_name::<T>(),
-            closure_name: I::name(),
-            runs: None,
-        }
+        Description::of::<T>(I::name())
     }
 }
 
@@ -167,12 +157,7 @@ where
     }
 
     fn describe() -> Description {
-        Description {
-            property: TypeId::of::<T>(),
-            property_name: std::any::type_name::<T>(),
-            closure_name: std::any::type_name::<F>(),
-            runs: None,
-        }
+        Description::of::<T>(std::any::type_name::<F>())
     }
 }
 

@@ -10,13 +10,11 @@
 //!   served from there
 //! ```
 
-use std::any::TypeId;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::drop_payload;
-use serde::Serialize;
 
 use crate::closure::ahead::GROUP;
 use crate::closure::batch::{Batch, Received};
@@ -37,7 +35,6 @@ where
     T: 'static,
     V: Lend,
     I: InvokeLent<T, V>,
-    I::Output: Serialize + 'static,
 {
     #[cfg_attr(optimised, inline(always))]
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
@@ -54,12 +51,7 @@ where
     }
 
     fn describe() -> Description {
-        Description {
-            property: TypeId::of::<T>(),
-            property_name: std::any::type_name::<T>(),
-            closure_name: I::name(),
-            runs: None,
-        }
+        Description::of::<T>(I::name())
     }
 }
 
@@ -67,11 +59,11 @@ where
 #[cfg_attr(optimised, inline(always))]
 fn serve_one<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received)
 where
+    T: 'static,
     V: Lend,
     I: InvokeLent<T, V>,
-    I::Output: Serialize + 'static,
 {
-    let result = batch.payload(request, |bytes| {
+    let result = batch.payload(request, move |bytes| {
         let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
             return Err(cut_short::<V>(CUT_CAPTURE));
         };
@@ -88,7 +80,7 @@ where
         Ok(invoke.invoke_lent(property, arguments))
     });
     match result {
-        Ok(result) => batch.reply(request, result),
+        Ok(result) => I::reply(result, batch, request),
         Err(refusal) => batch.refuse_by(&refusal),
     }
     batch.pass(request);
@@ -100,9 +92,9 @@ where
 #[cfg_attr(optimised, inline(always))]
 fn serve_group<T, V, I>(property: &mut T, batch: &mut Batch<'_>, request: Received) -> usize
 where
+    T: 'static,
     V: Lend,
     I: InvokeLent<T, V>,
-    I::Output: Serialize + 'static,
 {
     // A closure with bytes is made once.
     if const { !I::LOOKS_AHEAD || size_of::<I>() > 0 } || request.head.is_bulk() {
@@ -124,7 +116,7 @@ where
             // SAFETY: a closure without bytes, see `rebuild`; it is that of this request.
             let invoke = unsafe { rebuild::<I>(&[]) };
             let result = invoke.invoke_lent(property, arguments);
-            batch.reply(request, result);
+            I::reply(result, batch, request);
             batch.pass(request);
             served += 1;
             if batch.outsized.is_some() {

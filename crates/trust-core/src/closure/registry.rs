@@ -45,6 +45,18 @@ pub(crate) struct Description {
     pub(crate) runs: Option<RunLayout>,
 }
 
+impl Description {
+    /// Of a closure of this name on a `T`, which serves no runs.
+    pub(crate) fn of<T: 'static>(closure_name: &'static str) -> Self {
+        Description {
+            property: TypeId::of::<T>(),
+            property_name: std::any::type_name::<T>(),
+            closure_name,
+            runs: None,
+        }
+    }
+}
+
 /// One kind of delegated call: a property type, a closure, its arguments and result.
 pub(crate) trait Delegated {
     /// See [`Run`].

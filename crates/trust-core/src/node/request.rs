@@ -85,11 +85,10 @@ where
     T: 'static,
     V: Lend,
     I: InvokeLent<T, V>,
-    I::Output: Portable,
 {
     #[cfg_attr(optimised, inline(always))]
     fn reply_words() -> usize {
-        reply_words::<I::Output>()
+        reply_words::<I::InPlace>()
     }
 }
 
@@ -156,37 +155,6 @@ impl Node {
         self.request_ref(target, invoke, &arguments, viewing.end());
         // As in `call`.
         viewing.wait(place, AwaitsReply::of)
-    }
-
-    /// As [`call`](Self::call), of a closure to which the arguments are lent.
-    #[cfg_attr(optimised, inline(always))]
-    pub(crate) fn call_lent<T, I, V>(
-        &self,
-        target: Target<'_, T>,
-        invoke: I,
-        arguments: &V,
-        place: CallSite,
-    ) -> CallResult<I::Output>
-    where
-        T: 'static,
-        I: InvokeLent<T, V> + 'static,
-        I::Output: Portable,
-        V: Lend,
-    {
-        // First: it may be code of users, which may panic, and a waiter must be ended. It may wait as well.
-        let arguments = {
-            let _stay = self.stay();
-            arguments.lend()
-        };
-        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
-        let waiter = Waiter::new(fiber);
-        self.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(
-            target,
-            invoke,
-            &arguments,
-            waiter.wake(),
-        );
-        waiter.wait(place, AwaitsReply::of)
     }
 
     /// Encodes a request and sends it. No code of users runs behind the sending.
@@ -280,8 +248,9 @@ impl Node {
         BadValue::unencodable::<V>(source).into_arguments_error(trustee)
     }
 
+    /// Encodes a request of any kind and sends it.
     #[inline]
-    fn request_encoded<K, T, I, V, C>(
+    pub(crate) fn request_encoded<K, T, I, V, C>(
         &self,
         target: Target<'_, T>,
         invoke: I,

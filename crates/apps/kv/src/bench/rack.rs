@@ -15,7 +15,6 @@ use crate::bench::progress::Progress;
 use crate::bench::report::Report;
 use crate::bench::table::{ByteRange, Hashed, ScanRequest, Table, scan_shards};
 use crate::fibers::request_all;
-use crate::store::Key;
 use crate::ycsb::Workload;
 
 /// The records of a rack.
@@ -44,11 +43,11 @@ impl RackTable {
 impl Backend for RackTable {
     fn read(&self, key: &[u8], part: ByteRange, take: impl FnOnce(&[u8])) -> bool {
         let (shard, Hashed { key, hash }) = self.shard(key);
-        type Arguments = (u32, Key, ByteRange);
-        let hook = |table: &Table, &(hash, ..): &Arguments, step| table.prefetch(hash, step);
-        shard.with_prefetch(hook).apply_ref_with(
-            |table, (hash, key, part): Arguments| table.read(Hashed { key: &key, hash }, part),
-            (hash, Key::new(key), part),
+        shard.lend((hash, key, part.offset, part.length)).apply_ref_with_prefetch(
+            |table, &(hash, ..), step| table.prefetch(hash, step),
+            |table, (hash, key, offset, length)| {
+                table.read(Hashed { key, hash }, ByteRange { offset, length })
+            },
             |found| found.map(take).is_some(),
         )
     }
