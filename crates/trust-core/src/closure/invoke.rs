@@ -227,7 +227,7 @@ where
     type Output<'a> = U;
     type InPlace = U;
     #[inline(always)]
-    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> U {
+    fn invoke_lent(self, property: &mut T, arguments: V::Lent<'_>) -> U {
         (self.0)(property, arguments)
     }
     #[inline(always)]
