@@ -101,7 +101,7 @@ impl<T: 'static> Trust<T> {
         head: &[u8],
         then: F,
     ) -> Result<(), F> {
-        let property = self.user();
+        let property = self.last_name();
         let outbox = recent(self).filter(|outbox| outbox.was_last(property));
         let Some((outbox, word)) = outbox.and_then(|it| Some((it, it.word_named(name)?))) else {
             return Err(then);
