@@ -21,8 +21,8 @@ use serde::de::DeserializeOwned;
 
 use crate::closure::batch::{Batch, Place, Received};
 use crate::closure::capture::rebuild;
-use crate::closure::invoke::{Invoke, InvokeLent, InvokeRef, Step};
-use crate::codec::{self, Lend};
+use crate::closure::invoke::{Invoke, InvokeRef, Step};
+use crate::codec;
 use crate::error::Refusal;
 
 /// Requests that are looked at together.
@@ -30,8 +30,8 @@ pub(super) const GROUP: usize = 8;
 
 /// A closure with a hook.
 pub(crate) struct Ahead<H, I> {
-    hook: H,
-    invoke: I,
+    pub(super) hook: H,
+    pub(super) invoke: I,
 }
 
 impl<H, I> Ahead<H, I> {
@@ -66,33 +66,6 @@ impl<T, V, H: Fn(&T, &V, Step), I: InvokeRef<T, V>> InvokeRef<T, V> for Ahead<H,
     }
     #[inline(always)]
     fn look_ahead(&self, property: &T, arguments: &V, step: Step) {
-        (self.hook)(property, arguments, step);
-    }
-    fn name() -> &'static str {
-        I::name()
-    }
-}
-
-impl<T, V, H, I> InvokeLent<T, V> for Ahead<H, I>
-where
-    T: 'static,
-    V: Lend,
-    H: for<'a> Fn(&T, &V::Lent<'a>, Step),
-    I: InvokeLent<T, V>,
-{
-    type Output<'a> = I::Output<'a>;
-    type InPlace = I::InPlace;
-    const LOOKS_AHEAD: bool = true;
-    #[inline(always)]
-    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> I::Output<'a> {
-        self.invoke.invoke_lent(property, arguments)
-    }
-    #[inline(always)]
-    fn reply(output: I::Output<'_>, batch: &mut Batch<'_>, request: Received) {
-        I::reply(output, batch, request);
-    }
-    #[inline(always)]
-    fn look_ahead(&self, property: &T, arguments: &V::Lent<'_>, step: Step) {
         (self.hook)(property, arguments, step);
     }
     fn name() -> &'static str {

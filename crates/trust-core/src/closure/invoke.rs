@@ -4,10 +4,7 @@
 use std::any::type_name;
 use std::marker::PhantomData;
 
-use serde::Serialize;
-
-use crate::closure::batch::{Batch, Received};
-use crate::codec::{AsView, Lend};
+use crate::codec::AsView;
 
 /// A closure that may be delegated.
 ///
@@ -175,7 +172,7 @@ where
 }
 
 /// A closure of the property and arguments that refers to an `R` in the property.
-pub(crate) struct WithRef<F, R: ?Sized>(F, PhantomData<fn(&R)>);
+pub(crate) struct WithRef<F, R: ?Sized>(pub(super) F, PhantomData<fn(&R)>);
 
 impl<F, R: ?Sized> WithRef<F, R> {
     #[inline(always)]
@@ -193,69 +190,6 @@ where
     #[inline(always)]
     fn invoke_ref(self, property: &mut T, arguments: V) -> Option<&R> {
         (self.0)(property, arguments)
-    }
-    fn name() -> &'static str {
-        type_name::<F>()
-    }
-}
-
-/// As [`Invoke`], for closures whose arguments are lent.
-pub(crate) trait InvokeLent<T, V: Lend> {
-    /// What the closure returns, or refers to.
-    type Output<'a>
-    where
-        T: 'a;
-    /// What of it may take the place of the request.
-    type InPlace: 'static;
-    /// As [`Invoke::LOOKS_AHEAD`].
-    const LOOKS_AHEAD: bool = false;
-    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> Self::Output<'a>;
-    /// Replies to a request with what its closure has returned.
-    fn reply(output: Self::Output<'_>, batch: &mut Batch<'_>, request: Received);
-    /// As [`Invoke::look_ahead`].
-    fn look_ahead(&self, _property: &T, _arguments: &V::Lent<'_>, _step: Step) {}
-    fn name() -> &'static str;
-}
-
-impl<T, V, U, F> InvokeLent<T, V> for With<F>
-where
-    T: 'static,
-    V: Lend,
-    F: for<'b> FnOnce(&mut T, V::Lent<'b>) -> U,
-    U: Serialize + 'static,
-{
-    type Output<'a> = U;
-    type InPlace = U;
-    #[inline(always)]
-    fn invoke_lent(self, property: &mut T, arguments: V::Lent<'_>) -> U {
-        (self.0)(property, arguments)
-    }
-    #[inline(always)]
-    fn reply(output: U, batch: &mut Batch<'_>, request: Received) {
-        batch.reply(request, output);
-    }
-    fn name() -> &'static str {
-        type_name::<F>()
-    }
-}
-
-/// How long a view is only the trustee knows; what does not fit stands apart.
-impl<T, V, F, R> InvokeLent<T, V> for WithRef<F, R>
-where
-    T: 'static,
-    V: Lend,
-    F: for<'a, 'b> FnOnce(&'a mut T, V::Lent<'b>) -> Option<&'a R>,
-    R: AsView + ?Sized + 'static,
-{
-    type Output<'a> = Option<&'a R>;
-    type InPlace = ();
-    #[inline(always)]
-    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> Option<&'a R> {
-        (self.0)(property, arguments)
-    }
-    #[inline(always)]
-    fn reply(output: Option<&R>, batch: &mut Batch<'_>, request: Received) {
-        batch.reply_view(request, &output.map(AsView::as_view));
     }
     fn name() -> &'static str {
         type_name::<F>()

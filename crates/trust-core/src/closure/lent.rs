@@ -10,22 +10,114 @@
 //!   served from there
 //! ```
 
+use std::any::type_name;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::drop_payload;
+use serde::Serialize;
 
-use crate::closure::ahead::GROUP;
+use crate::closure::ahead::{Ahead, GROUP};
 use crate::closure::batch::{Batch, Received};
 use crate::closure::call::{CUT_CAPTURE, cut_short};
 use crate::closure::capture::rebuild;
-use crate::closure::invoke::{InvokeLent, Step};
+use crate::closure::invoke::{Step, With, WithRef};
 use crate::closure::registry::{Delegated, Description};
-use crate::codec::{self, Lend};
+use crate::codec::{self, AsView, Lend};
 use crate::error::{BadValue, Refusal};
 use crate::wire::copy::copied_out;
 use crate::wire::words::WORD;
+
+/// As [`Invoke`](crate::closure::invoke::Invoke), for closures whose arguments are lent.
+pub(crate) trait InvokeLent<T, V: Lend> {
+    /// What the closure returns, or refers to.
+    type Output<'a>
+    where
+        T: 'a;
+    /// What of it may take the place of the request.
+    type InPlace: 'static;
+    /// Whether it has a hook for the requests that come next.
+    const LOOKS_AHEAD: bool = false;
+    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> Self::Output<'a>;
+    /// Replies to a request with what its closure has returned.
+    fn reply(output: Self::Output<'_>, batch: &mut Batch<'_>, request: Received);
+    /// The hook; see [`ahead`](crate::closure::ahead).
+    fn look_ahead(&self, _property: &T, _arguments: &V::Lent<'_>, _step: Step) {}
+    fn name() -> &'static str;
+}
+
+impl<T, V, U, F> InvokeLent<T, V> for With<F>
+where
+    T: 'static,
+    V: Lend,
+    F: for<'b> FnOnce(&mut T, V::Lent<'b>) -> U,
+    U: Serialize + 'static,
+{
+    type Output<'a> = U;
+    type InPlace = U;
+    #[inline(always)]
+    fn invoke_lent(self, property: &mut T, arguments: V::Lent<'_>) -> U {
+        (self.0)(property, arguments)
+    }
+    #[inline(always)]
+    fn reply(output: U, batch: &mut Batch<'_>, request: Received) {
+        batch.reply(request, output);
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// How long a view is only the trustee knows; what does not fit stands apart.
+impl<T, V, F, R> InvokeLent<T, V> for WithRef<F, R>
+where
+    T: 'static,
+    V: Lend,
+    F: for<'a, 'b> FnOnce(&'a mut T, V::Lent<'b>) -> Option<&'a R>,
+    R: AsView + ?Sized + 'static,
+{
+    type Output<'a> = Option<&'a R>;
+    type InPlace = ();
+    #[inline(always)]
+    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> Option<&'a R> {
+        (self.0)(property, arguments)
+    }
+    #[inline(always)]
+    fn reply(output: Option<&R>, batch: &mut Batch<'_>, request: Received) {
+        batch.reply_view(request, &output.map(AsView::as_view));
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+impl<T, V, H, I> InvokeLent<T, V> for Ahead<H, I>
+where
+    T: 'static,
+    V: Lend,
+    H: for<'a> Fn(&T, &V::Lent<'a>, Step),
+    I: InvokeLent<T, V>,
+{
+    type Output<'a> = I::Output<'a>;
+    type InPlace = I::InPlace;
+    const LOOKS_AHEAD: bool = true;
+    #[inline(always)]
+    fn invoke_lent<'a>(self, property: &'a mut T, arguments: V::Lent<'_>) -> I::Output<'a> {
+        self.invoke.invoke_lent(property, arguments)
+    }
+    #[inline(always)]
+    fn reply(output: I::Output<'_>, batch: &mut Batch<'_>, request: Received) {
+        I::reply(output, batch, request);
+    }
+    #[inline(always)]
+    fn look_ahead(&self, property: &T, arguments: &V::Lent<'_>, step: Step) {
+        (self.hook)(property, arguments, step);
+    }
+    fn name() -> &'static str {
+        I::name()
+    }
+}
 
 /// The kind of call that [`Trust::lend`](crate::Trust::lend) makes.
 pub(crate) struct ApplyLent<T, V, I>(PhantomData<fn(T, V, I)>);

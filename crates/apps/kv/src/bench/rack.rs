@@ -15,6 +15,7 @@ use crate::bench::progress::Progress;
 use crate::bench::report::Report;
 use crate::bench::table::{ByteRange, Hashed, ScanRequest, Table, scan_shards};
 use crate::fibers::request_all;
+use crate::store::Key;
 use crate::ycsb::Workload;
 
 /// The records of a rack.
