@@ -1,12 +1,13 @@
 //! Batches of other kinds than [`ONE_REQUEST`](super::single_thread::ONE_REQUEST), stepped through by
-//! the counter: requests with an argument, two kinds in turn, one request alone, and polls that find
-//! nothing.
+//! the counter: requests with an argument, calls of plain bytes, two kinds in turn, one request alone, and
+//! polls that find nothing.
 
 use std::cell::Cell;
+use std::num::NonZero;
 use std::rc::Rc;
 
-use gossamer::{Trust, local_trustee};
-use trust_core::{EnteredNode, Node, Registered};
+use gossamer::{DelegateError, Trust, local_trustee};
+use trust_core::{EnteredNode, Node, PlainCall, Registered};
 
 use super::poll::Trustee;
 use super::single_thread::{BATCH, COUNTED_BATCHES, two_nodes};
@@ -33,6 +34,13 @@ pub const ARGUMENT: Workload = Workload {
     run: || step_through::<Adder>(BATCH, with_argument),
 };
 
+/// Full batches of calls of plain bytes, as those of jams are: of a word, with one word in common.
+pub const PLAIN_CALL: Workload = Workload {
+    name: "plain-call",
+    phases: PHASES,
+    run: || step_through::<Adder>(BATCH, with_plain_bytes),
+};
+
 /// Full batches of two kinds of requests in turn.
 pub const MIXED: Workload =
     Workload { name: "mixed", phases: PHASES, run: || step_through::<Counter>(BATCH, mixed) };
@@ -57,6 +65,39 @@ fn note(answer: u64) {
 fn with_argument(sum: &Trust<Adder>) {
     for seed in 0..BATCH {
         sum.apply_with_then(|sum, seed| sum.run(seed), seed, note);
+    }
+}
+
+/// Adds the word that its bytes are.
+struct Add;
+
+impl PlainCall<Adder> for Add {
+    const BYTES: Option<usize> = Some(8);
+    type Run = ();
+    type Reply = u64;
+    type Error = String;
+
+    #[inline(always)]
+    fn serve(_: &mut (), sum: &mut Adder, _: u64, bytes: &[u8]) -> Result<u64, String> {
+        let seed = bytes.first_chunk().ok_or("eight bytes")?;
+        Ok(sum.run(u64::from_le_bytes(*seed)))
+    }
+}
+
+fn with_plain_bytes(sum: &Trust<Adder>) {
+    const NAME: NonZero<usize> = NonZero::<usize>::MIN;
+    type Ended = Result<Result<u64, String>, DelegateError>;
+    let then = |ended: Ended| {
+        if let Ok(Ok(answer)) = ended {
+            note(answer);
+        }
+    };
+    for seed in 0..BATCH {
+        let bytes = seed.to_le_bytes();
+        if let Err(then) = sum.plain_call_again::<Add, _>(NAME, &bytes, then) {
+            let sent = sum.plain_call_then::<Add, _>((7, Some(NAME)), &bytes, &[], then);
+            assert!(sent.is_ok(), "it is of another thread");
+        }
     }
 }
 

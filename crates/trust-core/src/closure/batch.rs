@@ -72,31 +72,34 @@ impl Batch<'_> {
             cold_path();
             return Some(self.run);
         }
-        // Behind a run of no requests, which only a client makes that breaks the rules, another may follow.
-        while self.at < self.end {
-            let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
-            if !head.is_run() {
-                let words = head.words().min(self.end - self.at - 1);
-                return Some(Received { head, words });
-            }
-            self.begin_run(head, layout(head.closure()));
-            if self.left > 0 {
-                return Some(self.run);
-            }
+        if self.at >= self.end {
+            return None;
         }
-        None
+        let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
+        if head.is_run() {
+            return self.begin_run(head, layout(head.closure()));
+        }
+        let words = head.words().min(self.end - self.at - 1);
+        Some(Received { head, words })
     }
 
-    /// Goes from the head of a run to its first request.
+    /// Goes from the head of a run to its first request. Behind a run without any, which only a client sends
+    /// that breaks the rules, nothing is served.
     #[cfg_attr(optimised, inline(always))]
-    fn begin_run(&mut self, head: RequestHead, layout: RunLayout) {
-        if layout.common_words() > 0 {
-            // The slot has words behind those of any batch.
-            self.word = self.slot.load(self.at + 1, Ordering::Relaxed);
+    fn begin_run(&mut self, head: RequestHead, layout: RunLayout) -> Option<Received> {
+        let first = self.at + 1 + layout.common_words();
+        let requests = head.words().min(layout.requests_in(self.end.saturating_sub(first)));
+        if requests == 0 {
+            cold_path();
+            self.at = self.end;
+            return None;
         }
-        self.at = (self.at + 1 + layout.common_words()).min(self.end);
-        self.left = head.words().min(layout.requests_in(self.end - self.at));
+        if layout.common_words() > 0 {
+            self.word = self.slot.load(first - 1, Ordering::Relaxed);
+        }
+        (self.at, self.left) = (first, requests);
         self.run = Received { head, words: layout.words() - 1 };
+        Some(self.run)
     }
 
     /// Whether no request is left.
