@@ -11,7 +11,6 @@ use transport_api::ThreadId;
 
 use crate::api::trustee::Trustee;
 use crate::client::outbox::Outbox;
-use crate::client::run::NO_TOKEN;
 use crate::closure::registry::{Tag, registry};
 use crate::codec::trusts::{self, Record};
 use crate::node::{Node, NodeId, current, on_node, racks, with_node};
@@ -186,7 +185,7 @@ impl<T: 'static> Trust<T> {
     #[inline(never)]
     fn find_outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
         let outbox = node.outbox_at(self.home)?;
-        if self.last_name() >> 32 != outbox.token() || outbox.token() == NO_TOKEN {
+        if self.last_name() >> 32 != outbox.token() {
             self.note_user(node.number(), outbox);
         }
         Some(outbox)
@@ -198,10 +197,7 @@ impl<T: 'static> Trust<T> {
         if !ledger.users.contains(&user) {
             ledger.users.push(user);
         }
-        // Without a token it could be any thread's.
-        if outbox.token() != NO_TOKEN {
-            self.last_name.store(outbox.name_of(self.property), Ordering::Relaxed);
-        }
+        self.last_name.store(outbox.name_of(self.property), Ordering::Relaxed);
     }
 
     /// The property's name at the outbox of the thread that last sent a request through this trust without

@@ -31,7 +31,7 @@ const COALESCING_FACTOR: usize = 4;
 
 /// The client's end of one pair of threads.
 pub(crate) struct Outbox {
-    /// Names it among all that this process has ever had; [`NO_TOKEN`] for those behind four billion.
+    /// Names it among all that this process has ever had; not [`NO_TOKEN`].
     token: u64,
     pub(super) slot: ClientSlot,
     /// The completions of the batch being filled.
@@ -78,8 +78,10 @@ impl Outbox {
         let most = if link.is_mapped() { BATCH_REQUESTS } else { MOST_REQUESTS };
         let completions = || Completions::new(most);
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        let token = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(token < NO_TOKEN, "a process that has connected threads four billion times");
         Self {
-            token: NEXT.fetch_add(1, Ordering::Relaxed).min(NO_TOKEN),
+            token,
             slot,
             filling: completions(),
             run: Run::new(),

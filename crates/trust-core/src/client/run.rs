@@ -32,7 +32,7 @@ impl Site {
 
 /// The name of no property, and not what a trust has that has sent nothing.
 const NONE: u64 = NO_TOKEN << 32;
-/// The upper half of names where there is no token.
+/// The upper half of names of no outbox.
 pub(crate) const NO_TOKEN: u64 = u32::MAX as u64;
 /// Set in the address of a site whose run is not open.
 pub(super) const CLOSED: usize = 1;
@@ -105,7 +105,5 @@ impl Run {
     /// Forgets what the next request may begin a run with, while none is open.
     pub(super) fn forget(&self) {
         self.name.set(NONE);
-        // That name may be one of a property where there is no token.
-        self.site.set(CLOSED);
     }
 }

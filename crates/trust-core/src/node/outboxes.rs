@@ -7,7 +7,6 @@ use std::hint::cold_path;
 use std::ptr::null;
 
 use crate::client::outbox::Outbox;
-use crate::client::run::NO_TOKEN;
 
 /// Calls of [`Outboxes::sweep_at_times`] between two that sweep.
 const SWEEP_EVERY: u32 = 32;
@@ -18,7 +17,7 @@ pub(crate) struct Outboxes {
     all: Box<[Option<Box<Outbox>>]>,
     /// The one that was used last; null if none was.
     recent: Cell<*const Outbox>,
-    /// Its token, and the number of its thread. Not [`NO_TOKEN`], the token of a trust that has sent nothing.
+    /// Its token, and the number of its thread.
     token: Cell<u64>,
     number: Cell<u64>,
     /// Those with something under way; behind the first `busy_count` there is nothing.
@@ -69,8 +68,7 @@ impl Outboxes {
     fn find(&self, number: u32) -> Option<&Outbox> {
         let outbox = self.get(number)?;
         self.recent.set(outbox);
-        let token = outbox.token();
-        self.token.set(if token == NO_TOKEN { u64::MAX } else { token });
+        self.token.set(outbox.token());
         self.number.set(u64::from(number));
         Some(outbox)
     }
