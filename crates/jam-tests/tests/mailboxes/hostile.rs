@@ -219,8 +219,10 @@ pub(crate) fn code_that_changes_after_it_arrived_runs_as_it_was(make: Make) {
     play(make, [receiver, sender]);
 }
 
-/// Writes over the frames of mailboxes, by the signature of the package whose code comes there.
-static OVERWRITE: Mutex<Vec<(String, Box<dyn Fn() + Send>)>> = Mutex::new(Vec::new());
+/// Writes over the frame of a mailbox.
+type Overwrite = Box<dyn Fn() + Send>;
+/// By the signature of the package whose code comes there.
+static OVERWRITE: Mutex<Vec<(String, Overwrite)>> = Mutex::new(Vec::new());
 
 /// Believes every signature, and writes over the frame meanwhile.
 struct Overwriting;
