@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::core::builder::Builder;
 use crate::core::inbox::{Job, Message, Shared};
+use crate::core::run_to_end;
 use crate::join::{JoinHandle, Promise};
-use crate::spawn::run_to_end;
 
 /// A scheduler as other threads see it: a place to start fibers on. Cheap to clone.
 #[derive(Clone)]

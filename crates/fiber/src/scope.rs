@@ -31,11 +31,11 @@ use crate::core::block::{Children, State};
 use crate::core::builder::Builder;
 use crate::core::current;
 use crate::core::inbox::{Job, Message};
+use crate::core::run_to_end;
 use crate::error::{JoinError, SpawnError};
 use crate::join::{JoinHandle, Promise};
 use crate::ops;
 use crate::remote::Remote;
-use crate::spawn::run_to_end;
 use crate::unparker::Unparker;
 
 /// What the fibers and callbacks of a scope share.

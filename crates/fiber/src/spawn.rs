@@ -2,15 +2,10 @@
 //! [`Remote`](crate::Remote); both are described by a [`Builder`].
 
 use std::any::type_name;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use primitive::drop_payload;
-
-use crate::core::block::State;
 use crate::core::builder::Builder;
-use crate::core::current;
-use crate::core::locals::Locals;
-use crate::error::{JoinError, NotStarted, SpawnError};
+use crate::core::{current, run_to_end};
+use crate::error::{NotStarted, SpawnError};
 use crate::join::{LocalJoinHandle, LocalPromise};
 use crate::switch::MAX_INLINE_CLOSURE_BYTES;
 
@@ -127,37 +122,4 @@ where
         Ok(LocalJoinHandle::new(packet, id))
     })
     .unwrap_or(Err(SpawnError::NoScheduler))
-}
-
-/// Runs a fiber's closure on its fiber, drops the fiber's local values, and says how it ended.
-#[inline]
-pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        let value = f();
-        close_locals();
-        value
-    }));
-    result.map_err(|payload| {
-        if let Err(second) = catch_unwind(close_locals) {
-            drop_payload(second);
-        }
-        how_it_ended(payload)
-    })
-}
-
-#[cold]
-fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
-    let fiber = current::with_fiber(|_, block| match block.state.get() {
-        State::Cancelled => None,
-        _ => Some(block.name()),
-    });
-    match fiber.flatten() {
-        Some(fiber) => JoinError::Panicked { fiber, payload },
-        None => JoinError::Cancelled,
-    }
-}
-
-#[inline]
-fn close_locals() {
-    current::with_fiber(|_, block| Locals::close(&block.locals));
 }

@@ -30,6 +30,7 @@ pub(crate) use crate::core::asking::Answer;
 use crate::core::block::{Block, FiberId, State, Timer};
 use crate::core::inbox::{Message, Shared};
 use crate::core::queue::Queue;
+pub(crate) use crate::core::run::run_to_end;
 use crate::core::timer::Timers;
 use crate::error::SpawnError;
 use crate::limits::MAX_FIBERS;

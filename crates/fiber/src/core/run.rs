@@ -11,8 +11,9 @@ use primitive::drop_payload;
 
 use crate::core::Core;
 use crate::core::block::{Block, FiberId, State, Timer};
-use crate::core::current::CURRENT;
-use crate::spawn::run_to_end;
+use crate::core::current::{self, CURRENT};
+use crate::core::locals::Locals;
+use crate::error::JoinError;
 use crate::switch::{Resumed, Switch};
 
 impl Core {
@@ -284,4 +285,37 @@ fn contain(body: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
         drop_payload(payload);
     }
+}
+
+/// Runs a fiber's closure on its fiber, drops the fiber's local values, and says how it ended.
+#[inline]
+pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let value = f();
+        close_locals();
+        value
+    }));
+    result.map_err(|payload| {
+        if let Err(second) = catch_unwind(close_locals) {
+            drop_payload(second);
+        }
+        how_it_ended(payload)
+    })
+}
+
+#[cold]
+fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
+    let fiber = current::with_fiber(|_, block| match block.state.get() {
+        State::Cancelled => None,
+        _ => Some(block.name()),
+    });
+    match fiber.flatten() {
+        Some(fiber) => JoinError::Panicked { fiber, payload },
+        None => JoinError::Cancelled,
+    }
+}
+
+#[inline]
+fn close_locals() {
+    current::with_fiber(|_, block| Locals::close(&block.locals));
 }
