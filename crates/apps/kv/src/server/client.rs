@@ -21,8 +21,8 @@ const READ_BYTES: usize = 16 * 1024;
 /// [`Options::stall`]: crate::server::Options::stall
 const MIN_BYTES: usize = 64 * 1024;
 
-/// Batches in a row without a wait for the client, after which memcached would let others run, which is
-/// counted. Here others run after each batch.
+/// memcached's limit of batches in a row (`-R`), only to count `conn_yields`: here others run after each
+/// batch.
 const BATCHES_MAX: u32 = 16;
 
 /// Bytes of answers above which they are sent before other connections are served: until then they hold
@@ -37,8 +37,8 @@ thread_local! {
     static SCRATCH: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; READ_BYTES]);
 }
 
-/// Serves a connection on this thread until it ends.
-pub(super) fn serve(socket: Socket, client: Arc<Client>, entry: Entry) {
+/// Hands a new connection to this thread's pool.
+pub(super) fn adopt(socket: Socket, client: Arc<Client>, entry: Entry) {
     if let Ok(socket) = Polled::new(socket) {
         let connection = Connection::new();
         let (window, granted, batches) = (None, None, 0);
@@ -50,8 +50,8 @@ pub(super) fn serve(socket: Socket, client: Arc<Client>, entry: Entry) {
 pub(super) enum Next {
     /// Sends answers, after the other connections that are ready have run their commands.
     Send,
-    /// Waits for a command.
-    Receive,
+    /// Waits for a command, without a fiber.
+    Idle,
     /// Ends.
     End,
 }
@@ -115,12 +115,10 @@ impl Serving {
             if self.connection.is_finished() || !self.wait_for_input_memory() {
                 return Ok(Next::End);
             }
-            if !self.receive()? {
-                match self.wait() {
-                    None => return Ok(Next::Receive),
-                    Some(true) => {}
-                    Some(false) => return Ok(Next::End),
-                }
+            if !self.receive()?
+                && let Some(next) = self.wait()
+            {
+                return Ok(next);
             }
         }
     }
@@ -188,25 +186,25 @@ impl Serving {
         }
     }
 
-    /// Waits for the client; `None` if it is to send a command, for which the connection waits without
-    /// a fiber. False if the connection is to be closed, because it holds memory that others wait for,
-    /// and its client neither reads nor, with nothing to read, goes on to send a long command. A
-    /// connection that is idle for too long finds its socket at the end.
-    fn wait(&mut self) -> Option<bool> {
+    /// Waits for the client in the middle of a response or a command, and returns what is next if the
+    /// connection does not go on here: it is idle if the client is to send a command, and ends if it
+    /// holds memory that others wait for, and its client neither reads nor, with nothing to read, goes on
+    /// to send a long command. A connection that is idle for too long finds its socket at the end.
+    fn wait(&mut self) -> Option<Next> {
         let (has_output, wants) =
             (!self.connection.output().is_empty(), self.connection.wants_input());
         self.client.set_state(if has_output { State::Writes } else { State::Reads });
         self.batches = 0;
         if !has_output && !self.connection.holds_input() {
             self.window = None;
-            return None;
+            return Some(Next::Idle);
         }
         let what = match (has_output, wants) {
             (true, true) => Readiness::Either,
             (true, false) => Readiness::Writable,
             (false, _) => Readiness::Readable,
         };
-        Some(self.wait_unless_stalled(what))
+        (!self.wait_unless_stalled(what)).then_some(Next::End)
     }
 
     /// Waits until the socket is ready; false if the connection is stalled and others wait for memory.

@@ -158,7 +158,7 @@ fn accept(listener: &Polled<Listener>, state: &Arc<HostState>) {
             Some(Ok((socket, peer))) => {
                 let (number, client) = state.connected(socket.clone(), peer, name.clone());
                 let entry = Entry { host: state.clone(), number };
-                drop(gossamer::spawn(move || client::serve(socket, client, entry)));
+                drop(gossamer::spawn(move || client::adopt(socket, client, entry)));
             }
             // The second one: a client has disconnected.
             Some(Err(error))

@@ -23,10 +23,10 @@ use gossamer::OnReadable;
 
 use crate::server::client::{Next, Serving};
 
-/// Fibers of a thread that are kept for later, at most.
+/// Maximum number of idle fibers per thread.
 const IDLE_FIBERS: usize = 64;
 
-/// Turns of connections after which the thread's worker polls, at most.
+/// Connections served in a row before the fiber yields to the worker.
 const TURNS_MAX: u32 = 64;
 
 thread_local! {
@@ -44,8 +44,9 @@ pub(super) struct Pool {
     unsent: RefCell<VecDeque<Box<Serving>>>,
     /// Fibers without a connection; the last one goes on first, since its stack is the warmest.
     fibers: RefCell<Vec<FiberId>>,
-    /// Whether a fiber was woken and has not run yet.
-    is_woken: Cell<bool>,
+    /// Fibers that were woken, or have yielded, and have not run since. While there is one, no other is
+    /// woken: it would be one more each time that the connections keep all of them busy.
+    queued: Cell<usize>,
     on_readable: OnReadable,
 }
 
@@ -74,24 +75,28 @@ impl Pool {
             ready: RefCell::default(),
             unsent: RefCell::default(),
             fibers: RefCell::default(),
-            is_woken: Cell::new(false),
+            queued: Cell::new(0),
             on_readable: Rc::new(on_readable),
         }
     }
 
-    /// Sees to it that a fiber runs soon that looks for connections.
+    /// Makes sure that a fiber looks for ready connections soon.
     fn wake(self: &Rc<Self>) {
-        if self.is_woken.replace(true) {
+        if self.queued.get() > 0 {
             return;
         }
         let idle = self.fibers.borrow_mut().pop();
         match idle {
-            Some(fiber) => fiber::unpark(fiber),
+            Some(fiber) => {
+                self.queued.set(1);
+                fiber::unpark(fiber);
+            }
             None => {
                 let pool = self.clone();
-                // Without memory for a stack, the fibers that run now go on with the connections.
+                // If no stack can be mapped, the next readable socket or new connection tries again, or a
+                // fiber that ends its turn takes what is ready.
                 let started = fiber::Builder::new().spawn_local(move || pool.serve());
-                self.is_woken.set(started.is_ok());
+                self.queued.set(started.is_ok().into());
             }
         }
     }
@@ -99,10 +104,10 @@ impl Pool {
     /// The work of a fiber.
     fn serve(self: Rc<Self>) {
         // A connection whose commands panic ends alone, with the fiber.
-        let _next = WakesNext(&self);
+        let _guard = WakeOnPanic(&self);
         let mut turns = 0;
         loop {
-            self.is_woken.set(false);
+            self.queued.update(|fibers| fibers - 1);
             while let Some(mut serving) = self.next() {
                 if !self.ready.borrow().is_empty() || !self.unsent.borrow().is_empty() {
                     // It goes on while this fiber waits.
@@ -110,14 +115,16 @@ impl Pool {
                 }
                 match serving.run() {
                     Ok(Next::Send) => self.unsent.borrow_mut().push_back(serving),
-                    Ok(Next::Receive) => self.put_idle(serving),
+                    Ok(Next::Idle) => self.put_idle(serving),
                     // An error ends this connection only.
                     Ok(Next::End) | Err(_) => drop(serving),
                 }
                 turns += 1;
                 if turns == TURNS_MAX {
                     turns = 0;
+                    self.queued.update(|fibers| fibers + 1);
                     fiber::yield_to_worker();
+                    self.queued.update(|fibers| fibers - 1);
                 }
             }
             turns = 0;
@@ -159,10 +166,16 @@ impl Pool {
     }
 }
 
-/// Lets another fiber go on when one ends, also by a panic.
-struct WakesNext<'a>(&'a Rc<Pool>);
+/// How many fibers of this thread wait for connections.
+#[cfg(test)]
+pub(super) fn idle_fibers() -> usize {
+    POOL.with_borrow(|pool| pool.upgrade().map_or(0, |pool| pool.fibers.borrow().len()))
+}
 
-impl Drop for WakesNext<'_> {
+/// Wakes another fiber if this one ends by a panic.
+struct WakeOnPanic<'a>(&'a Rc<Pool>);
+
+impl Drop for WakeOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.wake();
@@ -170,7 +183,7 @@ impl Drop for WakesNext<'_> {
     }
 }
 
-/// Serves a connection on this thread until it ends.
+/// Adds a connection, which may have a command already.
 pub(super) fn add(serving: Serving) {
     let pool = Pool::of_thread();
     pool.ready.borrow_mut().push_back(Box::new(serving));

@@ -14,8 +14,8 @@ use gossamer::Rack;
 use super::rack::RackShards;
 use super::*;
 use crate::memcached::Shards;
-use crate::memcached::local::LocalShards;
-use crate::store::{Control, Request, Response, Seconds};
+
+mod faults;
 
 /// Turns a hang into a failure.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -99,53 +99,6 @@ fn commands_get_responses_on_half_closed_connections_too() {
     assert_eq!(response, "STORED\r\nVALUE k 5 3\r\nabc\r\nEND\r\nERROR\r\n");
     assert_eq!(server.exchange(b"quit\r\n"), "");
     assert_eq!(server.exchange(b""), "");
-}
-
-/// A store whose calls panic for one key, and wait for a while for another.
-struct Panics(LocalShards);
-
-impl Shards for Panics {
-    fn call(&self, request: Request, now: Seconds) -> Response {
-        match request.key() {
-            b"panics" => panic!("a test's panic"),
-            b"waits" => gossamer::sleep(Duration::from_millis(100)),
-            _ => {}
-        }
-        self.0.call(request, now)
-    }
-
-    fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
-        self.0.control(control, now)
-    }
-
-    fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response> {
-        self.0.control_one(shard, control, now)
-    }
-
-    fn sleep_micros(&self, micros: u32) {
-        self.0.sleep_micros(micros);
-    }
-}
-
-/// The fiber that runs the command serves other connections, too.
-#[test]
-fn a_command_that_panics_or_waits_concerns_its_connection_only() {
-    let store = || Arc::new(Panics(LocalShards::new(1, None))) as Arc<dyn Shards + Send + Sync>;
-    let server = TestServer::with_shards(Options::default(), store);
-    for _ in 0..4 {
-        let mut others: Vec<_> = (0..8).map(|_| server.connect()).collect();
-        let mut slow = server.connect();
-        slow.write_all(b"get waits\r\n").unwrap();
-        assert_eq!(server.exchange(b"get panics\r\n"), "");
-        let mut answer = [0; 5];
-        for other in &mut others {
-            other.write_all(b"get k\r\n").unwrap();
-            other.read_exact(&mut answer).unwrap();
-            assert_eq!(&answer, b"END\r\n");
-        }
-        slow.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"END\r\n");
-    }
 }
 
 #[test]
