@@ -9,8 +9,6 @@ mod failures;
 mod hostile;
 #[path = "mailboxes/play.rs"]
 mod play;
-#[path = "common/signed.rs"]
-mod signed;
 
 use std::sync::Arc;
 use std::time::Duration;

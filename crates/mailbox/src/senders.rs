@@ -27,7 +27,7 @@ pub(crate) struct Active {
     pub(crate) mode: Mode,
     pub(crate) incoming: Incoming,
     flags: Flags,
-    /// Flags that may not have left: set since none waited.
+    /// Flags set that may not have been sent.
     held: u32,
     /// When `held` reaches this, the flag is sent at once, so that the sender always has a bank to write.
     held_most: u32,

@@ -1,23 +1,22 @@
 //! Senders that keep no rule: their frames are rejected, and the receiver goes on.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once};
 use std::time::Instant;
 
 use gossamer::jam::entry::Types;
 use gossamer::jam::mailbox::{FailureKind, MailboxBuilder, ReactiveMailbox};
-use gossamer::jam::{Digest, LoadedJam, Mode, Policy, Proof, Refusal, Sendable, Verifier};
+use gossamer::jam::{Digest, LoadedJam, Mode, Policy, Sendable};
 use gossamer_jam_tests::jams::held::HELD;
 use gossamer_jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 use gossamer_jam_tests::jams::slot::SLOT;
 use gossamer_jam_tests::{Hold, Table, UNSEEN, table_slot};
 use gossamer_segment::RemoteSegment;
-use jam_format::{Blob, ElementKind, Machine, NewElement, encode_package};
+use jam_format::{Blob, Machine};
 use mailbox::{FrameHeader, Parts};
 use transport_api::conformance::Make;
 
 use crate::play::{Jams, WITHIN, play, script, small};
-use crate::signed::signed_with;
 
 /// The kinds of frames: `form.rs`.
 const BY_DIGEST: u32 = 1;
@@ -29,7 +28,7 @@ fn id(digest: &Digest) -> [u8; 16] {
 
 /// A jam that does nothing, and believes that it was called with eight bytes of arguments and a payload of
 /// words: as in C, its entry does not look.
-fn trusting(name: &str) -> Vec<u8> {
+pub(crate) fn trusting(name: &str) -> Vec<u8> {
     let machine = Machine::CURRENT.expect("a machine that jams are built for");
     let text: &[u8] = match machine {
         // xor eax, eax; ret
@@ -145,12 +144,12 @@ fn has_no_checksum(mailbox: &RemoteSegment) -> bool {
 }
 
 /// A mailbox with one place for frames, so that what was sent is where the receiver looks for the next one.
-fn single(name: &str) -> MailboxBuilder {
+pub(crate) fn single(name: &str) -> MailboxBuilder {
     small(name).banks(1).frames(1).senders(1)
 }
 
 /// Where the frame of a [`single`] mailbox begins: behind the dimensions and the claim of its sender.
-const FRAME_AT: usize = 192;
+pub(crate) const FRAME_AT: usize = 192;
 
 /// The bytes of a frame, written again where the receiver awaits the next one: a replay.
 pub(crate) fn a_frame_that_is_written_again_does_not_run(make: Make) {
@@ -215,56 +214,6 @@ pub(crate) fn code_that_changes_after_it_arrived_runs_as_it_was(make: Make) {
         sender.send(&jam.in_mode(Mode::Cached), 1, &[]).expect("a call");
         let report = sender.close(WITHIN).expect("all calls run");
         assert_eq!((report.handled, report.failed), (2, 0));
-    });
-    play(make, [receiver, sender]);
-}
-
-/// Writes over the frame of a mailbox.
-type Overwrite = Box<dyn Fn() + Send>;
-/// By the signature of the package whose code comes there.
-static OVERWRITE: Mutex<Vec<(String, Overwrite)>> = Mutex::new(Vec::new());
-
-/// Believes every signature, and writes over the frame meanwhile.
-struct Overwriting;
-
-impl Verifier for Overwriting {
-    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
-        let (frames, signature) = (OVERWRITE.lock().unwrap(), proof.signature().signature);
-        let frame = frames.iter().find(|(name, _)| name.as_bytes() == signature);
-        let (name, overwrite) = frame.expect("a frame of this test");
-        overwrite();
-        Ok(name.clone())
-    }
-}
-
-/// A peer writes over code whose digest was found right: what runs is what the digest is of.
-pub(crate) fn code_that_changes_while_it_is_verified_runs_as_it_was(make: Make) {
-    // No other test has it, so that it comes from the frame and is verified.
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    static VERIFIER: Once = Once::new();
-    VERIFIER.call_once(|| gossamer::jam::receiver().set_verifier(Overwriting));
-    let name = format!("verified_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-    let machine = Machine::CURRENT.expect("a machine that jams are built for");
-    let (kind, bytes) = (ElementKind::Jam, &*trusting(&name));
-    let package = encode_package("one", &[NewElement { kind, machine, name: &name, bytes }]);
-    let package = signed_with(&package.expect("a package"), name.as_bytes());
-    let package = gossamer::jam::Package::parse(&package).expect("a package");
-    let jam: LoadedJam<(), u64, u32, ()> = package.find(&name).expect("a jam");
-    let receiver = script(move |player| {
-        let mut inbox = player.export_mailbox(single("verified"));
-        let memory = inbox.mailbox().segment().memory().clone();
-        let overwrite = move || memory.write_from(FRAME_AT, &vec![0xcc; memory.len() - FRAME_AT]);
-        OVERWRITE.lock().unwrap().push((name, Box::new(overwrite)));
-        player.meet();
-        player.serve(&mut inbox);
-        let stats = inbox.stats();
-        assert_eq!((stats.ran(), stats.failed(), stats.arrived()), (1, 0, 1));
-    });
-    let sender = script(move |player| {
-        player.meet();
-        let mut sender = player.open_mailbox("verified");
-        sender.send(&jam.in_mode(Mode::Injected), 1, &[]).expect("a call");
-        assert_eq!(sender.close(WITHIN).expect("all calls run").handled, 1);
     });
     play(make, [receiver, sender]);
 }
