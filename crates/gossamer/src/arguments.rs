@@ -23,6 +23,40 @@ fn value<'a>(arguments: &[String], flag: &'a str, variable: &'a str) -> Option<(
     found
 }
 
+/// The options that [`Rack::from_args`](crate::Rack::from_args) reads.
+const OPTIONS: [&str; 3] = ["--hosts", "--threads", "--placement"];
+
+/// Refuses arguments that are no option of Gossamer's, but differ from one in a single letter: they would
+/// be left to the program, and the rack would be another one than the user asked for.
+pub(crate) fn check_spelling(arguments: &[String]) -> Result<(), RackError> {
+    let words = arguments.iter().take_while(|word| *word != "--");
+    for word in words.filter(|word| word.starts_with("--")) {
+        let name = word.split('=').next().unwrap_or(word);
+        if OPTIONS.contains(&name) {
+            continue;
+        }
+        if let Some(option) = OPTIONS.iter().find(|option| differ_in_one_letter(name, option)) {
+            return Err(RackError::Settings(format!(
+                "unknown option {name}: did you mean {option}? (Options behind `--` are left to the \
+                 program.)"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether one letter of `one` is another one in `other`, or is missing there, or the other way round.
+fn differ_in_one_letter(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    let same = short.bytes().zip(long.bytes()).take_while(|(a, b)| a == b).count();
+    let rest = &long.as_bytes()[(same + 1).min(long.len())..];
+    match long.len() - short.len() {
+        0 => short.len() > same && &short.as_bytes()[same + 1..] == rest,
+        1 => &short.as_bytes()[same..] == rest,
+        _ => false,
+    }
+}
+
 /// The number that follows `flag` among the arguments, or that `variable` has in the environment.
 pub(crate) fn number(
     arguments: &[String],
@@ -60,6 +94,25 @@ mod tests {
 
     fn words(line: &str) -> Vec<String> {
         line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_option_with_one_wrong_letter_is_refused() {
+        for (line, meant) in [
+            ("--host 2", "--hosts"),
+            ("x --thread=2", "--threads"),
+            ("--placements rack", "--placement"),
+            ("--hists 2", "--hosts"),
+            ("--hoosts 2", "--hosts"),
+        ] {
+            let message = format!("{:?}", check_spelling(&words(line)).unwrap_err());
+            assert!(message.contains(&format!("did you mean {meant}?")), "{line}: {message}");
+        }
+        for line in
+            ["--hosts 2 --threads=3 --placement rack", "--help", "host", "-- --host 2", "--ho"]
+        {
+            check_spelling(&words(line)).unwrap();
+        }
     }
 
     #[test]

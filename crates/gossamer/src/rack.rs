@@ -9,7 +9,7 @@ use gossamer_job::{JobDescription, JobHost};
 use trust_core::idle::YIELD_FOR;
 
 use crate::RackError;
-use crate::arguments::{number, placement};
+use crate::arguments::{check_spelling, number, placement};
 use crate::policy::Placement;
 
 /// What happens when a host of the rack ends unexpectedly.
@@ -105,15 +105,17 @@ impl Rack {
 
     /// A rack as the command line and the environment set it: `--hosts N` (or `GOSSAMER_HOSTS`),
     /// `--threads M` for each host (or `GOSSAMER_THREADS`), `--placement own-host` or `rack` (or
-    /// `GOSSAMER_PLACEMENT`, see [`Placement`]). Other arguments are the program's own and are
-    /// ignored, mistyped ones (`--host 2`) and `--help` too, and so is all that follows `--`. In a job,
-    /// the job sets hosts and threads, and those of the command line do not count.
+    /// `GOSSAMER_PLACEMENT`, see [`Placement`]). Other arguments are left to the program, `--help` too,
+    /// and so is all that follows `--`. In a job, the job sets hosts and threads, and those of the command
+    /// line do not count.
     ///
     /// # Errors
-    /// [`RackError::Settings`] if a value is missing or malformed.
+    /// [`RackError::Settings`] if a value is missing or malformed, or an option differs from one of the
+    /// three in one letter, as `--host 2` does.
     pub fn from_args() -> Result<Self, RackError> {
         let arguments: Vec<String> =
             env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        check_spelling(&arguments)?;
         let mut rack = Self::new();
         if let Some(hosts) = number(&arguments, "--hosts", "GOSSAMER_HOSTS")? {
             rack = rack.hosts(hosts);

@@ -209,9 +209,11 @@ fn lines_of_ried(name: &str, library: &[u8]) -> Vec<String> {
     exports.chain(imports).chain(libraries).collect()
 }
 
-/// A function, by its types if they are known, and by their hash, which receivers compare.
+/// A function, by its types if they are known, and by their hash, which receivers compare. Functions of
+/// C's table have none.
 fn function(kind: &str, name: &str, types: &str, signature: u64) -> String {
     match types {
+        "" if signature == 0 => format!("  {kind} {name} (built in)"),
         "" => format!("  {kind} {name} ({signature:016x})"),
         types => format!("  {kind} fn {name}{types} ({signature:016x})"),
     }
