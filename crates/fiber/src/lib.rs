@@ -69,6 +69,7 @@ mod unparker;
 
 mod waiter;
 
+#[allow(unsafe_code)] // Borrows the entered scheduler for as long as a function runs.
 mod spawn;
 
 mod join;

@@ -1,14 +1,14 @@
-//! [`UserSignals`]: notices SIGUSR2, by which a user asks a process what its fibers wait for.
+//! [`UserSignals`]: counts SIGUSR2, by which a user asks a process what its fibers wait for.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{io, ptr};
 
 static SENT: AtomicU32 = AtomicU32::new(0);
 
-/// Notices SIGUSR2s since its construction, also those that come before the thread runs that asks.
+/// Counts SIGUSR2 from construction on, including signals that arrive before the polling thread first runs.
 #[derive(Debug)]
 pub struct UserSignals {
-    noticed: u32,
+    seen: u32,
 }
 
 impl UserSignals {
@@ -17,17 +17,17 @@ impl UserSignals {
     ///
     /// # Errors
     /// The system's, if it installs no handler.
-    pub fn notice() -> io::Result<Self> {
-        // Before the handler is there, so that no signal that it counts is taken for an earlier one.
-        let noticed = SENT.load(Ordering::Relaxed);
+    pub fn install() -> io::Result<Self> {
+        // Read before the handler is installed: a signal in between must count as new.
+        let seen = SENT.load(Ordering::Relaxed);
         install_handler()?;
-        Ok(Self { noticed })
+        Ok(Self { seen })
     }
 
-    /// Whether a signal has come since the last call, or since [`notice`](Self::notice).
-    pub fn have_come(&mut self) -> bool {
+    /// Whether a signal has arrived since the last call, or since [`install`](Self::install).
+    pub fn received(&mut self) -> bool {
         let sent = SENT.load(Ordering::Relaxed);
-        std::mem::replace(&mut self.noticed, sent) != sent
+        std::mem::replace(&mut self.seen, sent) != sent
     }
 }
 
@@ -62,11 +62,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_that_comes_before_the_thread_that_asks_is_noticed() {
-        let mut signals = UserSignals::notice().expect("a handler");
+    fn a_signal_before_the_polling_thread_runs_is_received() {
+        let mut signals = UserSignals::install().expect("a handler");
         // SAFETY: the signal has a handler, which changes an atomic.
         assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0);
-        let asks = std::thread::spawn(move || [signals.have_come(), signals.have_come()]);
-        assert_eq!(asks.join().expect("a thread that ends"), [true, false]);
+        let polls = std::thread::spawn(move || [signals.received(), signals.received()]);
+        assert_eq!(polls.join().expect("a thread that ends"), [true, false]);
     }
 }

@@ -73,7 +73,8 @@ impl Builder {
         T: 'static,
     {
         let Builder { name, stack_bytes, code } = self;
-        let Some(core) = current::core(&stack_bytes) else {
+        // SAFETY: `stack_bytes` is a local of this function.
+        let Some(core) = (unsafe { current::core(&stack_bytes) }) else {
             return Err(NotStarted { error: SpawnError::NoScheduler, closure: f });
         };
         let block = match core.reserve(stack_bytes) {

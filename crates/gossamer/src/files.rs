@@ -30,7 +30,7 @@ use crate::watcher::Watcher;
 
 /// Events that one poll takes, at most; the next takes the others. Few enough that the stacks of the
 /// fibers it wakes, which take turns, stay in the processor's first caches.
-pub(crate) const EVENTS: usize = 32;
+const EVENTS: usize = 32;
 
 /// Operations on a file in a row that succeed, after which the fiber must give way.
 const STREAK_MAX: u8 = 16;
@@ -76,6 +76,15 @@ pub enum Readiness {
     Either,
 }
 
+/// What a poll has found.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Whether any file was ready, or a call was due.
+    pub(crate) any: bool,
+    /// Whether more files may be ready: it took as many events as it may.
+    pub(crate) may_have_more: bool,
+}
+
 /// The files of one thread.
 pub(crate) struct Files {
     pub(crate) epoll: OwnedFd,
@@ -92,7 +101,7 @@ pub(crate) struct Files {
 
 impl State {
     pub(crate) fn wait(&mut self, waiter: Waiter) {
-        assert!(self.waiting.is_none(), "two fibers wait for one file");
+        assert!(self.waiting.is_none(), "the file already has a waiter");
         self.waiting = Some(waiter);
     }
 }
@@ -138,22 +147,23 @@ impl Files {
         self.states.borrow_mut()[key].streak = 0;
     }
 
-    fn poll(&self) -> usize {
+    fn poll(&self) -> Found {
         let mut events = self.events.borrow_mut();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Fails only when a signal comes.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut *events), Some(&now));
-        let mut count = events.len();
+        let may_have_more = events.len() >= EVENTS;
+        let mut any = !events.is_empty();
         for event in events.drain(..) {
             // Copied, since events may be packed.
             self.take_event(event.data.u64() as usize, event.flags);
         }
         // In one go: what the calls ask for in turn has to wait for the next poll.
         for key in self.readable.take() {
-            count += 1;
+            any = true;
             self.take_event(key, EventFlags::empty());
         }
-        count
+        Found { any, may_have_more }
     }
 
     /// Notes that a file has become ready, and wakes who waits for it.
@@ -199,10 +209,9 @@ pub(crate) fn has_files() -> bool {
     COUNT.get() > 0
 }
 
-/// Wakes who waits for files of the current thread that are ready; how many files are, up to [`EVENTS`] of
-/// those that have become so.
-pub(crate) fn poll() -> usize {
-    FILES.with_borrow(|files| files.as_ref().map_or(0, |files| files.poll()))
+/// Wakes the waiters of files of the current thread that are ready. Takes at most [`EVENTS`] events.
+pub(crate) fn poll() -> Found {
+    FILES.with_borrow(|files| files.as_ref().map(|files| files.poll()).unwrap_or_default())
 }
 
 /// Before the current thread sleeps: its files wake it. It must poll them once more afterwards. False

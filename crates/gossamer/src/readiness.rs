@@ -87,16 +87,16 @@ impl<T: AsFd> Polled<T> {
         &self.file
     }
 
-    /// The number of the file: no other file of the thread has it as long as this one is polled.
+    /// The number of the file, unique among this thread's files until this is dropped.
     #[must_use]
     pub fn number(&self) -> usize {
         self.key
     }
 
-    /// Has the worker call `call` with the [number](Self::number) of the file, once, as soon as the
-    /// file is readable, also if it is already. For servers with many files, where a few fibers serve
-    /// the files that are ready and none waits for one that is not. The call must not wait; it wakes a
-    /// fiber, say.
+    /// Has the worker call `call` with the [number](Self::number) of the file, once, when the file is
+    /// or becomes readable. For servers with many files, where a few fibers serve the files that are
+    /// ready and none waits for one that is not. The call must not wait; for example, it may wake a
+    /// fiber.
     ///
     /// # Panics
     /// If a fiber waits for this file, or another call was asked for.
@@ -206,9 +206,10 @@ impl<T: AsFd> Polled<T> {
         }
     }
 
-    /// Parks the fiber until the file is ready, or `deadline` has passed; whether it is ready. If it is
-    /// ready at once, the fiber gives way if it has to (see [`Polled`]). It may be reported ready when it is not, so follow with an attempt. False also in a fiber that is
-    /// unwound because the rack has ended.
+    /// Parks the fiber until the file is ready, or `deadline` has passed; returns whether it is ready. If it
+    /// is ready at once, the fiber gives way if it has to (see [`Polled`]). The file may be reported ready
+    /// when it is not, so follow with an attempt. Returns false also in a fiber that is unwound because the
+    /// rack has ended.
     ///
     /// # Panics
     /// In delegated context, and outside a fiber. If another fiber waits for this file.

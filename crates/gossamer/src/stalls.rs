@@ -69,7 +69,7 @@ impl StallReporter {
     /// The error of the system, if it starts no thread or installs no handler.
     pub(crate) fn start(shared: Arc<Shared>, limit: Duration) -> io::Result<Self> {
         // Here, not in the thread, which may run for the first time long after the program has begun.
-        let mut signals = UserSignals::notice()?;
+        let mut signals = UserSignals::install()?;
         let (stop, stopped) = mpsc::channel();
         let report = move || {
             let period = (limit / 4).min(LONGEST_PERIOD).max(Duration::from_millis(1));
@@ -78,7 +78,7 @@ impl StallReporter {
             while stopped.recv_timeout(period.min(SIGNAL_PERIOD))
                 == Err(mpsc::RecvTimeoutError::Timeout)
             {
-                let is_asked = signals.have_come();
+                let is_asked = signals.received();
                 if !is_asked && Instant::now() < next {
                     continue;
                 }

@@ -1,5 +1,5 @@
 //! [`Watcher`]: wakes the threads of this process that sleep while a file of their fibers is ready; see
-//! `readiness.rs`.
+//! `files.rs`.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -126,10 +126,9 @@ impl Worker {
                 if files::has_files() {
                     until_files = if works { until_files - 1 } else { 0 };
                     if until_files == 0 {
-                        let count = files::poll();
-                        has_files = count > 0;
-                        let is_full = count >= files::EVENTS;
-                        until_files = if is_full { 1 } else { ROUNDS_PER_FILE_POLL };
+                        let found = files::poll();
+                        has_files = found.any;
+                        until_files = if found.may_have_more { 1 } else { ROUNDS_PER_FILE_POLL };
                     }
                 }
                 if works || has_files {
@@ -166,7 +165,7 @@ impl Worker {
                                 || scheduler.drain_inbox()
                                 || node.has_work()
                                 || node.poll_lanes()
-                                || files::poll() > 0
+                                || files::poll().any
                                 || shared.is_stopping()
                         });
                         idle.slept(Instant::now());

@@ -77,7 +77,7 @@ over_mapped_and_unmapped_memory! {
     errors_and_panics_come_back_for_their_calls,
     errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls,
     each_call_of_a_run_has_its_own_end,
-    a_call_with_the_name_of_the_one_before_has_its_word,
+    a_call_with_the_key_of_the_one_before_has_its_word,
     calls_under_way_end_when_the_node_closes,
     a_property_of_the_own_thread_is_left_to_the_caller,
 }
@@ -298,19 +298,19 @@ fn errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls(memory
     });
 }
 
-/// The name of a word stands for it until a call has another word, or goes by the codec; in later batches, too.
-fn a_call_with_the_name_of_the_one_before_has_its_word(memory: Memory) {
+/// The key of a word stands for it until a call has another word, or goes by the codec; in later batches, too.
+fn a_call_with_the_key_of_the_one_before_has_its_word(memory: Memory) {
     with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         let end = || {
             let ended = ended.clone();
             move |result: FullResult| ended.borrow_mut().push(result.unwrap().unwrap()[0])
         };
-        let [five, seven] = [8, 16].map(|name: usize| std::num::NonZero::new(name).unwrap());
-        let first = |word, name| {
-            assert!(log.plain_call_then::<Note<11>, _>((word, name), &[1; 11], &[], end()).is_ok());
+        let [five, seven] = [8, 16].map(|key: usize| std::num::NonZero::new(key).unwrap());
+        let first = |word, key| {
+            assert!(log.plain_call_then::<Note<11>, _>((word, key), &[1; 11], &[], end()).is_ok());
         };
-        let again = |name| log.plain_call_again::<Note<11>, _>(name, &[2; 11], end());
+        let again = |key| log.plain_call_again::<Note<11>, _>(key, &[2; 11], end());
         assert!(again(five).is_err(), "there is no call before");
         first(5, Some(five));
         assert!(again(five).is_ok() && again(five).is_ok() && again(seven).is_err());
@@ -319,9 +319,9 @@ fn a_call_with_the_name_of_the_one_before_has_its_word(memory: Memory) {
         first(7, Some(seven));
         assert!(again(five).is_err() && again(seven).is_ok());
         first(7, None);
-        assert!(again(seven).is_ok(), "it is the word that has the name");
+        assert!(again(seven).is_ok(), "it is the word that has the key");
         first(5, None);
-        assert!(again(seven).is_err() && again(five).is_err(), "the last word has no name");
+        assert!(again(seven).is_err() && again(five).is_err(), "the last word has no key");
         first(5, Some(five));
         log.apply_with_then(|_, text: String| text, "five".to_owned(), |_| ());
         assert!(again(five).is_err(), "a call by the codec may be what replaces the word");

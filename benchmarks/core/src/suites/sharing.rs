@@ -82,11 +82,11 @@ fn symmetric(prototype: Option<&Rc<Prototype>>) -> Suite {
     // Without the prototype's figure only the value can tell.
     let bar = Bar::ratio(AtLeast(0.9)).or_value(AtLeast(150.0));
     let peer = || Peer::case("prototype/two counters, half own");
-    suite.push(share::two_counters(Choice::PrototypesNumbers).bar_near(peer(), bar));
-    // Not the prototype's load: nothing predicts these choices.
-    suite.push(share::two_counters(Choice::Chance).beside(peer()));
+    suite.push(share::two_counters(Choice::PrototypeSeeds).bar_near(peer(), bar));
+    // A harder load than the prototype's: nothing predicts these choices.
+    suite.push(share::two_counters(Choice::Random).bar_near(peer(), bar));
     let peer = Peer::case("prototype/two counters, all remote");
-    suite.push(share::two_counters(Choice::Other).beside(peer));
+    suite.push(share::two_counters(Choice::Remote).beside(peer));
     let peer = Peer::case("prototype/one counter, owner inline");
     suite.push(share::owner_works_too::<Counter>(0).beside(peer));
     prototype.into_iter().flat_map(prototype::symmetric).for_each(|case| suite.push(case));

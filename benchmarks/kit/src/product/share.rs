@@ -91,37 +91,37 @@ pub fn owner_works_too<S: Delegated>(think_ns: u32) -> Case {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
     /// That of the other thread.
-    Other,
-    /// Their own or the other, by random numbers of each fiber's own, which nothing predicts.
-    Chance,
-    /// Their own or the other, by the prototype's numbers: the fibers of a thread go through one of two
-    /// random sequences. They take turns, so that many choose alike one after another, which the
-    /// processor learns to predict.
-    PrototypesNumbers,
+    Remote,
+    /// Their own or the other, by a random sequence of each fiber, which nothing predicts.
+    Random,
+    /// Their own or the other, by the seeds of the prototype (`i as u64 & 1 | 2` in its `src/dele.rs`): the
+    /// fibers of a thread go through one of two random sequences in step, which the processor learns to
+    /// predict.
+    PrototypeSeeds,
 }
 
 impl Choice {
     /// The name of the case.
     fn name(self) -> &'static str {
         match self {
-            Choice::Other => "all remote",
-            Choice::Chance => "half own",
-            Choice::PrototypesNumbers => "half own by the prototype's numbers",
+            Choice::Remote => "all remote",
+            Choice::Random => "half own",
+            Choice::PrototypeSeeds => "half own, prototype's seeds",
         }
     }
 
-    /// Where the random numbers begin of the fiber with this number. Fibers go to the two threads in turn.
+    /// The seed of fiber number `fiber`. Even and odd fibers run on different threads.
     fn seed(self, fiber: u64) -> u64 {
         match self {
-            Choice::PrototypesNumbers => fiber / 2 % 2 + 2,
-            Choice::Other | Choice::Chance => fiber,
+            Choice::PrototypeSeeds => fiber / 2 % 2 + 2,
+            Choice::Remote | Choice::Random => fiber,
         }
     }
 
     /// Whether the fiber adds to its own counter when it has this random number.
     #[inline(always)]
     fn is_own(self, random: u64) -> bool {
-        self != Choice::Other && random >> 33 & 1 == 0
+        self != Choice::Remote && random >> 33 & 1 == 0
     }
 }
 

@@ -41,12 +41,15 @@ pub(crate) fn with_core<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
     unsafe { core.as_ref() }.map(f)
 }
 
-/// The scheduler that the thread has entered, for as long as what asks is borrowed: a local of the
-/// function that asks, which does not hand it on.
+/// The scheduler that the thread has entered. Unlike [`with_core`], sure to be inlined. `_asking` bounds the
+/// lifetime, so that the reference does not leave the caller's frame.
+///
+/// # Safety
+/// `_asking` is a local of the caller.
 #[inline(always)]
-pub(crate) fn core(_asking: &impl Sized) -> Option<&Core> {
+pub(crate) unsafe fn core(_asking: &impl Sized) -> Option<&Core> {
     let core = CURRENT.with(|current| current.core.get());
-    // SAFETY: as in `with_core`, since the reference does not leave the function that asks.
+    // SAFETY: as in `with_core`, since the reference does not leave the frame of the caller, as promised.
     unsafe { core.as_ref() }
 }
 

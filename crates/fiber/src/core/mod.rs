@@ -188,7 +188,7 @@ impl Core {
         self.recycle(block);
     }
 
-    /// As [`retire`](Self::retire), for a caller that often does.
+    /// As [`retire`](Self::retire), inlined.
     #[inline(always)]
     pub(in crate::core) fn recycle(&self, block: &Block) {
         let FiberId { index, generation } = block.id.get();

@@ -39,7 +39,7 @@ impl Core {
     }
 
     /// Makes a reserved block a fiber that will run `body`, from which nothing may unwind, and does not
-    /// queue it. Whoever resumes it, or `body` itself, notes that it is the running one.
+    /// queue it. The code that resumes it, or `body` itself, sets `running`.
     #[inline]
     fn load<F>(&self, block: &Block, name: Option<Cow<'static, str>>, code: &'static str, body: F)
     where
@@ -51,12 +51,12 @@ impl Core {
         block.name.set(name);
         block.code.set(code);
         block.locals.borrow_mut().reopen();
-        // SAFETY: the cell is written in `reserve_bare` and `retire` only, which nothing below calls.
+        // SAFETY: the cell is written in `reserve_bare` and `recycle` only, which nothing below calls.
         let Some(stack) = (unsafe { &*block.stack.as_ptr() }) else {
             unreachable!("a reserved block has a stack");
         };
         // SAFETY: a reserved block's stack is idle, and is unmapped only after the fiber has ended
-        // (`retire`, `drop`); the block stays in place as long as the core lives.
+        // (`recycle`, `drop`); the block stays in place as long as the core lives.
         unsafe { block.switch.load(stack, body) };
         block.state.set(State::Active);
     }
@@ -69,7 +69,7 @@ impl Core {
     }
 
     /// Makes a reserved block a fiber that runs `body`, and runs it up to its first wait or its end.
-    /// Returns what `body` has returned by then. If it has not, `later` gets that, on the fiber.
+    /// Returns `body`'s result if it ends before its first wait; otherwise `later` gets it, on the fiber.
     #[inline]
     pub(crate) fn launch_now<T, F, L>(
         &self,
@@ -86,10 +86,10 @@ impl Core {
     {
         debug_assert!(self.can_launch_now());
         let given: Cell<Option<T>> = Cell::new(None);
-        // They stay here until the fiber takes them. Each move of a value in pieces, on the way to its
-        // stack, would wait for the one before.
-        let code_of_fiber = ManuallyDrop::new((body, later));
-        let (this, taken): (*const Block, *const (F, L)) = (block, &raw const *code_of_fiber);
+        // The fiber reads its closures out of this frame: each copy on their way to its stack would stall
+        // on the stores of the one before.
+        let closures = ManuallyDrop::new((body, later));
+        let (this, taken): (*const Block, *const (F, L)) = (block, &raw const *closures);
         self.load(block, name, code, move || {
             // SAFETY: the frame of the `launch_now` that has loaded this is there, since it waits for
             // the fiber's first wait; it forgets what is taken here, once.

@@ -235,7 +235,7 @@ impl<T: 'static> Trust<T> {
     {
         let place = Location::caller();
         let Some(node) = current(self) else { return Err(outside_of(self.home)) };
-        let Some(outbox) = self.way(node, "`apply_ref`", place)? else {
+        let Some(outbox) = self.begin_call(node, "`apply_ref`", place)? else {
             let result =
                 self.own().run_ref::<_, _, _, CATCHES, _>(node, invoke, arguments, view, place);
             node.run_deferred();

@@ -42,7 +42,7 @@ impl<T: 'static> Trust<T> {
     {
         let place = Location::caller();
         let Some(node) = current(self) else { return Err(outside_of(self.home)) };
-        let Some(outbox) = self.way(node, "`apply`", place)? else {
+        let Some(outbox) = self.begin_call(node, "`apply`", place)? else {
             let result = if const { CATCHES } {
                 self.own().run_caught(node, invoke, arguments, place)
             } else {
@@ -54,10 +54,13 @@ impl<T: 'static> Trust<T> {
         node.call(self.target_by(outbox), invoke, arguments, place)
     }
 
-    /// Where `node`, the current thread's, sends a call that waits: the outbox, or `None` if the property
-    /// is its own and the closure is to run at once. The call is made at `place`, and is one of `what`.
+    /// Begins a call that waits: returns the outbox to send by, or `None` if the property is `node`'s own.
+    /// Then the call has been counted, and its caller runs the closure at once.
+    ///
+    /// # Panics
+    /// If `what`, called at `place`, may not wait there.
     #[cfg_attr(optimised, inline(always))]
-    pub(super) fn way<'a>(
+    pub(super) fn begin_call<'a>(
         &self,
         node: &'a Node,
         what: &str,
@@ -90,7 +93,7 @@ impl<T: 'static> Trust<T> {
         let Some(plain) = plain_in_run::<Apply<T, V, I>, I, V>(&arguments) else {
             return self.cast_first(invoke, arguments, then);
         };
-        let name = self.last_name();
+        let name = self.cached_name();
         match recent(self).filter(|outbox| outbox.was_last(name)) {
             Some(outbox) => {
                 // A closure without bytes is made anew at the trustee, so this one is gone.

@@ -95,7 +95,7 @@ impl<T> Inner<T> {
         is_free
     }
 
-    /// Whether nobody holds it.
+    /// Whether it has neither a holder nor readers.
     #[inline(always)]
     fn is_open(&self) -> bool {
         self.holder.get().is_none() && self.readers.borrow().is_empty()
@@ -292,12 +292,12 @@ impl<T> Latch<T> {
         if self.0.is_open() && self.0.take(me, access) {
             return Ok(me);
         }
-        self.hold_held(what, me, access)
+        self.hold_slow(what, me, access)
     }
 
-    /// As [`hold`](Self::hold), where the latch is not open.
+    /// As [`hold`](Self::hold), if the latch has a holder or readers.
     #[inline(never)]
-    fn hold_held(&self, what: &str, me: Holder, access: Access) -> Result<Holder, HeldByCaller> {
+    fn hold_slow(&self, what: &str, me: Holder, access: Access) -> Result<Holder, HeldByCaller> {
         let is_free = self.0.is_free_for(access);
         if !is_free && let Some(place) = me.place {
             check_may_wait(what, place);

@@ -12,7 +12,6 @@
 //! So a launch that need not wait costs one request, like any other call. Its token is all that it says
 //! of itself, one word, unless other launches wait for it.
 
-use std::any::TypeId;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -102,6 +101,7 @@ where
             Ok((launch, (token, arguments))) => {
                 let node = current(&token).expect("requests are served on a node");
                 let reply_to = ReplyTo::client_of(node, token);
+                // `is_timed` says when to forget callers; there are none.
                 let call = Call { reply_to, callers: Callers::default(), is_timed: false };
                 start(launch, latch, (call, arguments), batch, request);
             }
@@ -111,7 +111,7 @@ where
     }
 
     fn describe() -> Description {
-        description::<T, V, L>()
+        Description::of::<Latch<T>>(L::name())
     }
 }
 
@@ -135,16 +135,7 @@ where
     }
 
     fn describe() -> Description {
-        description::<T, V, L>()
-    }
-}
-
-fn description<T: 'static, V, L: Launch<T, V>>() -> Description {
-    Description {
-        property: TypeId::of::<Latch<T>>(),
-        property_name: std::any::type_name::<Latch<T>>(),
-        closure_name: L::name(),
-        runs: None,
+        Description::of::<Latch<T>>(L::name())
     }
 }
 

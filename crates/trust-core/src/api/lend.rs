@@ -175,7 +175,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
     {
         let (trust, place) = (self.trust, Location::caller());
         let Some(node) = current(trust) else { return Err(outside_of(trust.home)) };
-        let Some(outbox) = trust.way(node, "`apply`", place)? else {
+        let Some(outbox) = trust.begin_call(node, "`apply`", place)? else {
             let run = |property: &mut T| -> Result<U, Panic> {
                 let invoke = || invoke.invoke_lent(property, self.arguments.lend());
                 if CATCHES { catch_unwind(AssertUnwindSafe(invoke)) } else { Ok(invoke()) }
@@ -205,7 +205,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
     {
         let (trust, place) = (self.trust, Location::caller());
         let Some(node) = current(trust) else { return Err(outside_of(trust.home)) };
-        let Some(outbox) = trust.way(node, "`apply_ref`", place)? else {
+        let Some(outbox) = trust.begin_call(node, "`apply_ref`", place)? else {
             let run = |property: &mut T| {
                 view(invoke.invoke_lent(property, self.arguments.lend()).map(AsView::as_view))
             };
@@ -222,8 +222,8 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
     }
 }
 
-/// What is sent of arguments that are lent. Asked for before anything else: it may be code of users, which
-/// may panic, and a waiter must be ended. It may wait as well.
+/// Lends the arguments. Call it before making a waiter, which must be ended: `Lend::lend` is user code, and
+/// may panic or wait.
 #[cfg_attr(optimised, inline(always))]
 fn lend_at<'a, V: Lend>(node: &Node, arguments: &'a V) -> V::Lent<'a> {
     let _stay = node.stay();

@@ -55,7 +55,7 @@ impl<T: 'static> Trust<T> {
                 let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
                 let waiter = Waiter::new(fiber);
                 let completion = WakePlain::<T, C>::new(waiter.wake());
-                let parts = Parts { word, name: None, head, tails };
+                let parts = Parts { word, key: None, head, tails };
                 self.send_plain::<C, _>(node, outbox, parts, completion);
                 Some(waiter.wait(place, AwaitsReply::of).map_err(|error| *error))
             }
@@ -64,7 +64,7 @@ impl<T: 'static> Trust<T> {
     }
 
     /// As [`plain_call`](Self::plain_call), without waiting: `then` gets the result, on this thread, exactly
-    /// once. Calls by [`plain_call_again`](Self::plain_call_again) may follow, if the word has a `name`: an
+    /// once. Calls by [`plain_call_again`](Self::plain_call_again) may follow, if the word has a `key`: an
     /// address of the caller's, which is no other word's of this property.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl<T: 'static> Trust<T> {
     #[cfg_attr(optimised, inline(always))]
     pub fn plain_call_then<C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>>(
         &self,
-        (word, name): (u64, Option<NonZero<usize>>),
+        (word, key): (u64, Option<NonZero<usize>>),
         head: &[u8],
         tails: &[&[u8]],
         then: F,
@@ -80,34 +80,34 @@ impl<T: 'static> Trust<T> {
         let Some(node) = current(self) else { return Err(then) };
         let Some(outbox) = self.outbox_of(node) else { return Err(then) };
         node.note_recent(outbox);
-        if let Some(name) = name {
-            outbox.name_word(word, name);
+        if let Some(key) = key {
+            outbox.set_key(word, key);
         }
-        let parts = Parts { word, name, head, tails };
+        let parts = Parts { word, key, head, tails };
         self.send_plain::<C, _>(node, outbox, parts, TellPlain::<F, T, C>::new(then));
         Ok(())
     }
 
-    /// As [`plain_call_then`](Self::plain_call_then), without tails, with the word that has this name, if that
-    /// is known: by this thread's last call of this property, and of the same trustee's those before it. It is
-    /// forgotten with a call that has another word, or goes by the codec: then the caller looks it up again.
+    /// As [`plain_call_then`](Self::plain_call_then) without tails, for the word to which an earlier call of
+    /// this property gave this `key`. One key is remembered per trustee. A call with another word, or an
+    /// encoded call, replaces it; after a call of another property it is not used.
     ///
     /// # Errors
-    /// `then`, if the word is not known.
+    /// `then`, if `key` is not remembered: look the word up and use `plain_call_then`.
     #[cfg_attr(optimised, inline(always))]
     pub fn plain_call_again<C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>>(
         &self,
-        name: NonZero<usize>,
+        key: NonZero<usize>,
         head: &[u8],
         then: F,
     ) -> Result<(), F> {
-        let property = self.last_name();
+        let property = self.cached_name();
         let outbox = recent(self).filter(|outbox| outbox.was_last(property));
-        let Some((outbox, word)) = outbox.and_then(|it| Some((it, it.word_named(name)?))) else {
+        let Some((outbox, word)) = outbox.and_then(|it| Some((it, it.word_of_key(key)?))) else {
             return Err(then);
         };
         // One for each use: the second one's address is taken, which would keep that of both in memory.
-        let parts = || Parts { word, name: Some(name), head, tails: &[] };
+        let parts = || Parts { word, key: Some(key), head, tails: &[] };
         let then = TellPlain::<F, T, C>::new(then);
         if let Err(then) = outbox.append_plain::<Serve<T, C>, _>(property, parts(), then) {
             let Some(node) = current(self) else { return Err(then.then()) };

@@ -35,9 +35,9 @@ pub struct Trust<T: 'static> {
     pub(crate) home: NodeId,
     pub(crate) property: u32,
     pub(crate) tag: Tag,
-    /// The property's [name](Outbox::name_of) at the outbox of the thread that last sent a request through
-    /// this trust without waiting for the reply, whose upper half is that outbox's token; or [`NO_NAME`].
-    last_name: AtomicU64,
+    /// Cache: the property's [name](Outbox::name_of) at the outbox that last sent through this trust without
+    /// waiting, or [`NO_NAME`]. The upper half is that outbox's token.
+    cached_name: AtomicU64,
     ledger: Mutex<Ledger>,
     _property: PhantomData<fn(T) -> T>,
 }
@@ -103,7 +103,7 @@ impl<T: 'static> Trust<T> {
             home,
             property,
             tag,
-            last_name: AtomicU64::new(NO_NAME),
+            cached_name: AtomicU64::new(NO_NAME),
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
@@ -173,7 +173,7 @@ impl<T: 'static> Trust<T> {
     /// sending to the trustee that it has sent to last.
     #[inline(always)]
     pub(crate) fn outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
-        match node.recent_with_token(self.last_name() >> 32) {
+        match node.recent_with_token(self.cached_name() >> 32) {
             Some(outbox) => Some(outbox),
             None => {
                 cold_path();
@@ -185,7 +185,7 @@ impl<T: 'static> Trust<T> {
     #[inline(never)]
     fn find_outbox_of<'a>(&self, node: &'a Node) -> Option<&'a Outbox> {
         let outbox = node.outbox_at(self.home)?;
-        if self.last_name() >> 32 != outbox.token() {
+        if self.cached_name() >> 32 != outbox.token() {
             self.note_user(node.number(), outbox);
         }
         Some(outbox)
@@ -197,14 +197,13 @@ impl<T: 'static> Trust<T> {
         if !ledger.users.contains(&user) {
             ledger.users.push(user);
         }
-        self.last_name.store(outbox.name_of(self.property), Ordering::Relaxed);
+        self.cached_name.store(outbox.name_of(self.property), Ordering::Relaxed);
     }
 
-    /// The property's name at the outbox of the thread that last sent a request through this trust without
-    /// waiting for the reply; that of no property, if none has.
+    /// The property's name at the outbox that last sent through this trust without waiting, or [`NO_NAME`].
     #[inline(always)]
-    pub(crate) fn last_name(&self) -> u64 {
-        self.last_name.load(Ordering::Relaxed)
+    pub(crate) fn cached_name(&self) -> u64 {
+        self.cached_name.load(Ordering::Relaxed)
     }
 
     /// Another trust of the property, made on its own thread, which has no id of its own.

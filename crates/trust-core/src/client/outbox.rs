@@ -79,7 +79,7 @@ impl Outbox {
         let completions = || Completions::new(most);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let token = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(token < NO_TOKEN, "a process that has connected threads four billion times");
+        assert!(token < NO_TOKEN, "outbox tokens exhausted: at most {NO_TOKEN} pairs of threads");
         Self {
             token,
             slot,
@@ -150,7 +150,7 @@ impl Outbox {
             Arguments::Bytes(parts) if parts.are_bulk() => {
                 self.append_bulk(*request, completion, lane())
             }
-            _ => self.append_inline(request, completion).map(|_| ()),
+            _ => self.append_inline(request, completion).map(drop),
         }
     }
 

@@ -14,10 +14,10 @@ use crate::wire::words::RunLayout;
 /// How a call of plain bytes ends: its result or its own error, unless delegation failed.
 pub(crate) type PlainResult<R, E> = Result<Result<R, E>, DelegateError>;
 
-/// What is done with the end of a call of plain bytes: a callback, or a type of the layer above, which gets
-/// its own callback back where nothing was sent.
+/// Receives the result of a plain call: a callback, or a type of a layer above, which gets its callback back
+/// if nothing was sent.
 pub trait PlainEnd<R, E>: 'static {
-    /// Does it, on the thread that made the call.
+    /// Receives it, on the thread that made the call.
     fn end(self, result: PlainResult<R, E>);
 }
 

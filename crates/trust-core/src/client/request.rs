@@ -46,8 +46,8 @@ pub(crate) enum Arguments<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) word: u64,
-    /// What [names](crate::client::outbox::Outbox::name_word) the word.
-    pub(crate) name: Option<NonZero<usize>>,
+    /// The word's [key](crate::client::outbox::Outbox::set_key).
+    pub(crate) key: Option<NonZero<usize>>,
     pub(crate) head: &'a [u8],
     pub(crate) tails: &'a [&'a [u8]],
 }
@@ -56,11 +56,11 @@ pub(crate) struct Parts<'a> {
 pub(crate) trait InRun: Copy {
     /// The word that the requests of its run have in common, if they have one.
     fn common(self) -> Option<u64>;
-    /// What names that.
-    fn name(self) -> Option<NonZero<usize>>;
+    /// The key of that word.
+    fn key(self) -> Option<NonZero<usize>>;
     /// The word `index` of its own, if it has as many.
     fn own(self, index: usize) -> Option<u64>;
-    /// They, as those of any request.
+    /// The same arguments, for a request outside runs.
     fn arguments(&self) -> Arguments<'_>;
 }
 
@@ -70,7 +70,7 @@ impl InRun for Plain {
         None
     }
     #[inline(always)]
-    fn name(self) -> Option<NonZero<usize>> {
+    fn key(self) -> Option<NonZero<usize>> {
         None
     }
     #[inline(always)]
@@ -90,8 +90,8 @@ impl InRun for Parts<'_> {
         Some(self.word)
     }
     #[inline(always)]
-    fn name(self) -> Option<NonZero<usize>> {
-        self.name
+    fn key(self) -> Option<NonZero<usize>> {
+        self.key
     }
     #[inline(always)]
     fn own(self, index: usize) -> Option<u64> {

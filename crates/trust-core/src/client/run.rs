@@ -45,7 +45,7 @@ pub(super) struct Run {
     pub(super) site: Cell<usize>,
     /// The word that its requests have in common, if they have one; otherwise that of the last that had.
     pub(super) word: Cell<u64>,
-    /// What names that word; 0 for nothing.
+    /// The key of that word; 0 if it has none.
     key: Cell<usize>,
     /// The head of a request of it, as it is outside of runs.
     pub(super) head: Cell<RequestHead>,
@@ -83,20 +83,20 @@ impl Run {
         self.name.get() == name && common.is_none_or(|word| self.word.get() == word)
     }
 
-    /// The word that requests have lately had in common, if this names it.
+    /// The word that requests have lately had in common, if this is its key.
     #[inline(always)]
-    pub(super) fn word_named(&self, key: NonZero<usize>) -> Option<u64> {
+    pub(super) fn word_of_key(&self, key: NonZero<usize>) -> Option<u64> {
         (self.key.get() == key.get()).then(|| self.word.get())
     }
 
-    /// Notes a word, and what names it.
+    /// Notes a word and its key.
     #[inline(always)]
     pub(super) fn note_word(&self, word: u64, key: Option<NonZero<usize>>) {
         self.word.set(word);
         self.key.set(key.map_or(0, NonZero::get));
     }
 
-    /// Nothing names the word any more.
+    /// From now on the word has no key.
     #[inline(always)]
     pub(super) fn forget_key(&self) {
         self.key.set(0);

@@ -63,9 +63,10 @@ impl Outbox {
         let at = self.slot.append_to_run(words, arguments.own(0))?;
         if const { C::RUN.words() > 1 } {
             let place = self.slot.memory().words().part(at, words);
-            for (index, word) in (1..words).filter_map(|index| Some((index, arguments.own(index)?)))
-            {
-                place.store(index, word, Ordering::Relaxed);
+            for index in 1..words {
+                if let Some(word) = arguments.own(index) {
+                    place.store(index, word, Ordering::Relaxed);
+                }
             }
         }
         Some(at)
@@ -81,7 +82,7 @@ impl Outbox {
     ) -> Result<(), C> {
         let head = self.append_inline(&request_of::<D, C>(name, &arguments), completion)?;
         if let Some(word) = arguments.common() {
-            self.run.note_word(word, arguments.name());
+            self.run.note_word(word, arguments.key());
         }
         if const { !is_kept_apart::<C>() } {
             self.run.head.set(head);
@@ -162,16 +163,16 @@ impl Outbox {
         self.run.name.get() == name
     }
 
-    /// The word that requests have lately had in common, if this [names](Self::name_word) it. Those with
-    /// another one end that, and those that are encoded.
+    /// The word that requests have lately had in common, if [this](Self::set_key) is its key. A request with
+    /// another word, or an encoded one, ends that.
     #[inline(always)]
-    pub(crate) fn word_named(&self, key: NonZero<usize>) -> Option<u64> {
-        self.run.word_named(key)
+    pub(crate) fn word_of_key(&self, key: NonZero<usize>) -> Option<u64> {
+        self.run.word_of_key(key)
     }
 
-    /// From now on `key` names this word, if requests have lately had it in common.
+    /// Makes `key` the key of this word, if requests have lately had it in common.
     #[inline(always)]
-    pub(crate) fn name_word(&self, word: u64, key: NonZero<usize>) {
+    pub(crate) fn set_key(&self, word: u64, key: NonZero<usize>) {
         if self.run.word.get() == word {
             self.run.note_word(word, Some(key));
         }

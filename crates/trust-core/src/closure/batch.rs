@@ -50,7 +50,7 @@ pub(crate) struct Received {
     pub(crate) words: usize,
 }
 
-/// A place in a batch: the batch's, also when a closure panics.
+/// A cursor into a batch, written back on drop, also when a closure panics.
 pub(crate) struct Place<'a, 'b> {
     pub(crate) batch: &'a mut Batch<'b>,
     pub(crate) at: usize,

@@ -35,7 +35,7 @@ pub(crate) trait InvokeLent<T, V: Lend> {
     type Output<'a>
     where
         T: 'a;
-    /// What of it may take the place of the request.
+    /// The part of the output that fits in place of the request.
     type InPlace: 'static;
     /// Whether it has a hook for the requests that come next.
     const LOOKS_AHEAD: bool = false;
@@ -69,7 +69,7 @@ where
     }
 }
 
-/// How long a view is only the trustee knows; what does not fit stands apart.
+/// Only the trustee knows a view's length; a longer one stands apart.
 impl<T, V, F, R> InvokeLent<T, V> for WithRef<F, R>
 where
     T: 'static,

@@ -12,7 +12,6 @@
 //! A call's own error is not in that place: it is encoded, and stands apart, as panics and refusals
 //! do. So a result needs no word that says that it is one.
 
-use std::any::TypeId;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -97,12 +96,8 @@ impl<T: 'static, C: PlainCall<T>> Delegated for Serve<T, C> {
     }
 
     fn describe() -> Description {
-        Description {
-            property: TypeId::of::<T>(),
-            property_name: std::any::type_name::<T>(),
-            closure_name: std::any::type_name::<C>(),
-            runs: run_layout::<T, C>(),
-        }
+        let description = Description::of::<T>(std::any::type_name::<C>());
+        Description { runs: run_layout::<T, C>(), ..description }
     }
 }
 
@@ -134,16 +129,15 @@ fn serve_run<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_
         let mut calls = PlainCalls::new((buffer, slot), (at, left), lengths);
         let count = calls.left();
         let served = C::serve_run(&mut run, property, word, &mut calls);
-        let least = usize::from(served.is_err());
-        assert!(
-            (least..count + least).contains(&calls.left()),
-            "none of the calls of a run has ended, or all have and one has failed"
-        );
-        if let Err(error) = served {
-            batch.fail(error);
-            batch.pass(batch.run);
-            if batch.outsized.is_some() {
-                return;
+        match served {
+            Ok(()) => assert!(calls.left() < count, "`serve_run` ended no call"),
+            Err(error) => {
+                assert!(calls.left() > 0, "`serve_run` failed after the last call");
+                batch.fail(error);
+                batch.pass(batch.run);
+                if batch.outsized.is_some() {
+                    return;
+                }
             }
         }
     }
@@ -225,7 +219,7 @@ thread_local! {
 /// The longest room that a thread keeps.
 const MAX_KEPT: usize = 1 << 20;
 
-/// As [`arguments`], of a call that is long, or of no certain length.
+/// As [`arguments`], of a call that is long, or of variable length.
 #[inline(never)]
 fn other_arguments<R>(
     batch: &mut Batch<'_>,

@@ -64,7 +64,7 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
         (words, bytes): (usize, usize),
     ) -> Self {
         assert!(bytes.div_ceil(WORD) <= words && const { result_words::<R>() } <= words);
-        // In place, nothing else asks whether all of them are there.
+        // `in_place` hands out a raw pointer: check the bounds here.
         slot.part(*at, *left * words);
         PlainCalls { memory, slot, at, left, words, bytes, _replies: PhantomData }
     }

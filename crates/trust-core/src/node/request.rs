@@ -67,7 +67,7 @@ where
     }
 }
 
-/// How long a view is only the trustee knows; what does not fit stands apart.
+/// Only the trustee knows a view's length; a longer one stands apart.
 impl<T, V, I> Kind for ApplyRef<T, V, I>
 where
     T: 'static,

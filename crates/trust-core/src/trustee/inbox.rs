@@ -268,8 +268,8 @@ impl Inbox {
     }
 }
 
-/// How the requests of runs lie, by the id of their closure. Those of one that serves no runs count as such of
-/// a word: each is refused.
+/// How the requests of runs lie, by the id of their closure. A closure without runs gets one-word requests,
+/// each of which is refused.
 #[cfg_attr(optimised, inline(always))]
 fn layout_in(closures: &[Closure]) -> impl Fn(u32) -> RunLayout {
     let runs = |id| closures.get(id as usize).and_then(|closure| closure.runs);

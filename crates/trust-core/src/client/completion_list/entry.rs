@@ -137,8 +137,8 @@ impl Header {
 /// An entry for a run whose completions are being [added](Self::push).
 #[derive(Clone, Copy)]
 pub(crate) struct OpenEntry {
-    /// Where the own words would be of a completion whose request is at word 0, or at the first word behind
-    /// it that one of the run could be at.
+    /// Address of the own words of request 0's completion, if requests were counted from word 0: the number
+    /// of a request is its first word divided by the words of one.
     pub(super) origin: *mut u64,
     /// Where the entry begins.
     pub(super) place: usize,
