@@ -241,7 +241,7 @@ mod tests {
             (|| Rack::new().threads(2), || Rack::new().threads(2).dedicated_trustees(1));
         works(pair(), move || send_from_fibers(gossamer::entrust(Counter::fresh()), 4, think));
         works(equals(), move || send_from_fibers(gossamer::entrust(Counter::fresh()), 4, think));
-        for choice in [Choice::Other, Choice::Chance, Choice::PrototypesNumbers] {
+        for choice in [Choice::Remote, Choice::Random, Choice::PrototypeSeeds] {
             works(equals(), move || send_to_each_other(choice));
         }
         works(pair(), move || send_window(gossamer::entrust(Lines::fresh()), WINDOW, think));
