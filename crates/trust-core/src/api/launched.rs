@@ -74,7 +74,7 @@ fn refused(call: ReplyTo, held: &HeldByCaller) -> String {
 /// arguments are its token and those of the closure.
 pub(super) struct ServeLaunch<T, V, L>(PhantomData<fn(T, V, L)>);
 
-/// Whether the token is all of the arguments of such a call: those of the closure are none.
+/// Whether such a call consists of its token alone: its closure takes no arguments.
 #[cfg_attr(optimised, inline(always))]
 pub(super) fn is_token_only<V: 'static>() -> bool {
     codec::plain_words::<V>() == Some(0)
@@ -101,7 +101,7 @@ where
             Ok((launch, (token, arguments))) => {
                 let node = current(&token).expect("requests are served on a node");
                 let reply_to = ReplyTo::client_of(node, token);
-                // `is_timed` says when to forget callers; there are none.
+                // `is_timed` says when to forget callers; this call has none.
                 let call = Call { reply_to, callers: Callers::default(), is_timed: false };
                 start(launch, latch, (call, arguments), batch, request);
             }

@@ -68,7 +68,7 @@ impl<T: 'static> Trust<T> {
     /// address of the caller's, which is no other word's of this property.
     ///
     /// # Errors
-    /// `then`, if the property is this thread's own or the thread is none of the rack.
+    /// `then`, if the property is this thread's own or the thread does not belong to the rack.
     #[cfg_attr(optimised, inline(always))]
     pub fn plain_call_then<C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>>(
         &self,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::node::awaited::ReplyTo;
 
 /// The calls that wait for a launched closure, the first one of the chain first. One word, since mostly
-/// there are none.
+/// the list is empty.
 #[derive(Clone, Default, Deserialize)]
 #[serde(try_from = "Vec<(u32, u64)>")]
 pub(crate) struct Callers(Option<Box<Chain>>);
@@ -23,7 +23,7 @@ impl Callers {
         Callers(Some(Box::new(Chain(self.calls().iter().copied().chain([next]).collect()))))
     }
 
-    /// Whether there are none.
+    /// Whether no launch waits.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
