@@ -14,9 +14,9 @@
 //! standard library and most crates expect instead that the code further up a thread's stack
 //! continues before anything else happens on that thread. So a wait is undefined behaviour in the
 //! initialiser of a [`std::thread_local!`] and inside some scoped thread-locals, and a hang or a
-//! panic in other initialisers and under guards. Gossamer's README has a table of all such places
-//! ("Where a fiber must not wait") and of what to use instead, such as [`ThreadLocal`], [`LazyLock`],
-//! [`OnceLock`] and [`fiber_local!`].
+//! panic in other initialisers and under guards. Gossamer's docs/guide.md has a table of all such
+//! places ("Where a fiber must not wait") and of what to use instead, such as [`ThreadLocal`],
+//! [`LazyLock`], [`OnceLock`] and [`fiber_local!`].
 //!
 //! This crate cannot detect such a wait: `std` does not report that an initialiser runs, and the
 //! fiber that blocks the thread does so inside `std`. So there is no error, and code without `unsafe`

@@ -18,8 +18,8 @@
 //! ```
 //!
 //! With [`Rack::from_args`] instead of `Rack::new` the same program takes `--hosts` and `--threads`,
-//! and runs on several machines under `gossamer run` or Slurm. The README shows that, and what to
-//! write instead of a mutex, a channel or a condition variable.
+//! and runs on several machines under `gossamer run` or Slurm. The README shows that, and docs/guide.md
+//! what to write instead of a mutex, a channel or a condition variable.
 //!
 //! # The rules
 //!
@@ -39,8 +39,8 @@
 //! Do not wait where code relies on having the thread for itself: in the initialisers of `std`'s
 //! `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard or a
 //! borrow is alive that another fiber needs. Some of these are undefined behaviour that the runtime
-//! cannot detect. The README has a table of such places and of what to use instead ("Where a fiber
-//! must not wait"). The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate may
+//! cannot detect. docs/guide.md has a table of such places and of what to use instead ("Where a
+//! fiber must not wait"). The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate may
 //! wait:
 //!
 //! ```
@@ -397,7 +397,8 @@ pub mod jam {
     pub use ::jam_executor::{Builder as ExecutorBuilder, Executor, ExecutorError, Fault};
 }
 
-/// The program in the README compiles.
+/// The programs in the README and the guide compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/guide.md")]
 struct Readme;

@@ -240,7 +240,7 @@ impl Questions {
                 "\n  {id} has been busy or blocked for {seconds:.1} s: a fiber or a delegated \
                  closure there does not let others run; the stack of thread '{name}' of process \
                  {process} shows which (`gdb -p {process} -batch -ex 'thread apply all bt'`); see \
-                 \"Blocking\" and \"Where a fiber must not wait\" in Gossamer's README"
+                 \"Blocking\" and \"Where a fiber must not wait\" in Gossamer's docs/guide.md"
             );
         }
         text.push('\n');
