@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -31,6 +31,9 @@ use crate::security::member::{IdentityError, Member, Role};
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 /// Interval at which the daemon retries to end processes and remove files.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
+/// Connections that wait to be accepted. With the standard library's 128, a peer that floods the
+/// daemon makes the kernel drop the connection requests of others, which try again after a second.
+const BACKLOG: u32 = 4096;
 
 /// A daemon cannot start.
 #[derive(Debug, Error)]
@@ -101,10 +104,10 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
         }
         Err(reason) => tracing::info!(reason, "running without cgroups"),
     }
-    let (listener, address) = listen(config.listen).await?;
+    let (listener, address) = listen(config.listen)?;
     let (jobs, counts) = (Arc::<Jobs>::default(), Arc::<Counts>::default());
     if let Some(address) = config.metrics {
-        let (listener, address) = listen(address).await?;
+        let (listener, address) = listen(address)?;
         tracing::info!(%address, "serving metrics");
         let host = member.name.clone();
         tokio::spawn(metrics::serve(listener, host, counts.clone(), jobs.clone()));
@@ -139,11 +142,17 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     Ok(())
 }
 
-async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), DaemonError> {
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), DaemonError> {
     let failed = |error| DaemonError::Listen(address, error);
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address))
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let bind = |socket: TcpSocket| {
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    socket.and_then(bind).map_err(failed)
 }
 
 /// The signals that end a daemon.
