@@ -8,6 +8,7 @@ mod random;
 mod replies;
 mod scene;
 mod victim;
+mod views;
 
 use std::collections::BTreeSet;
 

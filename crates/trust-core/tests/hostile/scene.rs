@@ -50,7 +50,7 @@ pub(crate) struct Scene {
     lane: Box<dyn Lane>,
     /// The slot in which the peer is the client, and that in which the victim is.
     pub(crate) requests: SharedBytes,
-    replies: SharedBytes,
+    pub(crate) replies: SharedBytes,
     pub(crate) sequence: u64,
     answers: u64,
 }
@@ -138,6 +138,18 @@ impl Scene {
                 }));
             }
         }
+    }
+
+    /// The bytes of the batch that was answered last.
+    pub(crate) fn answered(&self) -> Vec<u8> {
+        let mut bytes = vec![0; SLOT_BYTES];
+        self.requests.read_into(buffer(self.sequence - 1), &mut bytes);
+        bytes
+    }
+
+    /// The first word behind what the victim has asked in the batch that [`Step::Answer`] answers next.
+    pub(crate) fn end_of_asked(&self) -> usize {
+        self.replies.load(buffer(self.answers), Ordering::Acquire) as u16 as usize
     }
 
     pub(crate) fn write(&mut self, words: &[u64], signal: &Signal) {

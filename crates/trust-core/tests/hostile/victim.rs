@@ -92,11 +92,38 @@ fn see(step: u8, number: u64, bytes: &[u8]) {
     }
 }
 
-/// A property whose calls have lent arguments.
-struct Lent;
+/// A property whose calls have lent arguments, and which shows parts of itself.
+struct Lent {
+    sealed: Sealed<4>,
+    text: Vec<u8>,
+}
 
 /// Its number.
 pub(crate) const LENT: u32 = 5;
+
+/// The byte that its text consists of.
+pub(crate) const SHOWN: u8 = b'w';
+
+/// How much of it a call with this number is shown: nothing, what has no room in the slot, what has none
+/// where the request was, or little.
+pub(crate) fn shown(number: u64) -> Option<usize> {
+    match number % 16 {
+        3 => None,
+        15 => Some(60_000),
+        other if other % 2 == 1 => Some(300),
+        _ => Some(3),
+    }
+}
+
+impl Lent {
+    fn new() -> Self {
+        Lent { sealed: Sealed::new(), text: vec![SHOWN; 60_000] }
+    }
+    fn show(&mut self, number: u64) -> Option<&[u8]> {
+        self.sealed.touch(number);
+        shown(number).map(|len| &self.text[..len])
+    }
+}
 
 /// Properties that the victim has, beside the one that every node has.
 pub(crate) const PROPERTIES: u32 = 5;
@@ -106,7 +133,7 @@ pub(crate) fn entrust_properties(local: LocalTrustee) {
     std::mem::forget(local.entrust(Sealed::<2>::new()));
     std::mem::forget(local.entrust(Latch::new(Sealed::<3>::new())));
     std::mem::forget(local.entrust(String::from("text")));
-    std::mem::forget(local.entrust(Lent));
+    std::mem::forget(local.entrust(Lent::new()));
 }
 
 /// Puts closures of all kinds into this program's table, those of the runtime with them.
@@ -136,11 +163,23 @@ fn delegate_everything(local: LocalTrustee) {
     assert!(one.plain_call::<Plain<11>>(1, &[2; 11], &[]).is_none());
     assert!(one.plain_call::<Plain<LONG>>(1, &[2; LONG], &[]).is_none());
     assert!(one.plain_call::<Plain<0>>(1, &[2; 11], &[&[3; 9], &[4; 2]]).is_none());
-    let lent = local.entrust(Lent);
+    let lent = local.entrust(Lent::new());
     lent.lend((1u64, &[2][..])).apply_with_prefetch(
         |_, (number, bytes), step| see(u8::from(step == Step::Second), *number, bytes),
-        |_, (number, bytes)| see(2, number, bytes),
+        |lent, (number, bytes)| {
+            lent.sealed.touch(number);
+            see(2, number, bytes);
+        },
     );
+    let shown = lent.lend((1u64, &[2][..])).apply_ref_with_prefetch(
+        |_, (number, bytes), step| see(u8::from(step == Step::Second), *number, bytes),
+        |lent, (number, bytes)| {
+            see(2, number, bytes);
+            lent.show(number)
+        },
+        |shown| shown.map(<[u8]>::len),
+    );
+    black_box(shown);
     lent.lend("text").apply(|_, text| text.len() as u64);
     let trustee = local.trustee();
     spawn(trustee, |words| words.len() as u64);
