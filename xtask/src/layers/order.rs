@@ -164,6 +164,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["latch_report", "prefetch", "trust"],
             &["latch", "lend"],
             &["launched"],
+            &["launching"],
             &[
                 "condvar",
                 "deferred",

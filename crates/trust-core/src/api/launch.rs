@@ -2,7 +2,8 @@
 //!
 //! `launch` runs its closure in a fiber of its own at the trustee. That fiber may wait, and while
 //! it does, other requests are served; so the property must be a latch, which the fiber holds from
-//! the beginning to the end of the closure (`launched.rs` says how its result comes back).
+//! the beginning to the end of the closure (`launching.rs` says how it is sent, and `launched.rs` how its
+//! result comes back).
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -11,22 +12,16 @@ use crate::api::apply::or_raise;
 use crate::api::callback::{Callback, Either, Tell, Then};
 use crate::api::latch::Latch;
 use crate::api::latch_report::HeldByCaller;
-use crate::api::launched::{Launch, ServeLaunch, ServeNested, is_token_only, run};
-use crate::api::remote_fiber::{Started, begin};
+use crate::api::launched::Launch;
 use crate::api::trust::Trust;
-use crate::client::completion::{Completion, WaitForRoom, boxed};
-use crate::client::outbox::Outbox;
-use crate::client::outcome::Outcome;
-use crate::client::waiter::{Waiter, wait};
+use crate::client::completion::WaitForRoom;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
-use crate::node::awaits::AwaitsReply;
-use crate::node::callers::{Call, Callers};
+use crate::error::{CallResult, DelegateError};
+use crate::node::callers::Callers;
 use crate::node::chain::Running;
 use crate::node::racks::outside_of;
-use crate::node::{CallSite, Node, current, on_node, with_node};
-use crate::wire::words::Status;
+use crate::node::{CallSite, with_node};
 
 /// A closure that gets the value of the latch.
 #[derive(Clone, Copy)]
@@ -55,54 +50,6 @@ where
     }
 }
 
-/// Ends a launch with the reply of its request, or has it wait for the later one. It names no waiter:
-/// the fiber knows what it has launched, and could not find it by a request that has been answered.
-struct Launching<C> {
-    token: LaunchToken,
-    completion: C,
-}
-
-impl<C> Launching<C> {
-    #[inline(always)]
-    fn new(token: u64, completion: C) -> Self {
-        Launching { token: LaunchToken(token), completion }
-    }
-}
-
-/// The token of a launch whose completion is with its request.
-struct LaunchToken(u64);
-
-impl Drop for LaunchToken {
-    #[inline(always)]
-    fn drop(&mut self) {
-        on_node(|node| node.forget_awaited(self.0));
-    }
-}
-
-impl<C: Completion + 'static> Completion for Launching<C> {
-    const HEARS_PANICS: bool = C::HEARS_PANICS;
-
-    #[inline]
-    fn complete(self, outcome: Outcome<'_>) {
-        let Launching { token, completion } = self;
-        if let Outcome::Reply { status: Status::Later, .. } = outcome {
-            on_node(|node| node.await_further(token.0, boxed(completion)));
-            std::mem::forget(token);
-        } else {
-            drop(token);
-            completion.complete(outcome);
-        }
-    }
-
-    fn waits_for_room(&self) -> WaitForRoom {
-        self.completion.waits_for_room()
-    }
-
-    fn name() -> &'static str {
-        C::name()
-    }
-}
-
 impl<T: 'static> Trust<Latch<T>> {
     /// As [`apply`](Trust::apply), but the closure runs in a fiber of its own at the trustee, with
     /// the latch held, and may wait: for other trusts, for fibers, for time.
@@ -125,7 +72,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_call(Plain(closure), ()))
+        or_raise(self.launch_and_wait(Alone(Plain(closure)), ()))
     }
 
     /// As [`launch`](Self::launch), with `arguments` for the closure.
@@ -140,7 +87,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_call(With(closure), arguments))
+        or_raise(self.launch_and_wait(Alone(With(closure)), arguments))
     }
 
     /// As [`launch`](Self::launch), but failures come back as errors.
@@ -158,7 +105,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.launch_call(Plain(closure), ()).map_err(|error| *error)
+        self.launch_and_wait(Alone(Plain(closure)), ()).map_err(|error| *error)
     }
 
     /// As [`try_launch`](Self::try_launch), with `arguments` for the closure.
@@ -176,7 +123,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.launch_call(With(closure), arguments).map_err(|error| *error)
+        self.launch_and_wait(Alone(With(closure)), arguments).map_err(|error| *error)
     }
 
     /// As [`launch`](Self::launch), without waiting for the closure; `then` is called with the result. A
@@ -248,47 +195,6 @@ impl<T: 'static> Trust<Latch<T>> {
         or_raise(self.launch_cast(With(closure), arguments, Either(then, PhantomData), place));
     }
 
-    #[track_caller]
-    fn launch_call<I, V>(&self, invoke: I, arguments: V) -> CallResult<I::Output>
-    where
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
-        V: Portable,
-    {
-        self.launch_and_wait(Alone(invoke), arguments, Location::caller())
-    }
-
-    pub(super) fn launch_and_wait<L, V>(
-        &self,
-        launch: L,
-        arguments: V,
-        place: CallSite,
-    ) -> CallResult<L::Output>
-    where
-        L: Launch<T, V>,
-        V: Portable,
-    {
-        let node = current(self).filter(|node| node.id.rack() == self.home.rack());
-        let node = node.ok_or_else(|| outside_of(self.home))?;
-        node.context().check_may_wait("`launch`", place);
-        let callers = node.callers()?;
-        let target = Some((self.home.number(), self.property));
-        let what = || AwaitsReply { call: "`launch`", target };
-        if callers.is_empty()
-            && let Some(outbox) = self.outbox_of(node)
-        {
-            let Some(fiber) = fiber::waiting() else { return Err(outside()) };
-            let token = node.await_in_request(outbox.trustee(), place).token();
-            // They are dropped when this returns: their destructors may wait, which must not come
-            // between the request and this wait.
-            let arguments = (token, arguments);
-            let waiter = Waiter::new(fiber);
-            self.send(node, outbox, launch, &arguments, waiter.wake());
-            return waiter.wait(place, |_| what());
-        }
-        wait(|wake| self.start(node, callers, launch, arguments, wake, place), place, what)
-    }
-
     /// A launch that does not wait for its result, made at `place`.
     pub(super) fn launch_cast<I, V, C>(
         &self,
@@ -315,106 +221,5 @@ impl<T: 'static> Trust<Latch<T>> {
             self.start(node, callers, Alone(invoke), arguments, completion, place);
             Ok(())
         })
-    }
-
-    /// Has the closure run at the trustee; `completion` gets the result when it ends. The arguments are
-    /// dropped when this returns.
-    fn start<L, V, C>(
-        &self,
-        node: &Node,
-        callers: Callers,
-        launch: L,
-        arguments: V,
-        completion: C,
-        place: CallSite,
-    ) where
-        L: Launch<T, V>,
-        V: Portable,
-        C: Completion + 'static,
-    {
-        let is_timed = matches!(completion.waits_for_room(), WaitForRoom::Within(_));
-        let Some(outbox) = self.outbox_of(node) else {
-            let Some(trustee) = node.thread_numbered(self.home.number()) else {
-                return completion.complete(Outcome::Failed(&OUTSIDE));
-            };
-            let reply_to = node.await_reply(trustee, place, boxed(completion));
-            let call = Call { reply_to, callers, is_timed };
-            return self.start_here(node, launch, call, arguments, place);
-        };
-        let reply_to = node.await_in_request(outbox.trustee(), place);
-        if callers.is_empty() {
-            let arguments = (reply_to.token(), arguments);
-            self.send(node, outbox, launch, &arguments, completion);
-        } else {
-            let arguments = (Call { reply_to, callers, is_timed }, arguments);
-            self.send_nested(node, outbox, launch, &arguments, completion);
-        }
-    }
-
-    /// Sends a launch that no other waits for, with its token and the arguments of the closure.
-    #[cfg_attr(optimised, inline(always))]
-    fn send<L, V, C>(
-        &self,
-        node: &Node,
-        outbox: &Outbox,
-        launch: L,
-        arguments: &(u64, V),
-        completion: C,
-    ) where
-        L: Launch<T, V>,
-        V: Portable,
-        C: Completion + 'static,
-    {
-        let (target, token) = (self.target_by(outbox), arguments.0);
-        let completion = Launching::new(token, completion);
-        if is_token_only::<V>() {
-            node.request_as::<ServeLaunch<T, V, L>, _, _, u64, _>(
-                target, launch, &token, completion,
-            );
-        } else {
-            node.request_as::<ServeLaunch<T, V, L>, _, _, (u64, V), _>(
-                target, launch, arguments, completion,
-            );
-        }
-    }
-
-    /// As [`send`](Self::send), of a launch that others wait for.
-    #[inline(never)]
-    fn send_nested<L, V, C>(
-        &self,
-        node: &Node,
-        outbox: &Outbox,
-        launch: L,
-        arguments: &(Call, V),
-        completion: C,
-    ) where
-        L: Launch<T, V>,
-        V: Portable,
-        C: Completion + 'static,
-    {
-        let completion = Launching::new(arguments.0.reply_to.token(), completion);
-        let target = self.target_by(outbox);
-        node.request_as::<ServeNested<T, V, L>, _, _, _, _>(target, launch, arguments, completion);
-    }
-
-    /// Has the closure run on this thread, which is the trustee.
-    #[inline(never)]
-    fn start_here<L, V>(&self, node: &Node, launch: L, call: Call, arguments: V, place: CallSite)
-    where
-        L: Launch<T, V>,
-        V: Portable,
-    {
-        let (property, number) = (self.own(), self.property);
-        let started = Started::<true>::new(call.reply_to, node.me);
-        node.run_or_defer(move |node| {
-            let begin = |latch: &mut Latch<T>, (launch, call, arguments): (L, Call, V)| {
-                let latch = latch.share();
-                begin(call.reply_to, L::name(), move || {
-                    run(launch, &latch, number, call, arguments)
-                })
-            };
-            let begun = property.run(node, With(begin), (launch, call, arguments), place);
-            started.end(begun.map_err(|error| *error));
-        });
     }
 }

@@ -1,8 +1,6 @@
 //! `launch_guard`: launched closures that wait at a [`Condvar`](crate::Condvar), with the guard of their
 //! latch instead of its value.
 
-use std::panic::Location;
-
 use crate::api::apply::or_raise;
 use crate::api::latch::{Latch, LatchGuard};
 use crate::api::latch_report::HeldByCaller;
@@ -10,8 +8,7 @@ use crate::api::launched::Launch;
 use crate::api::trust::Trust;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError};
-use crate::node::CallSite;
+use crate::error::DelegateError;
 use crate::node::chain::Running;
 
 /// A closure that gets the guard of the latch.
@@ -64,7 +61,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_guard_call(Plain(closure), (), Location::caller()))
+        or_raise(self.launch_and_wait(Guarded(Plain(closure)), ()))
     }
 
     /// As [`launch_guard`](Self::launch_guard), with `arguments` for the closure.
@@ -79,7 +76,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_guard_call(With(closure), arguments, Location::caller()))
+        or_raise(self.launch_and_wait(Guarded(With(closure)), arguments))
     }
 
     /// As [`launch_guard`](Self::launch_guard), but failures come back as errors.
@@ -96,8 +93,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.launch_guard_call(Plain(closure), (), place).map_err(|error| *error)
+        self.launch_and_wait(Guarded(Plain(closure)), ()).map_err(|error| *error)
     }
 
     /// As [`try_launch_guard`](Self::try_launch_guard), with `arguments` for the closure.
@@ -137,16 +133,6 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.launch_guard_call(With(closure), arguments, place).map_err(|error| *error)
-    }
-
-    fn launch_guard_call<I, V, U>(&self, invoke: I, arguments: V, place: CallSite) -> CallResult<U>
-    where
-        I: for<'a> Invoke<LatchGuard<'a, T>, V, Output = U> + 'static,
-        V: Portable,
-        U: Portable,
-    {
-        self.launch_and_wait(Guarded(invoke), arguments, place)
+        self.launch_and_wait(Guarded(With(closure)), arguments).map_err(|error| *error)
     }
 }

@@ -1,7 +1,6 @@
 //! `launch_shared`: launched closures that read, several at a time.
 
 use std::any::type_name;
-use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::latch::{Latch, LatchReadGuard};
@@ -10,8 +9,7 @@ use crate::api::launched::Launch;
 use crate::api::trust::Trust;
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError};
-use crate::node::CallSite;
+use crate::error::DelegateError;
 use crate::node::chain::Running;
 
 /// A closure that reads the value of a latch.
@@ -106,7 +104,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_shared_call(Reads(closure), (), Location::caller()))
+        or_raise(self.launch_and_wait(Shared(Reads(closure)), ()))
     }
 
     /// As [`launch_shared`](Self::launch_shared), with `arguments` for the closure.
@@ -121,7 +119,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        or_raise(self.launch_shared_call(ReadsWith(closure), arguments, Location::caller()))
+        or_raise(self.launch_and_wait(Shared(ReadsWith(closure)), arguments))
     }
 
     /// As [`launch_shared`](Self::launch_shared), but failures come back as errors.
@@ -139,8 +137,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.launch_shared_call(Reads(closure), (), place).map_err(|error| *error)
+        self.launch_and_wait(Shared(Reads(closure)), ()).map_err(|error| *error)
     }
 
     /// As [`try_launch_shared`](Self::try_launch_shared), with `arguments` for the closure.
@@ -162,16 +159,6 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.launch_shared_call(ReadsWith(closure), arguments, place).map_err(|error| *error)
-    }
-
-    fn launch_shared_call<I, V, U>(&self, invoke: I, arguments: V, place: CallSite) -> CallResult<U>
-    where
-        I: for<'a> Invoke<LatchReadGuard<'a, T>, V, Output = U> + 'static,
-        V: Portable,
-        U: Portable,
-    {
-        self.launch_and_wait(Shared(invoke), arguments, place)
+        self.launch_and_wait(Shared(ReadsWith(closure)), arguments).map_err(|error| *error)
     }
 }

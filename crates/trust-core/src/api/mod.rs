@@ -22,6 +22,7 @@ mod launch_guard;
 mod launch_shared;
 #[allow(unsafe_code)] // Takes the latch out of the property that its closure is launched on.
 mod launched;
+mod launching;
 pub(crate) mod lend;
 pub(crate) mod may_wait;
 #[allow(unsafe_code)] // Runs closures on properties of the thread itself.
