@@ -12,7 +12,7 @@
 //! | `node/` | all of delegation that one thread has: [`Node`], its polls, requests and later replies, set-up ([`Wiring`]), idling ([`idle`]) |
 //! | `client/`, `trustee/` | the two ends of a pair of threads: outbox, completions and waiters; inbox, properties and the counting of trusts |
 //! | `closure/` | what may be delegated, how closures are named (registry, build identity), how one is run, and whether the running code may wait |
-//! | `wire/` | the words of a slot, handing buffers back and forth ([`slot`]), seeing that they are complete, finding out who sent something ([`arrivals`]), giving a buffer away on a lane ([`link`]), bulk payloads |
+//! | `wire/` | the words of a slot, handing buffers back and forth ([`slot`]), seeing that they are complete, finding out who sent something ([`expected`], [`arrivals`]), giving a buffer away on a lane ([`link`]), bulk payloads |
 //! | `codec/` | how arguments and results are encoded, trusts among them |
 //! | `error.rs` | what can go wrong, and the reports that travel back |
 
@@ -45,7 +45,7 @@ mod error;
 pub use crate::api::future::DelegateFuture;
 #[cfg(feature = "nightly")]
 pub use crate::closure::noref::NoRef;
-pub use crate::wire::{arrivals, link, slot};
+pub use crate::wire::{arrivals, expected, link, slot};
 #[cfg(not(loom))]
 pub use crate::{
     api::condvar::Condvar,

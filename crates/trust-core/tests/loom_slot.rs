@@ -1,10 +1,12 @@
 //! Every interleaving of a client and a trustee that hand the buffers of their pair back and forth:
-//! no batch is lost or served twice, and each side sees all of what it was handed. Run by
+//! no batch is lost or served twice, and each side sees all of what it was handed. The trustee finds
+//! batches as it does in a rack, by a copy of where the next one's signal will be. Run by
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
 mod lanes;
 
+use gossamer_trust_core::expected::Expected;
 use gossamer_trust_core::link::Link;
 use gossamer_trust_core::slot::{ClientSlot, Handover, PAIR_BYTES, TrusteeSlot};
 use lanes::{copied, lane, link, mapped};
@@ -77,9 +79,13 @@ fn client(slot: &ClientSlot, link: &Link, batches: &[&[u64]]) {
 
 /// Serves `batches`, checking that they are what comes, in order.
 fn trustee(slot: &TrusteeSlot, link: &Link, batches: &[&[u64]]) {
+    let expected = Expected::of(0, slot);
     for requests in batches {
         let arrival = loop {
-            match slot.arrived() {
+            // SAFETY: made and renewed of `slot`, which outlives it.
+            let signal = unsafe { expected.signal() };
+            // A signal can be there before its batch, where what travels has no order.
+            match signal.and_then(|signal| slot.arrival(signal)) {
                 Some(arrival) => break arrival,
                 None => loom::thread::yield_now(),
             }
@@ -92,6 +98,7 @@ fn trustee(slot: &TrusteeSlot, link: &Link, batches: &[&[u64]]) {
             buffer.store(at, request + ANSWERED, Ordering::Relaxed);
         }
         give(link, slot.memory(), slot.answer(arrival.end));
+        expected.renew(slot);
     }
     assert_eq!(slot.arrived(), None, "nothing is served twice");
 }

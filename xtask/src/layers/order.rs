@@ -228,7 +228,11 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/trust-core/src/trustee", &[&["count"], &["property"], &["inbox"], &["inboxes"]]),
     (
         "crates/trust-core/src/wire",
-        &[&["copy", "integrity", "traffic", "words"], &["arrivals", "bulk", "slot"], &["link"]],
+        &[
+            &["copy", "integrity", "traffic", "words"],
+            &["arrivals", "bulk", "slot"],
+            &["expected", "link"],
+        ],
     ),
     (
         "crates/gossamer/src",

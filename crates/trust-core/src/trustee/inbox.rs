@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::Words;
 use primitive::limits::{CACHE_LINE, MESSAGE_BYTES};
-use primitive::sync::{AtomicU64, Ordering};
+use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::{HostId, ThreadId};
 
@@ -121,9 +121,9 @@ impl Inbox {
         self.bulk.borrow_mut().push(payload, REQUEST_BYTES)
     }
 
-    /// Serves the [awaited](Self::awaited) batch, whose signal this is, if it is there as a whole; true if any
-    /// request was served. The next one waits for the next poll, whatever is there: fibers that were started
-    /// run in between.
+    /// Serves the batch that the [slot](Self::slot) expects, whose signal this is, if it is there as a whole;
+    /// true if any request was served. The next one waits for the next poll, whatever is there: fibers that
+    /// were started run in between.
     #[inline(always)]
     pub(crate) fn serve(&self, server: &impl Server, signal: u64) -> bool {
         match self.slot.arrival(signal) {
@@ -132,10 +132,10 @@ impl Inbox {
         }
     }
 
-    /// Where the signal of the next batch will be, and the number of the batch.
+    /// The slot in which the client's batches come.
     #[inline(always)]
-    pub(crate) fn awaited(&self) -> (&AtomicU64, u32) {
-        self.slot.expected()
+    pub(crate) fn slot(&self) -> &TrusteeSlot {
+        &self.slot
     }
 
     #[inline(always)]
