@@ -1,12 +1,13 @@
-//! A request that fails ends its caller with a panic *of the caller's line*: that is what a
-//! debugger, a panic hook and the standard message show.
+//! A request that fails, or would wait where it must not, ends its caller with a panic *of the caller's
+//! line*: that is what a debugger, a panic hook and the standard message show.
 
 mod common;
 
 use std::cell::Cell;
 use std::panic;
+use std::time::Duration;
 
-use gossamer::{Barrier, Latch, Rack, Sharded, Trustee, delegate, local_trustee};
+use gossamer::{Barrier, Latch, Rack, Sharded, Trust, Trustee, delegate, local_trustee};
 use serde::{Deserialize, Serialize, Serializer, ser};
 
 thread_local! {
@@ -61,7 +62,7 @@ fn failures_are_panics_of_the_line_that_delegated() {
     });
 }
 
-fn inside() -> (gossamer::Trust<u8>, gossamer::Trust<Latch<u8>>) {
+fn inside() -> (Trust<u8>, Trust<Latch<u8>>) {
     let me = local_trustee().trustee();
     let other = gossamer::threads().find(|trustee| *trustee != me).expect("another thread");
     let number = other.entrust(1u8);
@@ -77,5 +78,26 @@ fn inside() -> (gossamer::Trust<u8>, gossamer::Trust<Latch<u8>>) {
     let value = Unsendable;
     raises_here!(delegate!(number, [value] | _number | size_of_val(&value)));
     raises_here!(Sharded::<u8, ()>::new_with(|_: Unsendable| (), Unsendable));
+    // A property of this thread, so that the hook's note is this thread's, too.
+    let here = local_trustee().entrust(());
+    here.apply_with(
+        |(), (number, latch)| inside_a_closure(&number, &latch),
+        (number.clone(), latch.clone()),
+    );
     (number, latch)
+}
+
+/// Calls that would wait in a delegated closure.
+fn inside_a_closure(number: &Trust<u8>, latch: &Trust<Latch<u8>>) {
+    const SECOND: Duration = Duration::from_secs(1);
+    raises_here!(number.apply(|n| *n));
+    raises_here!(number.apply_with(|n, m: u8| *n = m, 2));
+    raises_here!(drop(number.try_apply(|n| *n)));
+    raises_here!(drop(number.apply_timeout(|n| *n, SECOND)));
+    raises_here!(number.lend("text").apply(|n, text| *n = text.len() as u8));
+    raises_here!(number.apply_ref(|n| Some(n), |n| n.is_some()));
+    raises_here!(latch.launch(|n| *n));
+    raises_here!(latch.launch_shared(|n| *n));
+    raises_here!(drop(latch.launch_timeout(|n| *n, SECOND)));
+    raises_here!(gossamer::fence());
 }

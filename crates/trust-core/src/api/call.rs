@@ -60,6 +60,7 @@ impl<T: 'static> Trust<T> {
     /// # Panics
     /// If `what`, called at `place`, may not wait there.
     #[cfg_attr(optimised, inline(always))]
+    #[track_caller]
     pub(super) fn begin_call<'a>(
         &self,
         node: &'a Node,

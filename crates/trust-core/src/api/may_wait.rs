@@ -12,11 +12,25 @@ use crate::node::on_node;
 /// that wait without sending a request, such as those of fibers.
 ///
 /// # Panics
-/// In delegated context. The panic names both places, ends the delegated closure and travels to its
-/// client.
+/// In delegated context, at the caller's line. The panic names both places, ends the delegated closure
+/// and travels to its client.
 #[inline]
+#[track_caller]
 pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
-    on_node(|node| node.context().check_may_wait(what, place));
+    let refusal = on_node(|node| {
+        let context = node.context();
+        (!context.is_free()).then(|| context.refusal(what, place))
+    });
+    if let Some(refusal) = refusal.flatten() {
+        refuse(&refusal);
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse(refusal: &str) -> ! {
+    panic!("{refusal}");
 }
 
 /// Writes which delegated code the current thread runs, if it runs any, for the message that reports

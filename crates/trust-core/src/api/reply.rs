@@ -291,6 +291,7 @@ impl<T: 'static> Trust<T> {
         self.call_until(With(closure), arguments, &timed)
     }
 
+    #[track_caller]
     fn call_until<I, V>(
         &self,
         invoke: I,
@@ -309,6 +310,7 @@ impl<T: 'static> Trust<T> {
     }
 
     /// Whether the calling code may make a call and wait for it.
+    #[track_caller]
     fn check_may_wait_for(&self, timed: &Timed) -> CallResult<()> {
         match current(self) {
             Some(node) if node.id.rack() == self.home.rack() && fiber::in_fiber() => {

@@ -159,8 +159,10 @@ impl ContextCell {
     /// Refuses to wait at `inner` when the running code must not.
     ///
     /// # Panics
-    /// If it must not. The panic ends the delegated closure and travels to its client.
+    /// If it must not, at the caller's line, which should be `inner`. The panic ends the delegated closure
+    /// and travels to its client.
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn check_may_wait(&self, what: &str, inner: &'static Location<'static>) {
         if !self.is_free() {
             self.refuse_to_wait(what, inner);
@@ -169,7 +171,13 @@ impl ContextCell {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn refuse_to_wait(&self, what: &str, inner: &'static Location<'static>) -> ! {
+        panic!("{}", self.refusal(what, inner));
+    }
+
+    /// Why the running code, which must not wait, is refused to at `inner`.
+    pub(crate) fn refusal(&self, what: &str, inner: &'static Location<'static>) -> String {
         let (kind, place_to_wait) = match self.context.get() {
             Context::Callback => ("a callback", "start a fiber there with `spawn`, which may wait"),
             Context::Dropping => ("a drop", "start a fiber there with `spawn`, which may wait"),
@@ -180,10 +188,10 @@ impl ContextCell {
         };
         let instead = form_that_does_not_wait(what)
             .map_or_else(String::new, |then| format!("use `{then}` there, or "));
-        panic!(
+        format!(
             "{what} at {inner} would wait inside {}; {kind} must not wait: {instead}{place_to_wait}",
             self.origin()
-        );
+        )
     }
 }
 
