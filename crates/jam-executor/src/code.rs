@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use jam::{Digest, Refusal};
+use jam::{Digest, Refusal, SignatureHash};
 use jam_format::{Parsed, SLOT_BYTES};
 use primitive::SharedBytes;
 
@@ -98,14 +98,14 @@ fn resolve(blob: &Parsed<'_>) -> Result<Vec<u64>, Refusal> {
             Some((_, address)) if import.signature == C_SIGNATURE => Ok(*address),
             Some(_) => Err(Refusal::WrongSignature {
                 symbol: import.name.to_owned(),
-                wanted: import.signature,
-                found: C_SIGNATURE,
+                wanted: SignatureHash(import.signature),
+                found: SignatureHash(C_SIGNATURE),
                 wanted_types: String::new(),
                 found_types: String::new(),
             }),
             None => Err(Refusal::MissingSymbol {
                 symbol: import.name.to_owned(),
-                signature: import.signature,
+                signature: SignatureHash(import.signature),
                 types: String::new(),
             }),
         }

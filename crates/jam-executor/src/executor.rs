@@ -5,7 +5,7 @@ use std::io::Write;
 use std::mem::{self, offset_of};
 use std::time::{Duration, Instant};
 
-use jam::{Refusal, Sendable};
+use jam::{Refusal, Sendable, SignatureHash};
 use jam_abi::entry::{Part, PropertyPart, Types};
 use jam_abi::{Call, ContextData, SCRATCH as SCRATCH_NAME, ScratchData, code};
 use jam_format::MAX_REPLY_BYTES;
@@ -109,7 +109,8 @@ impl Executor {
         let linked = self.linked(code)?;
         let wanted = Types::<J::Property, J::Args, J::Element, J::Reply>::SIGNATURE;
         if linked.signature != wanted {
-            return Err(refused(name, Refusal::WrongEntry { wanted, found: linked.signature }));
+            let (wanted, found) = (SignatureHash(wanted), SignatureHash(linked.signature));
+            return Err(refused(name, Refusal::WrongEntry { wanted, found }));
         }
         let mut reply = [0; MAX_REPLY_BYTES];
         let reply = &mut reply[..J::Reply::BYTES];

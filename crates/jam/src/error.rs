@@ -118,13 +118,13 @@ pub enum Refusal {
     /// It calls something that the receiver does not have.
     #[error(
         "no function {} here: export it with `jam::export!`, or load a ried that has it",
-        function(symbol, types, *signature)
+        function(symbol, types, signature)
     )]
     MissingSymbol {
         /// The name.
         symbol: String,
         /// The signature that the jam was built with.
-        signature: u64,
+        signature: SignatureHash,
         /// Its types as text, such as `(&mut Table, u64) -> u64`; empty if the sender does not know
         /// them.
         types: String,
@@ -132,28 +132,28 @@ pub enum Refusal {
     /// It calls something that the receiver has with other types.
     #[error(
         "the jam expects {}, the receiver exports {}: build both with the same types",
-        function(symbol, wanted_types, *wanted),
-        function(symbol, found_types, *found)
+        function(symbol, wanted_types, wanted),
+        function(symbol, found_types, found)
     )]
     WrongSignature {
         /// The name.
         symbol: String,
         /// The signature that the jam was built with.
-        wanted: u64,
+        wanted: SignatureHash,
         /// That of the newest function of this name.
-        found: u64,
+        found: SignatureHash,
         /// The types of the first as text; empty if the sender does not know them.
         wanted_types: String,
         /// Those of the second; empty if the receiver does not know them.
         found_types: String,
     },
     /// It takes other arguments, payload or result than its sender says.
-    #[error("its entry has signature {found:016x}, its sender wants {wanted:016x}")]
+    #[error("its entry has signature {found}, its sender wants {wanted}")]
     WrongEntry {
         /// The sender's.
-        wanted: u64,
+        wanted: SignatureHash,
         /// The blob's.
-        found: u64,
+        found: SignatureHash,
     },
     /// It works on another type of property.
     #[error("it works on a property {wanted:?}, this one is {found:?}")]
@@ -205,11 +205,28 @@ pub enum Refusal {
     },
 }
 
+/// The hash of a function's types, which a receiver compares. It is shown in hexadecimal, as
+/// `gossamer jam inspect` shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignatureHash(pub u64);
+
+impl fmt::Display for SignatureHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for SignatureHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// A function by its name, types and signature, for people.
-fn function(name: &str, types: &str, signature: u64) -> String {
+fn function(name: &str, types: &str, signature: &SignatureHash) -> String {
     match types {
-        "" => format!("{name:?} with signature {signature:016x}"),
-        types => format!("`fn {}{}` ({signature:016x})", shown(name), shown(types)),
+        "" => format!("{name:?} with signature {signature}"),
+        types => format!("`fn {}{}` ({signature})", shown(name), shown(types)),
     }
 }
 
@@ -263,8 +280,8 @@ mod tests {
     fn errors_have_levels() {
         let source = Refusal::WrongSignature {
             symbol: "slot".into(),
-            wanted: 1,
-            found: 0xab,
+            wanted: SignatureHash(1),
+            found: SignatureHash(0xab),
             wanted_types: String::new(),
             found_types: "(&Table) -> u64".into(),
         };
@@ -275,6 +292,8 @@ mod tests {
             "the jam expects \"slot\" with signature 0000000000000001, the receiver exports \
              `fn slot(&Table) -> u64` (00000000000000ab): build both with the same types"
         );
+        let debug = format!("{source:?}");
+        assert!(debug.contains("wanted: 0000000000000001, found: 00000000000000ab,"), "{debug}");
         let text = "3 entry slot ()\n3 import rows (u8)\n3 import slot (&mut Table) -> u64\n";
         assert_eq!(
             source.explained(text).to_string(),
@@ -282,11 +301,15 @@ mod tests {
              `fn slot(&Table) -> u64` (00000000000000ab): build both with the same types"
         );
         let types = "(u8)\u{1b}[2J\n\u{202e}".into();
-        let hostile = Refusal::MissingSymbol { symbol: "ro\rws".into(), signature: 7, types };
+        let hostile =
+            Refusal::MissingSymbol { symbol: "ro\rws".into(), signature: SignatureHash(7), types };
         let shown = hostile.to_string();
         assert!(shown.contains("`fn ro\\rws(u8)\\u{1b}[2J\\n\\u{202e}` ("), "{shown}");
-        let missing =
-            Refusal::MissingSymbol { symbol: "rows".into(), signature: 7, types: String::new() };
+        let missing = Refusal::MissingSymbol {
+            symbol: "rows".into(),
+            signature: SignatureHash(7),
+            types: String::new(),
+        };
         assert!(missing.to_string().starts_with("no function \"rows\" with signature 0"));
         let missing = missing.explained(text).to_string();
         assert!(missing.starts_with("no function `fn rows(u8)` (0000000000000007) here"));

@@ -138,7 +138,7 @@ pub use self::frame::check_machine;
 pub use self::{
     arrived::ArrivedPackage,
     audit::{AuditEntry, AuditEvent},
-    error::{JamError, Panicked, Refusal},
+    error::{JamError, Panicked, Refusal, SignatureHash},
     inject::Inject,
     load::{RemoteRied, RiedSource, load_ried},
     loaded::{Package, PackageError},

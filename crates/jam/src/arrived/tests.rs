@@ -7,6 +7,7 @@ use jam_format::{
 use parking_lot::Mutex;
 
 use super::*;
+use crate::error::SignatureHash;
 use crate::policy::{Origin, Policy, Verifier};
 use crate::receiver::Receiver;
 use crate::ried::error::RiedRefusal;
@@ -107,7 +108,7 @@ fn a_function_that_is_missing_is_named_with_the_types_that_the_package_has() {
     receiver.take_package(&sign(&package, b"ann")).unwrap();
     let refused = receiver.link_arrived(None, None, &Digest::of(bytes)).unwrap_err();
     let (symbol, types) = ("rows".to_owned(), types.to_owned());
-    assert_eq!(refused, Refusal::MissingSymbol { symbol, signature: 7, types });
+    assert_eq!(refused, Refusal::MissingSymbol { symbol, signature: SignatureHash(7), types });
 }
 
 #[test]

@@ -81,15 +81,18 @@ mod tests {
     use jam_format::Digest;
 
     use super::*;
-    use crate::error::Refusal;
+    use crate::error::{Refusal, SignatureHash};
     use crate::mailbox::failure::FrameError;
 
     #[test]
     fn failures_are_counted_and_shown_by_kind() {
         let mut stats = MailboxStats { ran: 2, ..MailboxStats::default() };
         assert!(format!("{stats:?}").contains("ran: 2, failed: {}, "), "{stats:?}");
-        let missing =
-            Refusal::MissingSymbol { symbol: "f".into(), signature: 1, types: String::new() };
+        let missing = Refusal::MissingSymbol {
+            symbol: "f".into(),
+            signature: SignatureHash(1),
+            types: String::new(),
+        };
         for (number, reason) in [(0, FrameError::Refused(missing)), (1, FrameError::NoCode)] {
             let (sender, jam) = (HostId(0), Digest::of(b"code"));
             stats.note(FrameFailure { sender, number, jam, reason });

@@ -7,7 +7,7 @@ use jam_format::Digest;
 use primitive::sync::Ordering;
 
 use crate::enter::barrier;
-use crate::error::Refusal;
+use crate::error::{Refusal, SignatureHash};
 use crate::local::Resolved;
 use crate::policy::Gate;
 use crate::receiver::thread::Thread;
@@ -186,7 +186,7 @@ pub(super) fn check_signature(wanted: u64, shape: &Shape) -> Result<(), Failure>
 
 #[cold]
 fn wrong_entry(wanted: u64, found: u64) -> Failure {
-    Refusal::WrongEntry { wanted, found }.into()
+    Refusal::WrongEntry { wanted: SignatureHash(wanted), found: SignatureHash(found) }.into()
 }
 
 /// # Safety

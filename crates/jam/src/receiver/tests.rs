@@ -10,6 +10,7 @@ use jam_abi::{Call, ContextData};
 use jam_format::{Blob, Import, Machine, Relocation};
 
 use super::*;
+use crate::error::SignatureHash;
 use crate::receiver::thread::Thread;
 use crate::shape::Shape;
 use crate::symbols::LoadedFunction;
@@ -235,7 +236,10 @@ fn a_jam_runs_once_it_is_received() {
     let mut call = unsafe { std::mem::zeroed::<Call>() };
     // SAFETY: nothing runs: the signature is another, so the call is not looked at.
     let wrong = unsafe { receiver.run(&digest, 78, &mut call) };
-    assert_eq!(refusal(wrong), Refusal::WrongEntry { wanted: 78, found: SIGNATURE });
+    assert_eq!(
+        refusal(wrong),
+        Refusal::WrongEntry { wanted: SignatureHash(78), found: SignatureHash(SIGNATURE) }
+    );
 }
 
 const CHUNKS: usize = 4 << 20;
@@ -309,17 +313,17 @@ fn hostile_bytes_are_refused() {
         missing,
         Refusal::MissingSymbol {
             symbol: "not_exported".into(),
-            signature: 5,
+            signature: SignatureHash(5),
             types: String::new()
         }
     );
     let wrong = receive(receiver, &imports("receiver_test_add", 5)).unwrap_err();
-    let (symbol, found) = ("receiver_test_add".to_owned(), add_signature());
+    let (symbol, found) = ("receiver_test_add".to_owned(), SignatureHash(add_signature()));
     assert_eq!(
         wrong,
         Refusal::WrongSignature {
             symbol,
-            wanted: 5,
+            wanted: SignatureHash(5),
             found,
             wanted_types: String::new(),
             found_types: "(&mut u64, u64) -> u64".to_owned(),

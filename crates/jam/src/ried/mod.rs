@@ -213,7 +213,7 @@ impl Rieds {
     }
 
     /// Keeps what loads a ried waiting, as one does that starts, until this is dropped.
-    #[cfg(test)]
+    #[cfg(all(test, target_arch = "x86_64"))]
     pub(crate) fn starting(&self) -> impl Drop {
         self.loading.lock()
     }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use parking_lot::RwLock;
 use primitive::sync::{AtomicU64, Ordering};
 
-use crate::error::Refusal;
+use crate::error::{Refusal, SignatureHash};
 use crate::symbols::c::C_SIGNATURE;
 use crate::symbols::export::exports;
 
@@ -171,12 +171,15 @@ fn find(
     found.copied().ok_or_else(|| match symbols.first() {
         Some(other) => Refusal::WrongSignature {
             symbol: name.to_owned(),
-            wanted: signature,
-            found: other.signature,
+            wanted: SignatureHash(signature),
+            found: SignatureHash(other.signature),
             wanted_types: String::new(),
             found_types: other.types.to_owned(),
         },
-        None => Refusal::MissingSymbol { symbol: name.to_owned(), signature, types: String::new() },
+        None => {
+            let signature = SignatureHash(signature);
+            Refusal::MissingSymbol { symbol: name.to_owned(), signature, types: String::new() }
+        }
     })
 }
 
@@ -199,8 +202,11 @@ mod tests {
     #[allow(unsafe_code)]
     fn the_newest_layer_with_the_signature_counts() {
         let symbols = Symbols::of_program();
-        let missing =
-            Refusal::MissingSymbol { symbol: "f".into(), signature: 1, types: String::new() };
+        let missing = Refusal::MissingSymbol {
+            symbol: "f".into(),
+            signature: SignatureHash(1),
+            types: String::new(),
+        };
         assert_eq!(resolve(&symbols, "f", 1), Err(missing.clone()));
         let before = symbols.generation();
         // SAFETY: nothing calls these addresses.
@@ -216,8 +222,8 @@ mod tests {
         assert_eq!(resolve(&symbols, "memcpy", 0), Ok(7));
         let wrong = Refusal::WrongSignature {
             symbol: "f".into(),
-            wanted: 3,
-            found: 2,
+            wanted: SignatureHash(3),
+            found: SignatureHash(2),
             wanted_types: String::new(),
             found_types: "(u64)".into(),
         };

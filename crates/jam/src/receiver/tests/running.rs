@@ -30,7 +30,10 @@ fn a_handle_finds_the_jam_that_it_was_given_for_or_none() {
     let handle = receiver.handle(&digest, false);
     assert_eq!(run(handle, SIGNATURE, &mut 1), Ok(5));
     let wrong = refusal(run(handle, 78, &mut 1));
-    assert_eq!(wrong, Refusal::WrongEntry { wanted: 78, found: SIGNATURE });
+    assert_eq!(
+        wrong,
+        Refusal::WrongEntry { wanted: SignatureHash(78), found: SignatureHash(SIGNATURE) }
+    );
     for unknown in [0, handle + 1, handle ^ 1 << 11, handle ^ 1 << 55, u64::MAX >> 8 & !(1 << 10)] {
         assert_eq!(run(unknown, SIGNATURE, &mut 1), Err(Failure::NeedCode), "{unknown:x}");
     }
@@ -135,7 +138,10 @@ fn the_code_that_a_call_carries_is_what_runs() {
     assert_eq!(run(&adds, &adds, SIGNATURE), Ok(5));
     assert_eq!(run(&[&adds[..], &[0; 40]].concat(), &adds, SIGNATURE), Ok(5), "a proof behind it");
     let wrong = refusal(run(&adds, &adds, 78));
-    assert_eq!(wrong, Refusal::WrongEntry { wanted: 78, found: SIGNATURE });
+    assert_eq!(
+        wrong,
+        Refusal::WrongEntry { wanted: SignatureHash(78), found: SignatureHash(SIGNATURE) }
+    );
     let layer = double(receiver);
     assert_eq!(run(&adds, &adds, SIGNATURE), Ok(8), "linked again");
     receiver.symbols().remove_layer(layer);
