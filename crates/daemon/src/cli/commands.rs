@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use gossamer_job::JobId;
@@ -178,10 +178,13 @@ pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError>
 }
 
 /// Brings a package into the processes of a job on all of its hosts.
-pub(crate) async fn send_package(who: Who, job: JobId, path: PathBuf) -> Result<u8, CommandError> {
+pub(crate) async fn send_package(
+    who: Who,
+    job: JobId,
+    path: &Path,
+    bytes: Vec<u8>,
+) -> Result<u8, CommandError> {
     let caller = who.caller()?;
-    let read = std::fs::read(&path);
-    let bytes = read.map_err(|error| CommandError::File { path: path.clone(), error })?;
     let in_file =
         |what: &dyn std::fmt::Display| CommandError::Other(format!("{}: {what}", path.display()));
     // The daemons verify the signature; what cannot be good is not sent.

@@ -34,7 +34,7 @@ pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
             build(&folder, &targets, &features, output)
         }
         JamCommand::Inspect { disassemble, identity, file } => {
-            let bytes = fs::read(&file).map_err(|error| cannot_access(&file, error))?;
+            let bytes = read_package(&file)?;
             let identity = identity.map(|directory| Identity::load(&directory)).transpose()?;
             let identity = identity.as_ref();
             let shown = if disassemble {
@@ -48,7 +48,7 @@ pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
         }
         JamCommand::Sign { identity, job, output, package } => {
             let identity = Identity::load(&identity)?;
-            let bytes = fs::read(&package).map_err(|error| cannot_access(&package, error))?;
+            let bytes = read_package(&package)?;
             let signed = signing::sign(&identity, &bytes, job).map_err(|error| {
                 CommandError::Other(format!("{}: {}", package.display(), with_causes(&error)))
             })?;
@@ -56,7 +56,8 @@ pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
             files::write(&output, &signed, 0o644).map_err(|error| cannot_access(&output, error))
         }
         JamCommand::Send { who, job, package } => {
-            return on_runtime(commands::send_package(who, job, package));
+            let bytes = read_package(&package)?;
+            return on_runtime(commands::send_package(who, job, &package, bytes));
         }
     };
     done.map(|()| 0)
@@ -65,6 +66,17 @@ pub(crate) fn jam(command: JamCommand) -> Result<u8, CommandError> {
 /// The target of rustc for a machine.
 fn target_of(machine: impl Display) -> String {
     format!("{machine}-unknown-linux-gnu")
+}
+
+/// The bytes of a package, which is a file: its folder is what it is built from.
+fn read_package(file: &Path) -> Result<Vec<u8>, CommandError> {
+    if file.is_dir() {
+        let folder = file.display();
+        return Err(CommandError::Other(format!(
+            "{folder} is a folder, expected a package: `gossamer jam build {folder}` builds one of it"
+        )));
+    }
+    fs::read(file).map_err(|error| cannot_access(file, error))
 }
 
 fn cannot_access(path: &Path, error: std::io::Error) -> CommandError {

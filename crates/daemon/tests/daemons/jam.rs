@@ -119,6 +119,10 @@ fn a_package_is_built_and_shown() {
     let refused = jam(&["inspect", file_name]);
     let errors = String::from_utf8_lossy(&refused.stderr);
     assert!(errors.contains("sums.jampkg: package of 4 bytes, expected 40"), "{errors}");
+    let refused = jam(&["inspect", folder_name]);
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    let to_do = format!("expected a package: `gossamer jam build {folder_name}` builds one of it");
+    assert!(errors.contains(&to_do), "{errors}");
 }
 
 /// A package `sums` with the jam `add` in a directory: its folder and its file, as text.
