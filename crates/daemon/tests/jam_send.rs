@@ -340,6 +340,7 @@ fn a_package_comes_into_a_running_job_and_only_if_a_signer_has_signed_it() {
     for (name, reason, _) in refusals {
         let ran = send_package(&rack, &number, &rack.path(&format!("{name}.jampkg")));
         assert!(ran.status != Some(0) && ran.err.contains(reason), "{name}: {ran:?}");
+        assert!(ran.err.lines().all(|line| line.matches(reason).count() < 2), "{name}: {ran:?}");
         assert_eq!(ran.out, "", "{name}");
     }
     // The daemon looks at the bytes, too.

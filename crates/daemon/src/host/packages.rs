@@ -64,7 +64,7 @@ enum NotBrought {
     Package(#[from] jam_format::PackageError),
     #[error("the package is not signed: sign it with `gossamer jam sign`")]
     Unsigned,
-    #[error("the package is refused: {0}")]
+    #[error("the package is refused")]
     Signature(#[from] gossamer_job::SignatureError),
     #[error("this daemon cannot verify signatures")]
     Signers(#[from] gossamer_job::SignersError),
