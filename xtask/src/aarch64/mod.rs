@@ -219,11 +219,14 @@ impl Tools {
             run(std::process::Command::new(&path).arg("--version"), &[])
                 .with_context(|| format!("Debian's {program} does not run on this machine"))
         };
-        wrap("cc", "aarch64-linux-gnu-gcc", &format!("--sysroot='{shown}'"))?;
+        wrap("ar", "aarch64-linux-gnu-ar", "")?;
+        wrap("objcopy", "aarch64-linux-gnu-objcopy", "")?;
+        // With `-B`, the compiler names the wrapped `ar` and `objcopy`, which find their libraries.
+        let options = format!("--sysroot='{shown}' -B'{}/'", bin.display());
+        wrap("cc", "aarch64-linux-gnu-gcc", &options)?;
         // By its own name, and not as `cc`, which build scripts want for this machine.
         let gcc = "aarch64-linux-gnu-gcc";
         symlink(bin.join("cc"), path.join(gcc))?;
-        wrap("ar", "aarch64-linux-gnu-ar", "")?;
         if has_toolchain {
             wrap("rustc", "rustc", &format!("--sysroot '{shown}/usr'"))?;
         }
