@@ -17,14 +17,19 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use fiber::FiberId;
+use primitive::drop_payload;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use transport_api::ThreadId;
+use trust_core::{DelegateError, PanicReport};
 
+use crate::error::Unobserved;
 use crate::shared::Shared;
 use crate::watcher::Watcher;
 
@@ -91,6 +96,9 @@ pub(crate) struct Files {
     /// By the number in the epoll's events.
     pub(crate) states: RefCell<Vec<State>>,
     pub(crate) free: RefCell<Vec<usize>>,
+    /// Numbers that calls of the current poll have freed: events of the files that had them may follow.
+    freed: RefCell<Vec<usize>>,
+    is_polling: Cell<bool>,
     /// Files that were readable when a call for that was asked for.
     pub(crate) readable: RefCell<Vec<usize>>,
     events: RefCell<Vec<epoll::Event>>,
@@ -120,6 +128,8 @@ impl Files {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             states: RefCell::default(),
             free: RefCell::default(),
+            freed: RefCell::default(),
+            is_polling: Cell::new(false),
             readable: RefCell::default(),
             events: RefCell::new(Vec::with_capacity(EVENTS)),
             watcher: shared.watcher()?,
@@ -152,6 +162,7 @@ impl Files {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Fails only when a signal comes.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut *events), Some(&now));
+        self.is_polling.set(true);
         let may_have_more = events.len() >= EVENTS;
         let mut any = !events.is_empty();
         for event in events.drain(..) {
@@ -163,6 +174,8 @@ impl Files {
             any = true;
             self.take_event(key, EventFlags::empty());
         }
+        self.is_polling.set(false);
+        self.free.borrow_mut().append(&mut self.freed.borrow_mut());
         Found { any, may_have_more }
     }
 
@@ -180,12 +193,20 @@ impl Files {
                 let waiter = state.waiting.take();
                 // The call may use files.
                 drop(states);
-                if let Some(Waiter::Call(call)) = waiter {
-                    call(key);
+                if let Some(Waiter::Call(call)) = waiter
+                    && let Err(panic) = catch_unwind(AssertUnwindSafe(move || call(key)))
+                {
+                    report_panic(self.thread, panic);
                 }
             }
             Some(Waiter::Call(_)) | None => {}
         }
+    }
+
+    /// Frees the number of a file.
+    pub(crate) fn free(&self, key: usize) {
+        let free = if self.is_polling.get() { &self.freed } else { &self.free };
+        free.borrow_mut().push(key);
     }
 
     /// Arms the watcher; false if the system refuses, for example for want of memory.
@@ -201,6 +222,17 @@ impl Files {
         }
         armed.is_ok()
     }
+}
+
+/// Reports the panic of a call at `thread`, which the rack returns when it ends.
+#[cold]
+fn report_panic(thread: u32, panic: Box<dyn std::any::Any + Send>) {
+    let report = PanicReport::of(&*panic);
+    drop_payload(panic);
+    let Some((shared, _)) = THREAD.with_borrow(Clone::clone) else { return };
+    let trustee = ThreadId { host: shared.transport.local(), thread };
+    let error = DelegateError::Panicked { trustee, report };
+    shared.unobserved(Unobserved { error, place: None, is_callback: true });
 }
 
 /// Whether the current thread has files that fibers may wait for.

@@ -75,7 +75,7 @@ impl<T: AsFd> Polled<T> {
             State { readable: true, writable: true, ..State::default() };
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         if let Err(error) = epoll::add(&files.epoll, &file, EventData::new_u64(key as u64), flags) {
-            files.free.borrow_mut().push(key);
+            files.free(key);
             return Err(error.into());
         }
         COUNT.set(COUNT.get() + 1);
@@ -96,7 +96,8 @@ impl<T: AsFd> Polled<T> {
     /// Has the worker call `call` with the [number](Self::number) of the file, once, when the file is
     /// or becomes readable. For servers with many files, where a few fibers serve the files that are
     /// ready and none waits for one that is not. The call must not wait; for example, it may wake a
-    /// fiber.
+    /// fiber. If it panics, the rack goes on, and [`Rack::run`](crate::Rack::run) returns
+    /// [`RackError::Unobserved`](crate::RackError::Unobserved) when it ends.
     ///
     /// # Panics
     /// If a fiber waits for this file, or another call was asked for.
@@ -241,7 +242,7 @@ impl<T: AsFd> Drop for Polled<T> {
         // Fails only if the file was closed already, and with it removed.
         let _ = epoll::delete(&self.files.epoll, &self.file);
         let _call = self.files.states.borrow_mut()[self.key].waiting.take();
-        self.files.free.borrow_mut().push(self.key);
+        self.files.free(self.key);
         // A destructor may run after those of the thread's own values.
         let _ = COUNT.try_with(|count| count.set(count.get() - 1));
     }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fiber::spawn_local;
-use gossamer::{OnReadable, Polled, Rack, Readiness};
+use gossamer::{OnReadable, Polled, Rack, RackError, Readiness};
 
 /// Far longer than a thread without work stays awake.
 const LONG: Duration = Duration::from_millis(30);
@@ -179,6 +179,54 @@ fn a_call_comes_once_when_the_file_is_readable() {
             drop(ours);
             gossamer::sleep(LONG);
             assert_eq!(calls.get(), 2, "the file is gone");
+        })
+        .unwrap();
+}
+
+/// The worker, which makes the call, goes on.
+#[test]
+fn a_call_that_panics_is_reported_when_the_rack_ends() {
+    let (ours, mut theirs) = pair();
+    let ended = Rack::new().threads(1).run(move || {
+        let ours = Polled::new(ours).unwrap();
+        let call: OnReadable = Rc::new(|_| panic!("a test's panic"));
+        ours.when_readable(&call);
+        gossamer::sleep(Duration::from_millis(1));
+        theirs.write_all(b"x").unwrap();
+        ours.read_with(|mut stream| stream.read(&mut [0; 1])).unwrap();
+    });
+    let Err(RackError::Unobserved { count: 1, first, .. }) = ended else { panic!("{ended:?}") };
+    assert!(first.is_callback && first.error.to_string().contains("a test's panic"), "{first}");
+}
+
+/// Also if both are ready in one poll: what is left of the poll is not for the new file.
+#[test]
+fn a_file_made_in_a_call_gets_no_event_of_one_dropped_there() {
+    let (first, mut first_writer) = pair();
+    let (second, mut second_writer) = pair();
+    let (third, _third_writer) = pair();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let (first, second) = (Polled::new(first).unwrap(), Polled::new(second).unwrap());
+            for file in [&first, &second] {
+                assert!(file.try_read_with(|mut stream| stream.read(&mut [0; 1])).is_none());
+            }
+            let made = Rc::new(Cell::new(None));
+            let (place, files) = (made.clone(), Cell::new(Some((second, third))));
+            let call: OnReadable = Rc::new(move |_| {
+                let (dropped, file) = files.take().expect("one call");
+                drop(dropped);
+                let file = Polled::new(file).unwrap();
+                assert!(file.try_read_with(|mut stream| stream.read(&mut [0; 1])).is_none());
+                place.set(Some(file));
+            });
+            first.when_readable(&call);
+            first_writer.write_all(b"x").unwrap();
+            second_writer.write_all(b"x").unwrap();
+            gossamer::sleep(LONG);
+            let made = made.take().expect("a call");
+            assert!(!made.may_read(), "it is taken for readable");
         })
         .unwrap();
 }
