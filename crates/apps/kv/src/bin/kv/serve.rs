@@ -118,16 +118,31 @@ impl Serve {
             left += drained.left;
         }
         // Standard output may be closed by now; the server still ends normally.
-        let _ = writeln!(io::stdout(), "kv: ended by SIGTERM, {ended} connections drained");
+        let _ = writeln!(io::stdout(), "kv: ended by SIGTERM, {} drained", connections(ended));
         if left > 0 {
-            eprintln!("kv: {left} connections closed before they had ended");
+            eprintln!("kv: {} not drained in time", connections(left));
         }
         Ok(())
     }
+}
+
+/// How many connections, in words.
+fn connections(count: usize) -> String {
+    format!("{count} connection{}", if count == 1 { "" } else { "s" })
 }
 
 /// The first thread of a host.
 fn first_thread(host: HostId) -> Trustee {
     let mut threads = gossamer::threads();
     threads.find(|thread| thread.thread().host == host).expect("a host has a thread")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connections;
+
+    #[test]
+    fn one_connection_is_not_plural() {
+        assert_eq!([0, 1, 2].map(connections), ["0 connections", "1 connection", "2 connections"]);
+    }
 }
