@@ -105,25 +105,26 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> Types<P, A, E, R> {
         function: impl Fn(Context<'_>, *mut u8, A, &[E]) -> R,
     ) -> u32 {
         // SAFETY: it is a call, as the caller promises, and only this jam has it.
-        let &Call { mut args, mut reply, count, step, .. } = unsafe { &*call };
+        let &Call { args, reply, .. } = unsafe { &*call };
         // SAFETY: as the caller promises.
         if let Err(code) = unsafe { Self::check(call) } {
             return code;
         }
-        let mut done = 0;
+        let (mut at, mut done) = (0_usize, 0);
         loop {
             // SAFETY: the lengths have been checked; there are arguments and a place for the result, as the
             // caller promises, of the first `count` calls. What the receiver reads after a panic is
-            // written, and in memory, before the next call.
+            // written, and in memory, before the next call. Count and step are read in each round: a jam
+            // that calls functions of the receiver has registers for little more than the rest.
             unsafe {
-                one::<A, E, R>(&function, call, args, reply);
+                one::<A, E, R>(&function, call, args.wrapping_add(at), reply.wrapping_add(at));
                 done += 1;
                 (&raw mut (*call).done).write_volatile(done);
+                if done >= (&raw const (*call).count).read_volatile() {
+                    break;
+                }
+                at = at.wrapping_add((&raw const (*call).step).read_volatile());
             }
-            if done >= count {
-                break;
-            }
-            (args, reply) = (args.wrapping_add(step), reply.wrapping_add(step));
             // A compiler that unrolls the loop would copy the function, and code is to be short.
             #[cfg(jam_injected)]
             // SAFETY: there are no instructions.
