@@ -35,7 +35,7 @@ const _: () = assert!(HOSTS <= 1 << (64 - HOST_SHIFT));
 
 /// What has which handle, at one receiver.
 pub(crate) struct Handles {
-    places: Box<[AtomicPtr<Linked>]>,
+    places: Box<[AtomicPtr<Linked>; PLACES]>,
     free: Mutex<Free>,
 }
 
@@ -47,7 +47,7 @@ struct Free {
 
 impl Handles {
     pub(crate) fn new() -> Self {
-        let places = (0..PLACES).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        let places = Box::new(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())));
         // The last one is taken first.
         let free = Free { places: (0..PLACES).rev().collect(), number: 1 };
         Self { places, free: Mutex::new(free) }

@@ -193,8 +193,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/trust-core/src/closure",
         &[
             &["capture", "identity", "noref", "plain_bytes"],
-            &["batch", "invoke", "plain_run"],
-            &["ahead", "registry"],
+            &["batch", "invoke"],
+            &["ahead", "plain_run", "registry"],
             &["call", "context", "plain_call"],
             &["lent"],
         ],

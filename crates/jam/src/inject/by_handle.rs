@@ -20,7 +20,7 @@ use crate::inject::layout::{Behind, with_front};
 use crate::inject::serve::{self, Enter};
 use crate::plain_bytes::{Payload, Value, bytes_of};
 use crate::receiver::Failure;
-use crate::receiver::running::{Again, Running};
+use crate::receiver::running::{Again, Entered, Ready, Running};
 use crate::sender::{Code, Inner, Mode, Sendable, code_of};
 use crate::symbols::export::Open;
 
@@ -111,19 +111,37 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
 
     #[inline(always)]
     fn serve_run(
-        running: &mut Running,
         property: &mut T,
         word: u64,
-        calls: &mut PlainCalls<'_, Reply<R>>,
+        calls: &mut PlainCalls<'_, '_, Reply<R>>,
     ) -> Result<(), Box<Missed<T, A>>> {
-        if const { serve::fits_in_place::<A, R>() }
-            && let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE)
-        {
-            let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);
-            return ended.map_err(|failure| missed_in_run(failure, calls));
+        if const { serve::fits_in_place::<A, R>() } {
+            let entered = Entered::of_process();
+            if let Some(ready) = entered.ready(word, Types::<P, A, E, R>::SIGNATURE) {
+                let context = entered.context(word);
+                let ended = serve::run_all::<T, P, A, E, R, _>(property, &context, calls, ready);
+                return ended.map_err(|failure| missed_in_run(failure, calls));
+            }
         }
-        one_by_one::<T, P, A, E, R>(running, property, word, calls)
+        other_run::<T, P, A, E, R>(property, word, calls)
     }
+}
+
+/// Serves a run of a Local Function, or of a jam that is not ready to run.
+#[inline(never)]
+fn other_run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
+    property: &mut T,
+    word: u64,
+    calls: &mut PlainCalls<'_, '_, Reply<R>>,
+) -> Result<(), Box<Missed<T, A>>> {
+    let running = &mut Running::default();
+    if const { serve::fits_in_place::<A, R>() }
+        && let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE)
+    {
+        let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);
+        return ended.map_err(|failure| missed_in_run(failure, calls));
+    }
+    one_by_one::<T, P, A, E, R>(running, property, word, calls)
 }
 
 /// Serves calls of a run, each with a copy of its arguments, to the first that fails: where their types do
@@ -133,7 +151,7 @@ fn one_by_one<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     running: &mut Running,
     property: &mut T,
     word: u64,
-    calls: &mut PlainCalls<'_, Reply<R>>,
+    calls: &mut PlainCalls<'_, '_, Reply<R>>,
 ) -> Result<(), Box<Missed<T, A>>> {
     while calls.left() > 0 {
         let args = arguments_of::<A, R>(calls);
@@ -144,7 +162,7 @@ fn one_by_one<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
 }
 
 /// A copy of the arguments of the first call that has not ended.
-fn arguments_of<A: Part, R: Part>(calls: &PlainCalls<'_, Reply<R>>) -> Value<A> {
+fn arguments_of<A: Part, R: Part>(calls: &PlainCalls<'_, '_, Reply<R>>) -> Value<A> {
     let mut args = Value::<A>::zeroed();
     calls.copy_arguments(args.bytes_mut());
     args
@@ -154,7 +172,7 @@ fn arguments_of<A: Part, R: Part>(calls: &PlainCalls<'_, Reply<R>>) -> Value<A> 
 #[inline(never)]
 fn missed_in_run<T: 'static, A: Part, R: Part>(
     failure: Box<Failure>,
-    calls: &PlainCalls<'_, Reply<R>>,
+    calls: &PlainCalls<'_, '_, Reply<R>>,
 ) -> Box<Missed<T, A>> {
     Missed::new(failure, arguments_of::<A, R>(calls).bytes(), &[])
 }
@@ -216,6 +234,15 @@ fn other<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
     let enter = |signature, call: &mut Call| unsafe { running.run(word, signature, call) };
     let ended = serve::run::<T, P, A, E, R, _>(property, &context, args, payload, enter);
     ended.map(Reply).map_err(|failure| Missed::new(failure, args, payload))
+}
+
+impl Enter<Box<Failure>> for Ready<'_> {
+    #[inline(always)]
+    fn enter(self, _: u64, call: &mut Call) -> Result<(), Box<Failure>> {
+        // SAFETY: the call is of `serve::run_all`; a delegated call does not wait. It was found with the
+        // signature of the calls' types.
+        unsafe { self.run(call) }
+    }
 }
 
 impl Enter<Box<Failure>> for &Again {

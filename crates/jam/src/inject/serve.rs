@@ -66,7 +66,7 @@ pub(super) const fn fits_in_place<A: Part, R: Part>() -> bool {
 pub(super) fn run_all<T: Open, P: PropertyPart, A: Part, E: Part, R: Part, Reply: PlainBytes>(
     property: &mut T,
     context: &ContextData,
-    calls: &mut PlainCalls<'_, Reply>,
+    calls: &mut PlainCalls<'_, '_, Reply>,
     enter: impl Enter<Box<Failure>>,
 ) -> Result<(), Box<Failure>> {
     const { assert!(size_of::<Reply>() == R::BYTES && align_of::<Reply>() == align_of::<R>()) };

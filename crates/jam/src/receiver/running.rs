@@ -24,7 +24,7 @@ use crate::reuse::Inside;
 pub(crate) struct Running {
     /// What the last call by handle has found. It is valid while the thread is inside.
     again: Option<Again>,
-    state: Option<State>,
+    state: Option<Entered>,
 }
 
 /// The jam that the last call by handle has run: the next one, if it has the same word, compares only
@@ -62,17 +62,75 @@ impl NotReady {
     }
 }
 
-struct State {
+/// A thread inside the receiver, while this lives: what it finds there may run, and is freed only behind it.
+pub(crate) struct Entered {
     receiver: &'static Receiver,
     thread: &'static Thread,
     inside: Inside<'static>,
 }
 
-impl State {
+/// A linked jam that may run now, by a thread that is inside.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready<'e> {
+    linked: &'e Linked,
+    thread: &'e Thread,
+}
+
+impl Entered {
+    /// Enters the receiver of the process.
     #[inline(always)]
-    fn of(receiver: &'static Receiver) -> Self {
+    pub(crate) fn of_process() -> Self {
+        Self::at(receiver())
+    }
+
+    #[inline(always)]
+    fn at(receiver: &'static Receiver) -> Self {
         let thread = Thread::current(receiver);
         Self { receiver, thread, inside: thread.runner.enter() }
+    }
+
+    /// The jam with the handle in this word, if it is linked, may run, has this signature and the newest
+    /// symbols. A Local Function is not found.
+    #[inline(always)]
+    pub(crate) fn ready(&self, word: u64, signature: u64) -> Option<Ready<'_>> {
+        let Self { receiver, thread, ref inside } = *self;
+        let linked = receiver.cache.find_by_handle(handles::of_word(word).0, inside)?;
+        // What is not admitted only a mailbox with a policy of its own may run.
+        let is_ready = linked.is_admitted(receiver.gate(None).bit())
+            && linked.shape.signature == signature
+            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation();
+        is_ready.then_some(Ready { linked, thread })
+    }
+
+    /// Why [`ready`](Self::ready) has found nothing.
+    #[cold]
+    fn not_ready(&self, word: u64, signature: u64) -> Box<NotReady> {
+        let found = self.receiver.cache.find_by_handle(handles::of_word(word).0, &self.inside);
+        match found.filter(|linked| linked.is_admitted(self.receiver.gate(None).bit())) {
+            None => NotReady::failed(Failure::NeedCode),
+            Some(linked) => match check_signature(signature, &linked.shape) {
+                Err(failure) => NotReady::failed(failure),
+                Ok(()) => Box::new(NotReady::Outdated(linked.digest)),
+            },
+        }
+    }
+
+    /// What the jam of a call with this word is told.
+    #[inline(always)]
+    pub(crate) fn context(&self, word: u64) -> ContextData {
+        self.receiver.context(handles::of_word(word).1)
+    }
+}
+
+impl Ready<'_> {
+    /// Runs the jam.
+    ///
+    /// # Safety
+    /// As for [`Receiver::run`], and the call has the signature with which it was found.
+    #[inline(always)]
+    pub(crate) unsafe fn run(self, call: &mut Call) -> Result<(), Box<Failure>> {
+        // SAFETY: as the caller promises; the thread is inside while this is borrowed of `Entered`.
+        unsafe { run_linked(self.linked, self.thread, call) }
     }
 }
 
@@ -80,7 +138,7 @@ impl Running {
     /// At a receiver that is not the process's.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub(crate) fn at(receiver: &'static Receiver) -> Self {
-        Running { again: None, state: Some(State::of(receiver)) }
+        Running { again: None, state: Some(Entered::at(receiver)) }
     }
 
     /// What a jam of this sender is told.
@@ -124,17 +182,10 @@ impl Running {
             let local = receiver.local_by_handle(handle, signature).map_err(NotReady::failed)?;
             (receiver, Target::Local(local))
         } else {
-            let state = self.state.get_or_insert_with(|| State::of(receiver()));
-            let State { receiver, thread, inside } = state;
-            let receiver: &'static Receiver = receiver;
-            let linked = receiver.cache.find_by_handle(handle, inside);
-            // What is not admitted only a mailbox with a policy of its own may run.
-            let linked = linked.filter(|linked| linked.is_admitted(receiver.gate(None).bit()));
-            let linked = linked.ok_or_else(|| NotReady::failed(Failure::NeedCode))?;
-            check_signature(signature, &linked.shape).map_err(NotReady::failed)?;
-            if linked.generation.load(Ordering::Relaxed) != receiver.symbols.generation() {
-                return Err(Box::new(NotReady::Outdated(linked.digest)));
-            }
+            let entered = self.state.get_or_insert_with(Entered::of_process);
+            let Entered { receiver, thread, .. } = *entered;
+            let ready = entered.ready(word, signature);
+            let Ready { linked, .. } = ready.ok_or_else(|| entered.not_ready(word, signature))?;
             let place = receiver.cache.place_of(handle);
             (receiver, Target::Injected { linked, place, thread })
         };
@@ -176,9 +227,8 @@ impl Running {
         signature: u64,
         call: &mut Call,
     ) -> Result<(), Box<Failure>> {
-        let state = self.state.get_or_insert_with(|| State::of(receiver()));
-        let State { receiver, thread, inside } = state;
-        let receiver: &'static Receiver = receiver;
+        let entered = self.state.get_or_insert_with(Entered::of_process);
+        let Entered { receiver, thread, ref inside } = *entered;
         // A proof may stand behind the blob: who answers for a jam is asked when it is linked.
         let linked = receiver.cache.find(digest, inside).filter(|linked| {
             code.starts_with(&linked.blob)

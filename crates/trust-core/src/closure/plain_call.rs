@@ -64,17 +64,17 @@ pub trait PlainCall<T>: 'static {
     /// What the caller of the first call gets that has not ended.
     #[inline(always)]
     fn serve_run(
-        run: &mut Self::Run,
         property: &mut T,
         word: u64,
-        calls: &mut PlainCalls<'_, Self::Reply>,
+        calls: &mut PlainCalls<'_, '_, Self::Reply>,
     ) -> Result<(), Self::Error> {
+        let mut run = Self::Run::default();
         let mut room = [0; STACK_WORDS / 2];
         let (_, copy, _) = bytes_of(&mut room);
         let copy = &mut copy[..Self::BYTES.unwrap_or_default()];
         while calls.left() > 0 {
             calls.copy_arguments(copy);
-            let reply = Self::serve(run, property, word, copy)?;
+            let reply = Self::serve(&mut run, property, word, copy)?;
             calls.end(&reply);
         }
         Ok(())
@@ -88,10 +88,12 @@ impl<T: 'static, C: PlainCall<T>> Delegated for Serve<T, C> {
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
         // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
         let property = unsafe { &mut *property.cast::<T>() };
-        if const { run_layout::<T, C>().is_some() } && request.head.is_run() {
+        if const { run_layout::<T, C>().is_none() } {
+            serve::<T, C>(property, batch, request);
+        } else if request.head.is_run() {
             serve_run::<T, C>(property, batch);
         } else {
-            serve::<T, C>(property, batch, request);
+            serve_apart::<T, C>(property, batch, request);
         }
     }
 
@@ -122,17 +124,14 @@ pub(crate) const fn run_layout<T, C: PlainCall<T>>() -> Option<RunLayout> {
 #[inline(never)]
 fn serve_run<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_>) {
     let Some(layout) = (const { run_layout::<T, C>() }) else { return };
-    let mut run = C::Run::default();
     while batch.left > 0 {
-        let Batch { buffer, slot, ref mut at, ref mut left, word, .. } = *batch;
-        let lengths = (layout.words(), C::BYTES.unwrap_or_default());
-        let mut calls = PlainCalls::new((buffer, slot), (at, left), lengths);
-        let count = calls.left();
-        let served = C::serve_run(&mut run, property, word, &mut calls);
+        let (word, count) = (batch.word, batch.left);
+        let mut calls = PlainCalls::new(batch, layout.words(), C::BYTES.unwrap_or_default());
+        let served = C::serve_run(property, word, &mut calls);
         match served {
-            Ok(()) => assert!(calls.left() < count, "`serve_run` ended no call"),
+            Ok(()) => assert!(batch.left < count, "`serve_run` ended no call"),
             Err(error) => {
-                assert!(calls.left() > 0, "`serve_run` failed after the last call");
+                assert!(batch.left > 0, "`serve_run` failed after the last call");
                 batch.fail(error);
                 batch.pass(batch.run);
                 if batch.outsized.is_some() {
@@ -143,7 +142,19 @@ fn serve_run<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_
     }
 }
 
+/// As [`serve`], of calls that are mostly in runs: not part of what asks whether they are, which would save
+/// registers for this.
+#[inline(never)]
+fn serve_apart<T: 'static, C: PlainCall<T>>(
+    property: &mut T,
+    batch: &mut Batch<'_>,
+    request: Received,
+) {
+    serve::<T, C>(property, batch, request);
+}
+
 /// Serves a request with its own head, and those behind it that are the same but for their arguments.
+#[inline(always)]
 fn serve<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_>, request: Received) {
     let mut run = C::Run::default();
     loop {

@@ -9,22 +9,19 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use primitive::sync::Ordering;
-use primitive::{SharedBytes, Words};
 
+use crate::closure::batch::Batch;
 use crate::closure::plain_bytes::{PlainBytes, result_words, word_of};
 use crate::wire::words::WORD;
 
 /// Calls of one kind and with one word that stand behind each other, which
 /// [`PlainCall::serve_run`](crate::PlainCall::serve_run) serves: at least one. How many there are depends on
 /// what a peer has sent.
-pub struct PlainCalls<'a, R: PlainBytes> {
-    memory: &'a SharedBytes,
-    /// All words of the slot.
-    slot: Words<'a>,
-    /// The first word of the first call that has not ended.
-    at: &'a mut usize,
-    /// Calls that have not ended: all of them are inside the slot.
-    left: &'a mut usize,
+pub struct PlainCalls<'a, 'b, R: PlainBytes> {
+    /// Its place is that of the first call that has not ended; all of those are inside the slot. There is
+    /// little else here: code for failures gets this by reference, and then what it consists of is in memory
+    /// for each run.
+    batch: &'a mut Batch<'b>,
     /// Words of each call.
     words: usize,
     /// The length of the arguments of each call.
@@ -45,34 +42,29 @@ pub struct InPlace {
     pub count: usize,
 }
 
-impl<R: PlainBytes> fmt::Debug for PlainCalls<'_, R> {
+impl<R: PlainBytes> fmt::Debug for PlainCalls<'_, '_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainCalls").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("PlainCalls").field("left", &self.left()).finish_non_exhaustive()
     }
 }
 
-impl<'a, R: PlainBytes> PlainCalls<'a, R> {
-    /// `left` calls of `words` words each, of which the first begins at word `at`; arguments have `bytes`
-    /// bytes.
+impl<'a, 'b, R: PlainBytes> PlainCalls<'a, 'b, R> {
+    /// The calls of the run that `batch` is in, of `words` words each; arguments have `bytes` bytes.
     ///
     /// # Panics
     /// If they are not inside the slot, or the words of a call have no room for arguments or result.
     #[inline(always)]
-    pub(super) fn new(
-        (memory, slot): (&'a SharedBytes, Words<'a>),
-        (at, left): (&'a mut usize, &'a mut usize),
-        (words, bytes): (usize, usize),
-    ) -> Self {
+    pub(super) fn new(batch: &'a mut Batch<'b>, words: usize, bytes: usize) -> Self {
         assert!(bytes.div_ceil(WORD) <= words && const { result_words::<R>() } <= words);
         // `in_place` hands out a raw pointer: check the bounds here.
-        slot.part(*at, *left * words);
-        PlainCalls { memory, slot, at, left, words, bytes, _replies: PhantomData }
+        batch.slot.part(batch.at, batch.left * words);
+        PlainCalls { batch, words, bytes, _replies: PhantomData }
     }
 
     /// Calls that have not ended.
     #[inline(always)]
     pub fn left(&self) -> usize {
-        *self.left
+        self.batch.left
     }
 
     /// Copies the arguments of the first call that has not ended to the front of `to`.
@@ -81,8 +73,8 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
     /// If `to` is shorter, or all calls have ended.
     #[inline(always)]
     pub fn copy_arguments(&self, to: &mut [u8]) {
-        assert!(*self.left > 0, "there is no call left");
-        self.memory.read_into(*self.at * WORD, &mut to[..self.bytes]);
+        assert!(self.left() > 0, "there is no call left");
+        self.batch.buffer.read_into(self.batch.at * WORD, &mut to[..self.bytes]);
     }
 
     /// Ends the first call that has not ended, with this result.
@@ -91,8 +83,8 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
     /// If all calls have ended.
     #[inline(always)]
     pub fn end(&mut self, reply: &R) {
-        assert!(*self.left > 0, "there is no call left");
-        let place = self.slot.part(*self.at, const { result_words::<R>() });
+        assert!(self.left() > 0, "there is no call left");
+        let place = self.batch.slot.part(self.batch.at, const { result_words::<R>() });
         for index in 0..const { result_words::<R>() } {
             place.store(index, word_of(reply, index), Ordering::Relaxed);
         }
@@ -102,8 +94,8 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
     /// Where the calls are, for code that reads arguments and writes results there.
     #[inline(always)]
     pub fn in_place(&mut self) -> InPlace {
-        let first = self.memory.address().as_ptr().wrapping_add(*self.at * WORD);
-        InPlace { first, step: self.words * WORD, count: *self.left }
+        let first = self.batch.buffer.address().as_ptr().wrapping_add(self.batch.at * WORD);
+        InPlace { first, step: self.words * WORD, count: self.left() }
     }
 
     /// Ends the first `count` of the calls that have not ended, with the results that are [in
@@ -113,8 +105,8 @@ impl<'a, R: PlainBytes> PlainCalls<'a, R> {
     /// If there are fewer.
     #[inline(always)]
     pub fn end_in_place(&mut self, count: usize) {
-        assert!(count <= *self.left, "more calls have ended than there are");
-        *self.at += count * self.words;
-        *self.left -= count;
+        assert!(count <= self.left(), "more calls have ended than there are");
+        self.batch.at += count * self.words;
+        self.batch.left -= count;
     }
 }
