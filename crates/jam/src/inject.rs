@@ -136,8 +136,8 @@ impl<T: 'static> Inject<T> for Trust<T> {
         check_property::<T, J>();
         let then = match jam.element() {
             Some(element) if payload.is_empty() => {
-                let name = known::name_of(element, jam.mode());
-                match by_handle::call_again::<T, J, _>(self, (name, element), args, then) {
+                let key = known::key_of(element, jam.mode());
+                match by_handle::call_again::<T, J, _>(self, (key, element), args, then) {
                     Ok(()) => return,
                     Err(then) => then,
                 }
@@ -162,8 +162,8 @@ fn then_by_name<T: Open, J: Sendable, F>(
 {
     let then = match recent::<T, J>(trust, jam) {
         Some(recent) => {
-            let (name, element) = recent.name;
-            let word = (recent.word, Some(name));
+            let (key, element) = recent.key;
+            let word = (recent.word, Some(key));
             match by_handle::call_then::<T, J, _, _>(trust, word, args, payload, element, then) {
                 Ok(()) => return,
                 Err(then) => then,
@@ -215,7 +215,7 @@ fn retry<T: Open, J: Sendable>(
 
 /// A jam of a package that this thread has called lately at a trustee.
 struct Recent {
-    name: (known::Name, &'static Element),
+    key: (known::Key, &'static Element),
     code: &'static Inner,
     /// That of its handle.
     word: u64,
@@ -227,9 +227,9 @@ struct Recent {
 fn recent<T: Open, J: Sendable>(trust: &Trust<T>, jam: &J) -> Option<Recent> {
     check_property::<T, J>();
     let element = jam.element()?;
-    let name = known::name_of(element, jam.mode());
-    let (code, word) = known::recent(name, trust.home())?;
-    Some(Recent { name: (name, element), code, word })
+    let key = known::key_of(element, jam.mode());
+    let (code, word) = known::recent(key, trust.home())?;
+    Some(Recent { key: (key, element), code, word })
 }
 
 /// # Panics
@@ -267,7 +267,7 @@ fn name<'j, T: Open, J: Sendable>(
         _ if mode == Mode::Injected => Name::Code,
         Some(word) => {
             if let Some(element) = jam.element() {
-                known::note(known::name_of(element, mode), trust.home(), word, code);
+                known::note(known::key_of(element, mode), trust.home(), word, code);
             }
             Name::Handle(word)
         }

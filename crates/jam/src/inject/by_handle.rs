@@ -331,14 +331,14 @@ where
     }
 }
 
-/// Calls a jam without a payload, if the last call of the trustee was of the same `name`.
+/// Calls a jam without a payload, if the last call of the trustee had the same `key`.
 ///
 /// # Errors
 /// `then`, if it was not.
 #[inline(always)]
 pub(super) fn call_again<T: Open, J: Sendable, F>(
     trust: &Trust<T>,
-    (name, element): (NonZero<usize>, &'static Element),
+    (key, element): (NonZero<usize>, &'static Element),
     args: J::Args,
     then: F,
 ) -> Result<(), F>
@@ -346,10 +346,10 @@ where
     F: FnOnce(Result<J::Reply, JamError>) + 'static,
 {
     let (args, end) = (Value::new(args), End::<T, JamOf<J>, _, F>::new(element, then));
-    trust.plain_call_again::<Short<TypesOf<J>>, _>(name, args.bytes(), end).map_err(|end| end.then)
+    trust.plain_call_again::<Short<TypesOf<J>>, _>(key, args.bytes(), end).map_err(|end| end.then)
 }
 
-/// Calls a jam by the word of its handle, which calls [again](call_again) may follow if it has a name.
+/// Calls a jam by the word of its handle, which calls [again](call_again) may follow if it has a key.
 ///
 /// # Errors
 /// `then`, if the property is this thread's own or the thread is of no rack.

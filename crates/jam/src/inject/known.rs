@@ -5,7 +5,7 @@
 //! packages, whose code is never dropped: what a call needs is all in one place there. A Local Function is
 //! another jam here.
 //!
-//! A jam of a package has a [`Name`] as well, by which calls behind each other are found to be of the same
+//! A jam of a package has a [`Key`] as well, by which calls behind each other are found to be of the same
 //! jam before anything is looked up.
 
 use std::cell::{Cell, RefCell};
@@ -37,11 +37,11 @@ const LOCAL: u64 = 1 << 63;
 const RECENT_PLACES: usize = 64;
 
 /// A jam of a package, or its Local Function: its address, of which the lowest bit says which.
-pub(super) type Name = NonZero<usize>;
+pub(super) type Key = NonZero<usize>;
 
-/// The name of a jam that is sent in this mode, which is not [`Mode::Injected`].
+/// The key of a jam that is sent in this mode, which is not [`Mode::Injected`].
 #[inline(always)]
-pub(super) fn name_of(element: &'static Element, mode: Mode) -> Name {
+pub(super) fn key_of(element: &'static Element, mode: Mode) -> Key {
     const { assert!(align_of::<Element>() > 1) };
     ptr::NonNull::from(element).addr() | usize::from(mode == Mode::Local)
 }
@@ -49,7 +49,7 @@ pub(super) fn name_of(element: &'static Element, mode: Mode) -> Name {
 /// A jam of a package, at a trustee to which its handle is known.
 #[derive(Clone, Copy)]
 struct Recent {
-    name: Name,
+    key: Key,
     /// The thread of the trustee.
     home: u64,
     word: u64,
@@ -71,23 +71,23 @@ fn place(code: *const Inner, home: u64) -> usize {
 }
 
 #[inline(always)]
-fn recent_place(name: Name, home: u64) -> usize {
-    ((name.get() >> 4) ^ home as usize) % RECENT_PLACES
+fn recent_place(key: Key, home: u64) -> usize {
+    ((key.get() >> 4) ^ home as usize) % RECENT_PLACES
 }
 
-/// The code of a jam of this name, and the word by which calls to the trustee name it, if this thread has
+/// The code of the jam with this key, and the word by which calls to the trustee name it, if this thread has
 /// [noted](note) them lately.
 #[inline(always)]
-pub(super) fn recent(name: Name, home: u64) -> Option<(&'static Inner, u64)> {
-    let recent = RECENT.with(|recent| recent[recent_place(name, home)].get())?;
-    (recent.name == name && recent.home == home).then_some((recent.code, recent.word))
+pub(super) fn recent(key: Key, home: u64) -> Option<(&'static Inner, u64)> {
+    let recent = RECENT.with(|recent| recent[recent_place(key, home)].get())?;
+    (recent.key == key && recent.home == home).then_some((recent.code, recent.word))
 }
 
 /// Notes a pair for [`recent`], if its code is that of a package.
-pub(super) fn note(name: Name, home: u64, word: u64, code: &Code) {
+pub(super) fn note(key: Key, home: u64, word: u64, code: &Code) {
     if let Held::Static(code) = code.held() {
-        let recent = Recent { name, home, word, code };
-        RECENT.with(|places| places[recent_place(name, home)].set(Some(recent)));
+        let recent = Recent { key, home, word, code };
+        RECENT.with(|places| places[recent_place(key, home)].set(Some(recent)));
     }
 }
 
