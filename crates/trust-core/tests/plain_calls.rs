@@ -13,7 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use gossamer_trust_core::{
-    DelegateError, EnteredNode, Node, PlainCall, Trust, Wiring, local_trustee, served,
+    DelegateError, EnteredNode, Incident, Node, PlainCall, PlainCalls, Trust, Wiring,
+    local_trustee, served,
 };
 use transport_api::Transport;
 use transport_shm::ShmTransport;
@@ -77,6 +78,7 @@ over_mapped_and_unmapped_memory! {
     errors_and_panics_come_back_for_their_calls,
     errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls,
     each_call_of_a_run_has_its_own_end,
+    a_panic_behind_the_last_call_of_a_run_is_of_no_request,
     a_call_with_the_key_of_the_one_before_has_its_word,
     calls_under_way_end_when_the_node_closes,
     a_property_of_the_own_thread_is_left_to_the_caller,
@@ -84,13 +86,21 @@ over_mapped_and_unmapped_memory! {
 
 /// Runs `test` on a thread with a log on another, which serves it.
 fn with_log(memory: Memory, test: impl FnOnce(&EnteredNode, &Trust<Log>)) {
+    drop(incidents_with_log(memory, test));
+}
+
+/// As [`with_log`]; the incidents of the thread that serves.
+fn incidents_with_log(
+    memory: Memory,
+    test: impl FnOnce(&EnteredNode, &Trust<Log>),
+) -> Vec<Incident> {
     let transport = memory(ShmTransport::threads(2).expect("a rack"));
     let wiring = Wiring::connect(transport, 0, Duration::from_secs(10)).expect("a wired rack");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
         let (wiring, is_over) = (&wiring, &is_over);
-        scope.spawn(move || {
+        let trustee = scope.spawn(move || {
             let node = Node::enter(wiring.node(1).expect("a node"));
             sender.send(local_trustee().entrust(Log::new())).expect("a receiver");
             while !is_over.load(SeqCst) {
@@ -100,6 +110,7 @@ fn with_log(memory: Memory, test: impl FnOnce(&EnteredNode, &Trust<Log>)) {
             }
             node.close();
             node.clear();
+            node.take_incidents()
         });
         let node = Node::enter(wiring.node(0).expect("a node"));
         let log = receiver.recv().expect("a trust");
@@ -109,7 +120,8 @@ fn with_log(memory: Memory, test: impl FnOnce(&EnteredNode, &Trust<Log>)) {
         node.close();
         drop(log);
         drop(over);
-    });
+        trustee.join().expect("it serves to the end")
+    })
 }
 
 struct SetAtEnd<'a>(&'a AtomicBool);
@@ -395,6 +407,70 @@ fn each_call_of_a_run_has_its_own_end(memory: Memory) {
         }
         assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     });
+}
+
+/// Calls of a word, which are its result, of a kind whose runs panic behind their last calls.
+struct Late;
+
+impl PlainCall<Log> for Late {
+    const BYTES: Option<usize> = Some(8);
+    type Run = ();
+    type Reply = u64;
+    type Error = String;
+
+    fn serve(_: &mut (), _: &mut Log, _: u64, bytes: &[u8]) -> Result<u64, String> {
+        Ok(u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes")))
+    }
+
+    fn serve_run(
+        log: &mut Log,
+        word: u64,
+        calls: &mut PlainCalls<'_, '_, u64>,
+    ) -> Result<(), String> {
+        let mut bytes = [0; 8];
+        while calls.left() > 0 {
+            calls.copy_arguments(&mut bytes);
+            calls.end(&Self::serve(&mut (), log, word, &bytes)?);
+        }
+        panic!("behind the last call");
+    }
+}
+
+/// All calls of the run have their results, and the request behind it is served: the trustee reports the
+/// panic.
+fn a_panic_behind_the_last_call_of_a_run_is_of_no_request(memory: Memory) {
+    let incidents = incidents_with_log(memory, |node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for number in 0..30_u64 {
+            let noted = ended.clone();
+            let note = move |end: Result<Result<u64, String>, DelegateError>| {
+                noted.borrow_mut().push(end.map_err(|error| error.to_string()));
+            };
+            let bytes = number.to_le_bytes();
+            assert!(log.plain_call_then::<Late, _>((7, None), &bytes, &[], note).is_ok());
+            if number % 10 == 9 {
+                let noted = ended.clone();
+                log.apply_with_then(
+                    |_, number: u64| number,
+                    100,
+                    move |number| noted.borrow_mut().push(Ok(Ok(number))),
+                );
+            }
+        }
+        poll(node, || ended.borrow().len() == 33);
+        let ended: Vec<u64> = ended.take().into_iter().map(|end| end.unwrap().unwrap()).collect();
+        let sent = (0..30)
+            .flat_map(|number| [number].into_iter().chain((number % 10 == 9).then_some(100)));
+        assert_eq!(ended, sent.collect::<Vec<u64>>());
+    });
+    assert!(!incidents.is_empty());
+    for incident in incidents {
+        assert!(
+            matches!(&incident, Incident::Unobserved { error: DelegateError::Panicked { report, .. }, .. }
+                if report.message == "behind the last call"),
+            "{incident:?}"
+        );
+    }
 }
 
 fn calls_under_way_end_when_the_node_closes(memory: Memory) {

@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 
 use primitive::sync::Ordering;
 
@@ -124,6 +124,8 @@ pub(crate) const fn run_layout<T, C: PlainCall<T>>() -> Option<RunLayout> {
 #[inline(never)]
 fn serve_run<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_>) {
     let Some(layout) = (const { run_layout::<T, C>() }) else { return };
+    let serving = Serving(batch);
+    let batch = &mut *serving.0;
     while batch.left > 0 {
         let (word, count) = (batch.word, batch.left);
         let mut calls = PlainCalls::new(batch, layout.words(), C::BYTES.unwrap_or_default());
@@ -135,10 +137,22 @@ fn serve_run<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_
                 batch.fail(error);
                 batch.pass(batch.run);
                 if batch.outsized.is_some() {
-                    return;
+                    break;
                 }
             }
         }
+    }
+    mem::forget(serving);
+}
+
+/// A run that is being served. Its drop is that of a panic, and notes whether the panic is of one of its
+/// calls, or came when all of them had ended.
+struct Serving<'a, 'b>(&'a mut Batch<'b>);
+
+impl Drop for Serving<'_, '_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.has_panic_of_none = self.0.left == 0;
     }
 }
 

@@ -137,6 +137,11 @@ impl Server for Node {
     fn lane(&self, host: HostId) -> &LaneRef {
         self.progress.lane(host)
     }
+
+    #[cold]
+    fn report_panic(&self, panic: Panic) {
+        Node::report_panic(self, panic);
+    }
 }
 
 impl Node {

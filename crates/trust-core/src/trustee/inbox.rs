@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::hint::cold_path;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::Words;
@@ -13,7 +14,7 @@ use transport_api::{HostId, ThreadId};
 use crate::closure::batch::{Batch, Received};
 use crate::closure::context::{Context, ContextCell};
 use crate::closure::registry::{Closure, registry};
-use crate::error::PanicReport;
+use crate::error::{Panic, PanicReport};
 use crate::trustee::property::Properties;
 use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
 use crate::wire::link::Link;
@@ -47,6 +48,8 @@ pub(crate) trait Server {
     fn context(&self) -> &ContextCell;
     /// The thread's lane to `host`.
     fn lane(&self, host: HostId) -> &LaneRef;
+    /// Reports a panic that is of no request.
+    fn report_panic(&self, panic: Panic);
 }
 
 /// The trustee's end of one pair of threads.
@@ -159,15 +162,26 @@ impl Inbox {
                 progress
             }
         };
-        let (bulk, outsized) = (None, None);
-        let mut batch =
-            Batch { buffer, slot, end, at, run, left, word, tail, bulk, outsized, bulk_bytes };
+        let mut batch = Batch {
+            buffer,
+            slot,
+            end,
+            at,
+            run,
+            left,
+            word,
+            has_panic_of_none: false,
+            tail,
+            bulk: None,
+            outsized: None,
+            bulk_bytes,
+        };
         let context = server.context().enter_from_free(Context::Serving);
         server.context().set_client(self.client());
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(server, &mut batch))) {
                 Ok(finished) => break finished,
-                Err(panic) => self.answer_panic(server, &mut batch, &PanicReport::taken(panic)),
+                Err(panic) => self.answer_panic(server, &mut batch, panic),
             }
         };
         if server.context().is_serving() {
@@ -257,7 +271,11 @@ impl Inbox {
     }
 
     #[cold]
-    fn answer_panic(&self, server: &impl Server, batch: &mut Batch<'_>, report: &PanicReport) {
+    fn answer_panic(&self, server: &impl Server, batch: &mut Batch<'_>, panic: Panic) {
+        if mem::take(&mut batch.has_panic_of_none) {
+            return server.report_panic(panic);
+        }
+        let report = &PanicReport::taken(panic);
         // The head may be read again: only a client that breaks the rules writes it meanwhile, and
         // it is checked anew.
         let Some(request) = batch.request(layout_in(server.closures())) else { return };
