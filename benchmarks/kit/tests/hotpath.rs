@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use bench_kit::count::{Counted, Workload, count};
 use bench_kit::measure::cores::Cores;
 use bench_kit::product::batches::{
-    ARGUMENT, COUNTED_POLLS, IDLE_POLL, LONE_REQUEST, MIXED, PLAIN_CALL,
+    ARGUMENT, COUNTED_POLLS, IDLE_POLL, LONE_REQUEST, MIXED, PLAIN_CALL, WAITING,
 };
 use bench_kit::product::lone_call::{COUNTED_CALLS, LONE_CALL, VISITS};
 use bench_kit::product::single_thread::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
@@ -90,6 +90,7 @@ fn requests_and_polls_take_no_more_instructions_than_they_did() {
         ("argument", &count_of(&ARGUMENT), 61.0),
         ("plain call", &count_of(&PLAIN_CALL), 80.5),
         ("mixed", &count_of(&MIXED), 186.0),
+        ("waiting", &count_of(&WAITING), 140.0),
     ];
     let batches = batches
         .map(|(name, counted, limit)| (name, instructions_of(name, counted, requests)[3], limit));

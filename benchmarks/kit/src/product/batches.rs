@@ -1,11 +1,13 @@
 //! Batches of other kinds than [`ONE_REQUEST`](super::single_thread::ONE_REQUEST), stepped through by
-//! the counter: requests with an argument, calls of plain bytes, two kinds in turn, one request alone, and
-//! polls that find nothing.
+//! the counter: requests with an argument, calls of plain bytes, two kinds in turn, one request alone, calls
+//! of fibers that wait for them, and polls that find nothing.
 
 use std::cell::Cell;
+use std::hint::black_box;
 use std::num::NonZero;
 use std::rc::Rc;
 
+use fiber::{Config, Scheduler, spawn_local};
 use gossamer::{DelegateError, Trust, local_trustee};
 use trust_core::{EnteredNode, Node, PlainCall, Registered};
 
@@ -48,6 +50,10 @@ pub const MIXED: Workload =
 /// Batches of one request.
 pub const LONE_REQUEST: Workload =
     Workload { name: "lone-request", phases: PHASES, run: || step_through::<Counter>(1, lone) };
+
+/// Full batches of calls of fibers, each of which waits for its answer: the first phase has the fibers go on
+/// and call again, the last one wakes them.
+pub const WAITING: Workload = Workload { name: "waiting", phases: PHASES, run: waiting };
 
 /// Polls of a trustee whose clients ask nothing, by number of clients.
 pub const IDLE_POLL: Workload = Workload {
@@ -145,6 +151,48 @@ fn on<const PHASE: u16>(node: &Rc<Node>, act: impl FnOnce(&EnteredNode)) {
     mark::phase::<PHASE>();
     act(&entered);
     mark::pause();
+}
+
+fn waiting() {
+    let (_registered, client, trustee): (Registered, _, _) = two_nodes().expect("two nodes");
+    let scheduler = Scheduler::new(Config::default()).expect("a scheduler");
+    let property = {
+        let _entered = Node::enter(trustee.clone());
+        Rc::new(local_trustee().entrust(Counter::fresh()))
+    };
+    scheduler.enter(|| {
+        for _ in 0..BATCH {
+            let property = property.clone();
+            spawn_local(move || {
+                loop {
+                    black_box(property.apply(|counter| counter.run(0)));
+                }
+            });
+        }
+    });
+    let batch = || {
+        scheduler.enter(|| {
+            on::<0>(&client, |node| {
+                scheduler.run(usize::MAX);
+                node.poll();
+            });
+        });
+        on::<1>(&trustee, |node| _ = node.poll());
+        scheduler.enter(|| on::<2>(&client, |node| _ = node.poll()));
+    };
+    (0..WARM_UP_BATCHES).for_each(|_| batch());
+    mark::begin();
+    (0..COUNTED_BATCHES).for_each(|_| batch());
+    mark::end();
+    {
+        // Their calls have ended, so that the fibers can be unwound.
+        let _entered = Node::enter(client);
+        scheduler.abandon();
+    }
+    let _entered = Node::enter(trustee);
+    let served = property.apply(|property| property.runs());
+    assert_eq!(served, (WARM_UP_BATCHES + COUNTED_BATCHES) * BATCH, "every batch was served");
+    drop(property);
 }
 
 fn idle() {
