@@ -111,7 +111,7 @@ mod abort;
 
 pub use crate::core::block::{FiberId, Waiting};
 pub use crate::core::builder::Builder;
-pub use crate::core::current::{unpark_waiting, waiting};
+pub use crate::core::current::{park_waiting, unpark_waiting, waiting};
 pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
 pub use crate::core::{MayWait, Running};

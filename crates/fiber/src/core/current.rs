@@ -71,6 +71,17 @@ pub fn waiting() -> Option<Waiting> {
     with_fiber(|_, block| Waiting(NonNull::from(block)))
 }
 
+/// As [`park`](crate::park), for the running fiber that has its handle.
+///
+/// # Safety
+/// The fiber is the one that calls.
+#[inline(always)]
+pub unsafe fn park_waiting(fiber: Waiting) {
+    debug_assert!(CURRENT.with(|current| ptr::eq(current.running.get(), fiber.0.as_ptr())));
+    // SAFETY: the fiber runs, says the caller, so its block is there.
+    unsafe { Core::park_running(fiber.0.as_ref()) };
+}
+
 /// As [`unpark`](crate::unpark), of a fiber whose scheduler is known to be there, entered or not.
 /// For a fiber that has ended it has no effect, or wakes another one spuriously.
 ///

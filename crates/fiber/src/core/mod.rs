@@ -12,7 +12,7 @@ pub(crate) mod builder;
 pub(crate) mod current;
 pub(crate) mod inbox;
 pub(crate) mod locals;
-#[allow(unsafe_code)] // The ring grows in place and is read without bounds checks.
+#[allow(unsafe_code)] // Queued blocks are linked by pointers.
 mod queue;
 mod run;
 mod teardown;
@@ -24,6 +24,7 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub(crate) use crate::core::asking::Answer;
@@ -48,7 +49,7 @@ pub(crate) struct ThreadStack {
 }
 
 pub(crate) struct Core {
-    pub(crate) queue: Queue<Block>,
+    pub(crate) queue: Rc<Queue<Block>>,
     /// The blocks at stable addresses; they are freed with the core, not before.
     blocks: UnsafeCell<Vec<NonNull<Block>>>,
     pub(crate) timers: Timers,
@@ -58,8 +59,6 @@ pub(crate) struct Core {
     bare: RefCell<Vec<u32>>,
     /// Emptied message lists, kept for their capacity.
     pub(crate) spare: Cell<Vec<Message>>,
-    /// Where `run` stops for now: the position behind the last fiber that it may resume.
-    end: Cell<usize>,
     live: Cell<usize>,
     started: Cell<u64>,
     /// Whether `run` is under way, and the fibers of this core perhaps not all suspended.
@@ -93,7 +92,6 @@ impl Core {
             pooled: RefCell::default(),
             bare: RefCell::default(),
             spare: Cell::default(),
-            end: Cell::new(0),
             live: Cell::new(0),
             started: Cell::new(0),
             runs: Cell::new(false),
@@ -174,8 +172,7 @@ impl Core {
         if index >= MAX_FIBERS {
             return Err(SpawnError::TooMany);
         }
-        self.queue.reserve(index + 1);
-        let block = NonNull::from(Box::leak(Box::new(Block::new(index as u32, &self.queue))));
+        let block = NonNull::from(Box::leak(Box::new(Block::new(index as u32, &*self.queue))));
         blocks.push(block);
         // SAFETY: just made; freed with the core.
         Ok(unsafe { block.as_ref() })

@@ -1,132 +1,187 @@
-//! The run queue: a ring of pointers to control blocks, first in, first out.
+//! The run queue: control blocks that are linked through themselves, first in, first out. It also counts
+//! the fibers of a round of the scheduler.
 //!
-//! It has room for every block of the thread, and a block is queued at most once (see `block.rs`),
-//! so `push` never has to ask whether there is room.
+//! There are two lists, so that no end has to look at the other. Blocks are taken off the first, and pushed
+//! to the second, which takes the first one's place when that is empty:
+//!
+//! ```text
+//!   first --> block --> block --> null      pushed --> block --> block --> (not written yet)
+//!                                                                  ^ last
+//! ```
 
-use std::cell::{Cell, UnsafeCell};
-use std::ptr::NonNull;
+use std::cell::Cell;
+use std::hint::cold_path;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
 
-pub(crate) struct Queue<T> {
-    /// A power of two of entries; those from `head` to `tail`, modulo the length, are queued.
-    ring: UnsafeCell<Box<[*const T]>>,
-    /// The length less one.
-    mask: Cell<usize>,
-    head: Cell<usize>,
-    tail: Cell<usize>,
+/// What can be queued.
+pub(crate) trait Linked {
+    /// What is queued behind it.
+    fn next(&self) -> &Link<Self>;
 }
 
-impl<T> Queue<T> {
-    pub(crate) fn new() -> Queue<T> {
-        let ring = vec![std::ptr::null::<T>(); 64].into_boxed_slice();
-        Queue {
-            mask: Cell::new(ring.len() - 1),
-            ring: UnsafeCell::new(ring),
-            head: Cell::new(0),
-            tail: Cell::new(0),
-        }
+/// Where the next block is.
+pub(crate) type Link<T> = Cell<*const T>;
+
+pub(crate) struct Queue<T> {
+    /// The block that has waited longest, if it is in the first list.
+    first: Link<T>,
+    /// The first block of the second list.
+    pushed: Link<T>,
+    /// The link of the last block of the second list; that list's own while it is empty.
+    last: Cell<*const Link<T>>,
+    /// How many fibers may still be taken in this round.
+    left: Cell<usize>,
+    /// How many might when it began.
+    limit: Cell<usize>,
+}
+
+impl<T: Linked> Queue<T> {
+    /// An empty queue, to which a link of its own points.
+    pub(crate) fn new() -> Rc<Queue<T>> {
+        let queue = Rc::new(Queue {
+            first: Cell::new(ptr::null()),
+            pushed: Cell::new(ptr::null()),
+            last: Cell::new(ptr::null()),
+            left: Cell::new(0),
+            limit: Cell::new(0),
+        });
+        queue.last.set(&queue.pushed);
+        queue
     }
 
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head.get() == self.tail.get()
+        self.first.get().is_null() && !self.has_pushed()
     }
 
-    /// Adds a block of the queue's own scheduler, which is not queued, at the end. The core
-    /// has made room for the block with `reserve`.
+    /// Whether the second list has any.
     #[inline(always)]
-    pub(crate) fn push(&self, block: &T) {
-        let tail = self.tail.get();
-        debug_assert!(tail.wrapping_sub(self.head.get()) <= self.mask.get(), "no room was made");
-        // SAFETY: the cell is touched by this thread alone, in these methods, none of which calls
-        // out; the masked index is below the length, a power of two, of which the mask is one less.
-        unsafe {
-            let ring = &mut *self.ring.get();
-            *ring.get_unchecked_mut(tail & self.mask.get()) = block;
-        }
-        self.tail.set(tail.wrapping_add(1));
+    fn has_pushed(&self) -> bool {
+        !ptr::eq(self.last.get(), &self.pushed)
     }
 
-    /// The block that has waited longest. It stays first whatever is pushed.
+    /// Adds a block at the end.
+    ///
+    /// # Safety
+    /// The block is not queued, here or elsewhere, and stays in place as long as this queue is used.
     #[inline(always)]
-    pub(crate) fn first(&self) -> Option<NonNull<T>> {
-        if self.is_empty() {
+    pub(crate) unsafe fn push(&self, block: &T) {
+        // SAFETY: `last` is the link of this queue, which does not move (`new`), or that of a block that was
+        // pushed, which stays in place, as its caller has promised.
+        unsafe { (*self.last.get()).set(block) };
+        self.last.set(block.next());
+    }
+
+    /// Begins a round, in which so many blocks are [taken](Self::take) at most.
+    pub(crate) fn begin_round(&self, limit: usize) {
+        self.left.set(limit);
+        self.limit.set(limit);
+    }
+
+    /// Ends a round: no block is taken until the next begins.
+    pub(crate) fn end_round(&self) {
+        self.limit.set(self.taken());
+        self.left.set(0);
+    }
+
+    /// How many blocks were taken in this round.
+    pub(crate) fn taken(&self) -> usize {
+        self.limit.get() - self.left.get()
+    }
+
+    /// Takes out the block that has waited longest, if the round is not over.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<NonNull<T>> {
+        let first = match NonNull::new(self.first.get().cast_mut()) {
+            Some(first) => first,
+            None => {
+                cold_path();
+                self.begin_second_list()?
+            }
+        };
+        let (left, is_over) = self.left.get().overflowing_sub(1);
+        self.left.set(left);
+        if is_over {
+            cold_path();
+            self.left.set(0);
             return None;
         }
-        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`; the
-        // mask is the length less one.
-        let block = unsafe {
-            let ring = &*self.ring.get();
-            *ring.get_unchecked(self.head.get() & self.mask.get())
-        };
-        NonNull::new(block.cast_mut())
+        // SAFETY: a block of the first list, which stays in place, as the caller of `push` has promised.
+        self.first.set(unsafe { first.as_ref() }.next().get());
+        Some(first)
     }
 
-    /// The position of the first block. Blocks keep theirs, and it grows by one from each to the
-    /// next.
+    /// Makes the second list the first, which is empty, and returns its first block, if it has any.
     #[inline(always)]
-    pub(crate) fn position(&self) -> usize {
-        self.head.get()
-    }
-
-    /// Takes out what `first` returned. The queue is not empty.
-    #[inline(always)]
-    pub(crate) fn remove_first(&self) {
-        debug_assert!(!self.is_empty(), "nothing to remove");
-        self.head.set(self.head.get().wrapping_add(1));
-    }
-
-    /// Makes room for `blocks` entries.
-    #[cold]
-    pub(crate) fn reserve(&self, blocks: usize) {
-        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`.
-        let ring = unsafe { &mut *self.ring.get() };
-        if blocks <= ring.len() {
-            return;
+    fn begin_second_list(&self) -> Option<NonNull<T>> {
+        if !self.has_pushed() {
+            return None;
         }
-        let mut larger = vec![std::ptr::null(); blocks.next_power_of_two()].into_boxed_slice();
-        let mut position = self.head.get();
-        while position != self.tail.get() {
-            larger[position & (larger.len() - 1)] = ring[position & (ring.len() - 1)];
-            position = position.wrapping_add(1);
-        }
-        self.mask.set(larger.len() - 1);
-        *ring = larger;
+        // SAFETY: as in `push`.
+        unsafe { (*self.last.get()).set(ptr::null()) };
+        self.last.set(&self.pushed);
+        let first = self.pushed.get();
+        self.first.set(first);
+        NonNull::new(first.cast_mut())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::block::Block;
 
-    fn pop(queue: &Queue<Block>) -> Option<NonNull<Block>> {
-        let first = queue.first()?;
-        queue.remove_first();
-        Some(first)
+    struct Numbered(usize, Link<Numbered>);
+
+    impl Linked for Numbered {
+        fn next(&self) -> &Link<Numbered> {
+            &self.1
+        }
+    }
+
+    fn blocks(count: usize) -> Vec<Numbered> {
+        (0..count).map(|number| Numbered(number, Cell::new(ptr::null()))).collect()
+    }
+
+    fn push_all(queue: &Queue<Numbered>, blocks: &[Numbered]) {
+        // SAFETY: the blocks of a test are pushed once before they are taken, and outlive its queue's use.
+        blocks.iter().for_each(|block| unsafe { queue.push(block) });
+    }
+
+    fn take_all(queue: &Queue<Numbered>) -> Vec<usize> {
+        // SAFETY: as in `push_all`.
+        std::iter::from_fn(|| queue.take()).map(|block| unsafe { block.as_ref() }.0).collect()
     }
 
     #[test]
-    fn keeps_the_order_while_it_wraps_and_grows() {
-        let blocks: Vec<Block> =
-            (0..300).map(|index| Block::new(index, std::ptr::null())).collect();
-        let queue = Queue::new();
-        for block in &blocks[..50] {
-            queue.push(block);
-        }
-        for block in &blocks[..40] {
-            assert_eq!(pop(&queue), Some(NonNull::from(block)));
-        }
-        for block in &blocks[50..90] {
-            queue.push(block);
-        }
-        queue.reserve(300);
-        for block in &blocks[90..] {
-            queue.push(block);
-        }
-        for block in &blocks[40..] {
-            assert_eq!(pop(&queue), Some(NonNull::from(block)));
-        }
+    fn keeps_the_order_whatever_is_pushed_meanwhile() {
+        let (queue, blocks) = (Queue::new(), blocks(6));
         assert!(queue.is_empty());
-        assert_eq!(pop(&queue), None);
+        queue.begin_round(2);
+        push_all(&queue, &blocks[..4]);
+        assert_eq!(take_all(&queue), [0, 1]);
+        push_all(&queue, &blocks[4..]);
+        push_all(&queue, &blocks[..2]);
+        assert_eq!((queue.taken(), queue.take()), (2, None));
+        queue.begin_round(usize::MAX);
+        assert_eq!((take_all(&queue), queue.taken()), (vec![2, 3, 4, 5, 0, 1], 6));
+        assert!(queue.is_empty());
+        push_all(&queue, &blocks[..1]);
+        assert!(!queue.is_empty());
+        assert_eq!(take_all(&queue), [0]);
+    }
+
+    #[test]
+    fn a_round_that_has_ended_takes_none_and_keeps_its_count() {
+        let (queue, blocks) = (Queue::new(), blocks(3));
+        push_all(&queue, &blocks);
+        assert_eq!(queue.take(), None, "no round has begun");
+        queue.begin_round(3);
+        assert!(queue.take().is_some());
+        queue.end_round();
+        assert_eq!((queue.taken(), queue.take()), (1, None));
+        assert!(!queue.is_empty());
+        queue.begin_round(1);
+        assert_eq!((take_all(&queue), queue.taken()), (vec![1], 1));
     }
 }

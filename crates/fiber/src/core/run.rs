@@ -34,7 +34,8 @@ impl Core {
             CURRENT.with(|current| current.running.set(this));
             contain(body);
         });
-        self.queue.push(block);
+        // SAFETY: the block was free, and so not queued; blocks stay in place as long as their core.
+        unsafe { self.queue.push(block) };
         block.id.get()
     }
 
@@ -112,7 +113,7 @@ impl Core {
         block.starter.set(std::ptr::from_ref(&given).cast());
         self.runs.set(true);
         // It hands over to no other fiber.
-        self.end.set(self.queue.position());
+        self.queue.end_round();
         CURRENT.with(|current| current.running.set(block));
         // SAFETY: the block is loaded and not queued; this is the thread's own stack, and no other
         // fiber is being resumed (`can_launch_now`).
@@ -134,11 +135,11 @@ impl Core {
     #[inline]
     pub(crate) fn run(&self, limit: usize) -> usize {
         self.runs.set(true);
-        let start = self.queue.position();
-        self.end.set(start.wrapping_add(limit));
-        while let Some(block) = self.take_next() {
-            // SAFETY: a queued block is loaded and suspended; this is the thread's own stack.
-            unsafe { block.switch.resume() };
+        self.queue.begin_round(limit);
+        while let Some(block) = self.queue.take() {
+            // SAFETY: a queued block is one of this core's, which frees it when it goes itself, and is
+            // loaded and suspended; this is the thread's own stack.
+            unsafe { block.as_ref().switch.resume() };
             // SAFETY: the fiber that continues puts its block there (`leave`, `launch`), every
             // `Entered` on its stack restores it, and only that fiber gives the processor back: it
             // is a block of this core.
@@ -149,16 +150,7 @@ impl Core {
         }
         CURRENT.with(|current| current.running.set(std::ptr::null()));
         self.runs.set(false);
-        self.queue.position().wrapping_sub(start)
-    }
-
-    /// Takes the next fiber that `run` has to resume out of the queue.
-    #[inline(always)]
-    fn take_next(&self) -> Option<&Block> {
-        let next = self.queue.first().filter(|_| self.queue.position() != self.end.get())?;
-        self.queue.remove_first();
-        // SAFETY: only blocks of this core are queued here, and they are freed with it.
-        Some(unsafe { next.as_ref() })
+        self.queue.taken()
     }
 
     /// Suspends the running fiber: gives the processor to the next one, or back to `run`.
@@ -166,27 +158,35 @@ impl Core {
     /// # Safety
     /// `block` is the running fiber, and not cancelled.
     #[inline(always)]
-    unsafe fn leave(&self, block: &Block) {
-        let next = if Switch::HANDS_OVER { self.take_next() } else { None };
+    unsafe fn leave(block: &Block) {
+        // SAFETY: the queue goes with the core, which is there while its fibers run.
+        let queue = unsafe { &*block.queue };
+        let next = if Switch::HANDS_OVER { queue.take() } else { None };
         // SAFETY: the caller runs on the stack of `block`, and `run` has resumed it or the fiber
-        // that handed over to it: a cancelled fiber does not come here. A queued block is loaded
-        // and suspended, or is this one, which then stays where it is.
-        unsafe {
-            match next {
-                Some(next) => block.switch.hand_over(&next.switch),
-                None => block.switch.suspend(),
-            }
-        }
+        // that handed over to it: a cancelled fiber does not come here. A queued block is one of the same
+        // core, which frees it when it goes itself; it is loaded and suspended, or is this one, which then
+        // stays where it is.
+        unsafe { block.switch.hand_over(next.map(|next| &next.as_ref().switch)) };
         CURRENT.with(|current| current.running.set(block));
     }
 
     /// Suspends the running fiber until it is unparked.
     #[inline(always)]
     pub(crate) fn park(&self, block: &Block) {
+        // SAFETY: `block` is the running fiber.
+        unsafe { Core::park_running(block) };
+    }
+
+    /// As [`park`](Self::park).
+    ///
+    /// # Safety
+    /// `block` is the running fiber.
+    #[inline(always)]
+    pub(crate) unsafe fn park_running(block: &Block) {
         if block.state.get() == State::Active {
             block.state.set(State::Parked);
             // SAFETY: `block` is the running fiber, and not cancelled.
-            unsafe { self.leave(block) };
+            unsafe { Core::leave(block) };
         } else {
             Core::take_token(block);
         }
@@ -217,14 +217,17 @@ impl Core {
         if block.state.get() == State::Cancelled && Core::returns_at_once(block) {
             return;
         }
-        self.queue.push(block);
-        // SAFETY: `block` is the running fiber, and not cancelled.
-        unsafe { self.leave(block) };
+        // SAFETY: `block` is the running fiber, which is not queued, and not cancelled; blocks stay in place
+        // as long as their core.
+        unsafe {
+            self.queue.push(block);
+            Core::leave(block);
+        }
     }
 
     /// As [`yield_now`](Self::yield_now), but ends the round of [`run`](Self::run) first.
     pub(crate) fn yield_to_worker(&self, block: &Block) {
-        self.end.set(self.queue.position());
+        self.queue.end_round();
         self.yield_now(block);
     }
 
@@ -243,7 +246,7 @@ impl Core {
         block.timer.set(Timer::Sleep(deadline));
         self.timers.insert(deadline, block.id.get().index);
         // SAFETY: `block` is the running fiber, and not cancelled.
-        unsafe { self.leave(block) };
+        unsafe { Core::leave(block) };
         block.timer.set(Timer::Unset);
     }
 

@@ -22,12 +22,13 @@ impl Core {
             match block.timer.get() {
                 Timer::Sleep(_) => {
                     block.timer.set(Timer::Fired);
-                    self.queue.push(block);
+                    // SAFETY: the fiber is suspended in its sleep, which nothing but this ends, once; blocks
+                    // stay in place as long as their core.
+                    unsafe { self.queue.push(block) };
                 }
                 Timer::Park(_) if block.state.get() == State::Parked => {
                     block.timer.set(Timer::Fired);
-                    block.state.set(State::Active);
-                    self.queue.push(block);
+                    block.wake(&self.queue);
                 }
                 // Unparked before its time but not resumed yet: that wait ends as unparked.
                 Timer::Park(_) | Timer::Unset | Timer::Fired => {}

@@ -124,12 +124,15 @@ impl Switch {
         self.became.get()
     }
 
-    /// For other kinds of switches: this one never [hands over](Self::HANDS_OVER).
+    /// As [`suspend`](Self::suspend), as there is no `next`: this one never [hands over](Self::HANDS_OVER).
     ///
     /// # Safety
     /// As for [`suspend`](Self::suspend).
-    pub(crate) unsafe fn hand_over(&self, _next: &Switch) {
-        unreachable!("a coroutine of corosensei's resumes no other");
+    #[inline(always)]
+    pub(crate) unsafe fn hand_over(&self, next: Option<&Switch>) {
+        debug_assert!(next.is_none(), "a coroutine of corosensei's resumes no other");
+        // SAFETY: the caller's promise.
+        unsafe { self.suspend() };
     }
 
     /// Gives the processor back to the caller of `resume`; returns at the next `resume`.

@@ -66,7 +66,8 @@ fn unwind_from_here(switch: &Switch) {
     resume_unwind(Box::new(Unwind));
 }
 
-/// The suspended or running execution of one fiber, or nothing.
+/// The suspended or running execution of one fiber, or nothing. What a switch touches comes first.
+#[repr(C)]
 pub(crate) struct Switch {
     /// The execution's stack pointer, while it is suspended.
     suspended: Cell<*mut u8>,
@@ -164,26 +165,33 @@ impl Switch {
     /// The caller runs on this execution's stack.
     #[inline(always)]
     pub(crate) unsafe fn suspend(&self) {
-        RESUMER_SIDE.with(|side| self.side.leave_for(side));
-        // SAFETY: the `resume` that runs this has written the word, and `unwind`, the only one to
-        // resume others on an execution's stack, has put it back.
-        RESUMER.with(|resumer| unsafe { swap(&self.suspended, resumer) });
-        self.side.arrive();
-        self.go_on();
+        // SAFETY: the caller's promise.
+        unsafe { self.hand_over(None) };
     }
 
-    /// Gives the processor to another execution, which is then the one that `resume` runs; returns
-    /// as [`suspend`](Self::suspend) does.
+    /// Gives the processor to another execution, which is then the one that `resume` runs, or back to the
+    /// caller of `resume`; returns as [`suspend`](Self::suspend) does.
     ///
     /// # Safety
     /// The caller runs on this execution's stack, and `next` is loaded and suspended, or is this
     /// one.
     #[inline(always)]
-    pub(crate) unsafe fn hand_over(&self, next: &Switch) {
-        self.side.leave_for(&next.side);
+    pub(crate) unsafe fn hand_over(&self, next: Option<&Switch>) {
+        let there = match next {
+            Some(next) => {
+                self.side.leave_for(&next.side);
+                &raw const next.suspended
+            }
+            None => {
+                RESUMER_SIDE.with(|side| self.side.leave_for(side));
+                RESUMER.with(std::ptr::from_ref)
+            }
+        };
         // SAFETY: `next` is suspended, so the word is its stack pointer; or it is this one, and the
-        // word becomes its stack pointer before it is read.
-        unsafe { swap(&self.suspended, &next.suspended) };
+        // word becomes its stack pointer before it is read. That of the caller of `resume` was written there,
+        // and `unwind`, the only one to resume others on an execution's stack, has put it back; it is this
+        // thread's.
+        unsafe { swap(&self.suspended, &*there) };
         self.side.arrive();
         self.go_on();
     }
