@@ -68,6 +68,7 @@ union End<U> {
 }
 
 impl<U> Waiter<U> {
+    /// One for `fiber`, which is the one that calls, and later waits with it.
     #[inline(always)]
     pub(crate) fn new(fiber: Waiting) -> Self {
         let end = UnsafeCell::new(End { pending: () });
@@ -94,7 +95,8 @@ impl<U> Waiter<U> {
         place: &'static Location<'static>,
         what: impl Fn(*const ()) -> D,
     ) -> CallResult<U> {
-        fiber::park();
+        // SAFETY: the fiber is the one that calls (`new`).
+        unsafe { fiber::park_waiting(self.fiber) };
         if self.state.get() != Wait::Done {
             return self.wait_further(place, what);
         }

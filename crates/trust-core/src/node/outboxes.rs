@@ -3,7 +3,6 @@
 //! the same trustee.
 
 use std::cell::Cell;
-use std::hint::cold_path;
 use std::ptr::null;
 
 use crate::client::outbox::Outbox;
@@ -17,9 +16,9 @@ pub(crate) struct Outboxes {
     all: Box<[Option<Box<Outbox>>]>,
     /// The one that was used last; null if none was.
     recent: Cell<*const Outbox>,
-    /// Its token, and the number of its thread.
+    /// Its token, and the id of its thread, as words.
     token: Cell<u64>,
-    number: Cell<u64>,
+    home: Cell<u64>,
     /// Those with something under way; behind the first `busy_count` there is nothing.
     busy: Box<[Cell<*const Outbox>]>,
     busy_count: Cell<usize>,
@@ -31,10 +30,10 @@ impl Outboxes {
     /// These, by the number of the thread that they lead to.
     pub(crate) fn new(all: Box<[Option<Box<Outbox>>]>) -> Self {
         let token = Cell::new(u64::MAX);
-        let (recent, number) = (Cell::new(null()), Cell::new(u64::MAX));
+        let (recent, home) = (Cell::new(null()), Cell::new(u64::MAX));
         let busy = all.iter().map(|_| Cell::new(null())).collect();
         let (busy_count, until_sweep) = (Cell::new(0), Cell::new(SWEEP_EVERY));
-        Outboxes { all, recent, token, number, busy, busy_count, until_sweep }
+        Outboxes { all, recent, token, home, busy, busy_count, until_sweep }
     }
 
     /// All of them.
@@ -54,36 +53,33 @@ impl Outboxes {
         (self.token.get() == token).then(|| self.recent())
     }
 
-    /// As [`get`](Self::get), and the one that was used last is found first. It is used now.
+    /// The one to the thread with this id, if it was used last.
     #[inline(always)]
-    pub(super) fn to(&self, number: u32) -> Option<&Outbox> {
-        if self.number.get() == u64::from(number) {
-            return Some(self.recent());
-        }
-        cold_path();
-        self.find(number)
+    pub(super) fn recent_at(&self, home: u64) -> Option<&Outbox> {
+        if self.home.get() == home { self.last_used() } else { None }
     }
 
-    #[inline(never)]
-    fn find(&self, number: u32) -> Option<&Outbox> {
+    /// The one to the thread with this id, which is that of this number. It is used now.
+    pub(super) fn use_at(&self, home: u64, number: u32) -> Option<&Outbox> {
         let outbox = self.get(number)?;
         self.recent.set(outbox);
         self.token.set(outbox.token());
-        self.number.set(u64::from(number));
+        self.home.set(home);
         Some(outbox)
     }
 
     /// The one that was used last, if one was.
+    #[inline(always)]
     pub(super) fn last_used(&self) -> Option<&Outbox> {
         (!self.recent.get().is_null()).then(|| self.recent())
     }
 
-    /// The one that was used last. There is one: the caller has found its token or its number.
+    /// The one that was used last. There is one: the caller has found its token.
     #[inline(always)]
     fn recent(&self) -> &Outbox {
         debug_assert!(!self.recent.get().is_null());
-        // SAFETY: `find` has set it, with the token and the number that the caller has found, to an
-        // outbox in one of the boxes, which are not changed while they are borrowed here.
+        // SAFETY: `use_at` has set it, with the token that the caller has found, to an outbox in one of the
+        // boxes, which are not changed while they are borrowed here.
         unsafe { &*self.recent.get() }
     }
 
@@ -151,20 +147,25 @@ mod tests {
     use transport_shm::ShmTransport;
 
     use crate::client::run::NO_TOKEN;
+    use crate::node::state::NodeId;
     use crate::node::wiring::Wiring;
 
     #[test]
-    fn the_outbox_that_was_used_last_is_found_by_token_and_number() {
+    fn the_outbox_that_was_used_last_is_found_by_token_and_thread() {
         let rack = ShmTransport::threads(3).expect("a rack");
-        let wiring = Wiring::connect(rack, 0, Duration::ZERO).expect("a wired rack");
-        let outboxes = &wiring.node(0).expect("a node").outboxes;
-        let found = |token| outboxes.recent_with_token(token).map(|outbox| outbox.trustee().thread);
+        let wiring = Wiring::connect(rack, 7, Duration::ZERO).expect("a wired rack");
+        let node = wiring.node(0).expect("a node");
+        let found = |token| node.recent_with_token(token).map(|outbox| outbox.trustee().thread);
+        let at = |rack, number| node.outbox_at(NodeId::new(rack, number));
         assert_eq!(found(NO_TOKEN), None);
-        let [one, two] = [1, 2].map(|number| outboxes.to(number).expect("another thread").token());
+        assert!(node.outbox_at(NodeId::NONE).is_none(), "none was used yet");
+        let [one, two] = [1, 2].map(|number| at(7, number).expect("another thread").token());
         assert_eq!((found(one), found(two)), (None, Some(2)));
-        assert!(outboxes.to(0).is_none() && outboxes.to(3).is_none(), "itself, and none");
+        assert!(at(7, 0).is_none() && at(7, 3).is_none(), "itself, and none");
+        assert!(at(6, 2).is_none() && at(8, 2).is_none(), "of other racks");
         assert_eq!((found(one), found(two)), (None, Some(2)));
-        assert_eq!(outboxes.to(1).map(|outbox| outbox.trustee().thread), Some(1));
+        assert_eq!(at(7, 1).map(|outbox| outbox.trustee().thread), Some(1));
+        assert_eq!(at(7, 1).map(|outbox| outbox.trustee().thread), Some(1));
         assert_eq!((found(one), found(two), found(NO_TOKEN)), (Some(1), None, None));
     }
 

@@ -1,6 +1,7 @@
 //! [`Node`]: its fields, and the accessors that other code uses.
 
 use std::cell::{Cell, RefCell};
+use std::hint::cold_path;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -247,7 +248,19 @@ impl Node {
     /// The outbox that leads to `home`: a thread of this node's rack, and not its own.
     #[inline(always)]
     pub(crate) fn outbox_at(&self, home: NodeId) -> Option<&Outbox> {
-        if home.rack() == self.id.rack() { self.outboxes.to(home.number()) } else { None }
+        match self.outboxes.recent_at(home.word()) {
+            Some(outbox) => Some(outbox),
+            None => {
+                cold_path();
+                self.find_outbox_at(home)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn find_outbox_at(&self, home: NodeId) -> Option<&Outbox> {
+        let is_here = home.rack() == self.id.rack();
+        if is_here { self.outboxes.use_at(home.word(), home.number()) } else { None }
     }
 
     /// As [`outbox_at`](Self::outbox_at), by the outbox's token, if it is the one that was used last.
