@@ -63,6 +63,18 @@ pub fn signed(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
+/// The digits of a number below 10^8, with zeros in front. The number is split in two, and these in the
+/// same way, all at once in the lanes of a word: the divisions are multiplications that are exact for
+/// numbers so small.
+fn eight_digits(value: u32) -> [u8; 8] {
+    let fours = u64::from(value / 10_000) | u64::from(value % 10_000) << 32;
+    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let pairs = hundreds | (fours - 100 * hundreds) << 16;
+    let tens = ((pairs * 103) >> 10) & 0x000f_000f_000f_000f;
+    let digits = tens | (pairs - 10 * tens) << 8;
+    (digits | 0x3030_3030_3030_3030).to_le_bytes()
+}
+
 /// The decimal digits of a number, without an allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {
@@ -79,24 +91,38 @@ impl Decimal {
     /// assert_eq!(Decimal::new(0).as_bytes(), b"0");
     /// ```
     pub fn new(value: u64) -> Self {
+        // Eight at a time: one division after the other would wait for the one before.
+        const EIGHT: u64 = 100_000_000;
         let mut digits = [0; DIGITS_MAX];
-        let (mut start, mut rest) = (DIGITS_MAX, value);
-        // Two at a time: each division waits for the one before.
-        while rest >= 10 {
-            start -= 2;
-            let pair = (rest % 100) as u8;
-            digits[start..start + 2].copy_from_slice(&[b'0' + pair / 10, b'0' + pair % 10]);
-            rest /= 100;
-        }
-        if rest > 0 || value == 0 {
-            start -= 1;
-            digits[start] = b'0' + rest as u8;
-        }
-        Self { digits, start }
+        let (low, rest) = (value % EIGHT, value / EIGHT);
+        let (middle, high) = (rest % EIGHT, rest / EIGHT);
+        digits[..4].copy_from_slice(&eight_digits(high as u32)[4..]);
+        digits[4..12].copy_from_slice(&eight_digits(middle as u32));
+        digits[12..].copy_from_slice(&eight_digits(low as u32));
+        let count = value.checked_ilog10().unwrap_or(0) as usize + 1;
+        Self { digits, start: DIGITS_MAX - count }
     }
 
     /// The digits as text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.digits[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_those_of_the_number() {
+        let powers = (0..DIGITS_MAX as u32).map(|digits| 10u64.pow(digits));
+        let near_powers = powers.flat_map(|power| [power - 1, power, power + 1]);
+        // Every number of four digits, in each group of eight.
+        let small = (0..10_000).flat_map(|number| [number, number * 100_000_000 + 9_999 - number]);
+        let mut rng = fastrand::Rng::with_seed(1);
+        let random = std::iter::repeat_with(|| rng.u64(..)).take(10_000);
+        for number in near_powers.chain(small).chain(random).chain([u64::MAX]) {
+            assert_eq!(Decimal::new(number).as_bytes(), number.to_string().as_bytes());
+        }
     }
 }

@@ -43,7 +43,7 @@ impl RecordMaker {
         let digits = digits.as_bytes();
         key.clear();
         key.extend_from_slice(b"user");
-        key.extend(std::iter::repeat_n(b'0', self.zero_padding.saturating_sub(digits.len())));
+        key.resize(key.len() + self.zero_padding.saturating_sub(digits.len()), b'0');
         key.extend_from_slice(digits);
     }
 
