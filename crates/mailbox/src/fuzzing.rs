@@ -176,7 +176,7 @@ mod tests {
 
     impl Target for Writes {
         type Error = std::convert::Infallible;
-        fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Self::Error> {
+        fn write(&self, at: usize, bytes: &[u8], _next: usize) -> Result<(), Self::Error> {
             let word = (at - geometry(FrameKind::Fixed).set_at(0)) / WORD;
             let mut words = bytes.to_vec();
             words.resize(bytes.len().next_multiple_of(WORD), 0);
@@ -189,7 +189,7 @@ mod tests {
         }
         fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Self::Error> {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            self.write(at, &bytes)
+            self.write(at, &bytes, at)
         }
     }
 

@@ -62,7 +62,7 @@ struct To<'a> {
 impl Target for To<'_> {
     type Error = SegmentError;
 
-    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+    fn write(&self, at: usize, bytes: &[u8], _next: usize) -> Result<(), SegmentError> {
         if bytes.len() <= MAX_OPERATION {
             self.mailbox.write(at, bytes)
         } else {
@@ -77,7 +77,7 @@ impl Target for To<'_> {
 
     fn write_frame(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
         match (self.notifies, bytes.len() <= MAX_OPERATION) {
-            (false, _) => self.write(at, bytes),
+            (false, _) => self.write(at, bytes, at),
             (true, true) => self.mailbox.write_notify(at, bytes),
             (true, false) => self.mailbox.write_block_notify(at, bytes),
         }
@@ -95,8 +95,8 @@ impl Target for Mapped<'_> {
     type Error = OpError;
 
     #[inline(always)]
-    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
-        self.0.write_loose(at, bytes)
+    fn write(&self, at: usize, bytes: &[u8], next: usize) -> Result<(), OpError> {
+        self.0.write_loose(at, bytes, next)
     }
 
     #[inline(always)]

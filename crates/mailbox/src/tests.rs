@@ -20,7 +20,7 @@ struct Direct<'a>(&'a SharedBytes);
 
 impl Target for Direct<'_> {
     type Error = Infallible;
-    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Infallible> {
+    fn write(&self, at: usize, bytes: &[u8], _next: usize) -> Result<(), Infallible> {
         self.0.write_words(at, bytes);
         Ok(())
     }
@@ -38,7 +38,7 @@ struct Held(RefCell<Vec<(usize, u64)>>);
 
 impl Target for Held {
     type Error = Infallible;
-    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Infallible> {
+    fn write(&self, at: usize, bytes: &[u8], _next: usize) -> Result<(), Infallible> {
         let words = bytes.as_chunks().0.iter().enumerate();
         let words = words.map(|(number, word)| (at + number * WORD, u64::from_ne_bytes(*word)));
         self.0.borrow_mut().extend(words);

@@ -38,8 +38,8 @@ impl To {
 
 impl Target for To {
     type Error = OpError;
-    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
-        self.0.write_loose(at, bytes)
+    fn write(&self, at: usize, bytes: &[u8], next: usize) -> Result<(), OpError> {
+        self.0.write_loose(at, bytes, next)
     }
     fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), OpError> {
         self.0.store_words_down(at, words)

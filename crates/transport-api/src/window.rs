@@ -162,16 +162,16 @@ impl Window {
     }
 
     /// As [`write_from`](Self::write_from), in the fastest way, but a reader may see a word with only some
-    /// of its bytes written: for bytes that a later signal covers.
+    /// of its bytes written: for bytes that a later signal covers. The caller then writes at byte `next`.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     #[inline]
-    pub fn write_loose(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
+    pub fn write_loose(&self, at: usize, bytes: &[u8], next: usize) -> Result<(), OpError> {
         self.check(at, bytes.len(), Rights::WRITE)?;
         // As in `write_from`: what the owner sees of this is behind every earlier write of this thread.
         fence(Ordering::Release);
-        self.memory.write_from(at, bytes);
+        self.memory.write_ahead(at, bytes, next);
         Ok(())
     }
 

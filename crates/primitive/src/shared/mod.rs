@@ -13,8 +13,10 @@
 //!     ^ read_words/write_words, copy_part/copy_out: copies, no word of which is torn
 //! ```
 //!
-//! The copies themselves are in `raw.rs`; `pages.rs` pins the pages and asks for huge ones. Under loom the memory is another (`model.rs`).
+//! The copies themselves are in `raw.rs` and `ahead.rs`; `pages.rs` pins the pages and asks for huge ones. Under loom the memory is another (`model.rs`).
 
+#[cfg(not(loom))]
+mod ahead;
 #[cfg(loom)]
 mod model;
 #[cfg(not(loom))]
@@ -35,6 +37,8 @@ use crate::Words;
 use crate::limits::CACHE_LINE;
 #[cfg(not(loom))]
 use crate::prefetch::prefetch_line;
+#[cfg(not(loom))]
+use crate::shared::ahead::{copy_ahead, copy_words_ahead};
 #[cfg(not(loom))]
 use crate::shared::raw::{
     copy_opaque, copy_out, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
@@ -292,6 +296,19 @@ impl SharedBytes {
         unsafe { copy_opaque(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
     }
 
+    /// As [`write_from`](Self::write_from), for bytes that another processor reads. The caller then writes
+    /// at byte `next`, whose line a copy of some lines requests in time.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline]
+    pub fn write_ahead(&self, at: usize, bytes: &[u8], next: usize) {
+        self.check(at, bytes.len());
+        let (to, next) = (self.base.as_ptr(), self.base.as_ptr().wrapping_add(next));
+        // SAFETY: as in `write_from`.
+        unsafe { copy_ahead(to.add(at), bytes.as_ptr(), bytes.len(), next) }
+    }
+
     /// As [`read_into`](Self::read_into), word by word: no word of this run, which is one at a
     /// multiple of eight, is torn. Words have no order among each other.
     ///
@@ -313,8 +330,8 @@ impl SharedBytes {
     #[inline]
     pub fn write_words(&self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
-        // SAFETY: as in `write_from`.
-        unsafe { copy_words_in(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
+        // SAFETY: as in `write_from`; nobody writes to `bytes`.
+        unsafe { copy_words_ahead(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
     }
 
     /// Copies the bytes `part` of `from`, wherever they begin, to byte `at` of this run, word by

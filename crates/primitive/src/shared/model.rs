@@ -48,6 +48,11 @@ impl SharedBytes {
         }
     }
 
+    /// As [`write_from`](Self::write_from): a model has no caches.
+    pub fn write_ahead(&self, at: usize, bytes: &[u8], _next: usize) {
+        self.write_from(at, bytes);
+    }
+
     /// As [`read_into`](Self::read_into), which is word by word here.
     pub fn read_words(&self, at: usize, out: &mut [u8]) {
         self.read_into(at, out);

@@ -116,7 +116,7 @@ unsafe fn lines_differ(theirs: *const u8, ours: *const u8) -> bool {
 
 /// Bytes up to which a copy by words is the fastest.
 #[cfg(target_arch = "x86_64")]
-const SHORT: usize = 128;
+pub(super) const SHORT: usize = 128;
 
 /// Distances of which a string instruction is slow, in bytes: from the source to the target, modulo the
 /// size of a page. Each load then has the low bits of the address of a store that has not ended, and
@@ -124,6 +124,13 @@ const SHORT: usize = 128;
 /// the target's lines come from a processor far away.
 #[cfg(target_arch = "x86_64")]
 const ALIASES: std::ops::Range<usize> = 1..129;
+
+/// Whether the target is at such a distance.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn is_aliased(to: *mut u8, from: *const u8) -> bool {
+    ALIASES.contains(&(to.addr().wrapping_sub(from.addr()) % 4096))
+}
 
 /// Bytes up to which copies out of shared memory are left to `memcpy`, whose moves of vectors are faster
 /// than a string instruction; *measured* on Sapphire Rapids, memory in the nearest cache: 10 instead of 19
@@ -178,7 +185,7 @@ pub(super) unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
     unsafe {
         if len <= SHORT {
             copy_short(to, from, len);
-        } else if ALIASES.contains(&(to.addr().wrapping_sub(from.addr()) % 4096)) {
+        } else if is_aliased(to, from) {
             copy_blocks(to, from, len);
         } else {
             std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
@@ -195,7 +202,7 @@ pub(super) unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
 /// As [`copy_opaque`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
+pub(super) unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller vouches for both runs.
     unsafe {
         // Volatile accesses to arrays of eight bytes would be eight accesses each.

@@ -14,7 +14,7 @@ fn window(rights: Rights) -> (Window, SharedBytes, SharedBytes) {
 type Operation = fn(&Window, usize) -> Result<(), OpError>;
 
 const OPERATIONS: [(Rights, Operation); 11] = [
-    (Rights::WRITE, |window, at| window.write_loose(at, &[0; 8])),
+    (Rights::WRITE, |window, at| window.write_loose(at, &[0; 8], at)),
     (Rights::WRITE, |window, at| window.store_words_down(at, &[7])),
     (Rights::WRITE, |window, at| window.store_words(at, 1, |_| 7)),
     (Rights::READ, |window, at| window.load_words(at, 1, |_, _| ())),
