@@ -12,7 +12,8 @@
 //! As long as its commands do not wait, one fiber serves all connections that are ready, on one stack
 //! that stays in the processor's caches. While it waits, the next fiber of the pool goes on. Answers
 //! are sent when no connection is left that is ready, in a row: a client process that sleeps is woken
-//! by the first.
+//! by the first. Before, the worker hands over the requests of fibers that wait for other threads, which
+//! then serve them while this one is in system calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -47,6 +48,10 @@ pub(super) struct Pool {
     /// Fibers that were woken, or have yielded, and have not run since. While there is one, no other is
     /// woken: it would be one more each time that the connections keep all of them busy.
     queued: Cell<usize>,
+    /// Fibers that have a connection.
+    busy: Cell<usize>,
+    /// Whether the worker has polled since a fiber last took a ready connection.
+    has_polled: Cell<bool>,
     on_readable: OnReadable,
 }
 
@@ -76,6 +81,8 @@ impl Pool {
             unsent: RefCell::default(),
             fibers: RefCell::default(),
             queued: Cell::new(0),
+            busy: Cell::new(0),
+            has_polled: Cell::new(true),
             on_readable: Rc::new(on_readable),
         }
     }
@@ -113,7 +120,11 @@ impl Pool {
                     // It goes on while this fiber waits.
                     self.wake();
                 }
-                match serving.run() {
+                let ran = {
+                    let _busy = Busy::new(&self);
+                    serving.run()
+                };
+                match ran {
                     Ok(Next::Send) => self.unsent.borrow_mut().push_back(serving),
                     Ok(Next::Idle) => self.put_idle(serving),
                     // An error ends this connection only.
@@ -122,9 +133,7 @@ impl Pool {
                 turns += 1;
                 if turns == TURNS_MAX {
                     turns = 0;
-                    self.queued.update(|fibers| fibers + 1);
-                    fiber::yield_to_worker();
-                    self.queued.update(|fibers| fibers - 1);
+                    self.yield_to_worker();
                 }
             }
             turns = 0;
@@ -136,8 +145,23 @@ impl Pool {
 
     /// The next connection to serve.
     fn next(&self) -> Option<Box<Serving>> {
+        let answers_next = self.ready.borrow().is_empty() && !self.unsent.borrow().is_empty();
+        // A fiber that has a connection now waits, mostly for a trustee.
+        if answers_next && self.busy.get() > 0 && !self.has_polled.get() {
+            self.yield_to_worker();
+        }
         let ready = self.ready.borrow_mut().pop_front();
+        if ready.is_some() {
+            self.has_polled.set(false);
+        }
         ready.or_else(|| self.unsent.borrow_mut().pop_front())
+    }
+
+    fn yield_to_worker(&self) {
+        self.has_polled.set(true);
+        self.queued.update(|fibers| fibers + 1);
+        fiber::yield_to_worker();
+        self.queued.update(|fibers| fibers - 1);
     }
 
     fn put_idle(&self, serving: Box<Serving>) {
@@ -170,6 +194,22 @@ impl Pool {
 #[cfg(test)]
 pub(super) fn idle_fibers() -> usize {
     POOL.with_borrow(|pool| pool.upgrade().map_or(0, |pool| pool.fibers.borrow().len()))
+}
+
+/// A fiber has a connection.
+struct Busy<'a>(&'a Pool);
+
+impl<'a> Busy<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        pool.busy.update(|fibers| fibers + 1);
+        Self(pool)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.update(|fibers| fibers - 1);
+    }
 }
 
 /// Wakes another fiber if this one ends by a panic.
