@@ -90,7 +90,7 @@ fn requests_and_polls_take_no_more_instructions_than_they_did() {
         ("argument", &count_of(&ARGUMENT), 61.0),
         ("plain call", &count_of(&PLAIN_CALL), 80.5),
         ("mixed", &count_of(&MIXED), 186.0),
-        ("waiting", &count_of(&WAITING), 127.0),
+        ("waiting", &count_of(&WAITING), 126.0),
     ];
     let batches = batches
         .map(|(name, counted, limit)| (name, instructions_of(name, counted, requests)[3], limit));
