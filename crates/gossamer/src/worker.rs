@@ -147,7 +147,7 @@ impl Worker {
                     Step::Yield => {
                         std::thread::yield_now();
                         let after = Instant::now();
-                        idle.yielded(after);
+                        idle.yielded(after, files::has_files());
                         scheduler.expire(after);
                     }
                     Step::Sleep(now) => {

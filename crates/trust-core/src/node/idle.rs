@@ -5,7 +5,9 @@
 //! some ten microseconds for every request. So: a few pauses (a reply is often a hundred
 //! nanoseconds away), then yields, then sleep until woken. A yield that took milliseconds
 //! means that another thread wants this core: yields are then skipped for a while, because a
-//! sleeper that is woken gets the core at once and a yielder must wait for its turn.
+//! sleeper that is woken gets the core at once and a yielder must wait for its turn. A thread with
+//! files skips yields sooner, and for a shorter time: its clients may be the threads that want the
+//! core, and send nothing until they get it.
 //!
 //! A pure policy: time is handed in.
 
@@ -19,6 +21,11 @@ pub const YIELD_FOR: Duration = Duration::from_micros(75);
 const HOGGED: Duration = Duration::from_micros(1500);
 /// How long to skip yields after that.
 const SKIP_FOR: Duration = Duration::from_millis(100);
+/// As `HOGGED`, of a thread with files. *Measured*: the memcached server with as many threads as
+/// processors beside 256 clients gains 8 % from 100 or 200 us; 30 us costs it 16 % with 16 clients.
+const HOGGED_WITH_FILES: Duration = Duration::from_micros(150);
+/// As `SKIP_FOR`, of a thread with files.
+const SKIP_WITH_FILES: Duration = Duration::from_millis(1);
 
 /// What to do next. Steps that need the time carry it, so that the clock is read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +98,14 @@ impl Idle {
         }
     }
 
-    /// A yield has ended, `now`.
-    pub fn yielded(&mut self, now: Instant) {
-        if self.spend(now) > HOGGED {
-            self.skip_until = Some(now + SKIP_FOR);
+    /// A yield has ended, `now`, of a thread that waits for files or for none.
+    pub fn yielded(&mut self, now: Instant, has_files: bool) {
+        let (hogged, skip_for) = match has_files {
+            true => (HOGGED_WITH_FILES, SKIP_WITH_FILES),
+            false => (HOGGED, SKIP_FOR),
+        };
+        if self.spend(now) > hogged {
+            self.skip_until = Some(now + skip_for);
         }
     }
 
@@ -139,20 +150,25 @@ mod tests {
 
     #[test]
     fn a_yield_that_met_a_hog_is_not_repeated_for_a_while() {
-        let mut idle = Idle::default();
-        let start = Instant::now();
-        for _ in 0..PAUSES {
-            idle.next(|| start);
+        fn after_work(idle: &mut Idle, now: Instant) -> Step {
+            idle.reset();
+            for _ in 0..PAUSES {
+                idle.next(|| now);
+            }
+            idle.next(|| now)
         }
-        assert_eq!(idle.next(|| start), Step::Yield);
-        let start = start + HOGGED * 2;
-        idle.yielded(start);
-        assert_eq!(idle.next(|| start), Step::Sleep(start));
-        idle.reset();
-        for _ in 0..PAUSES {
-            idle.next(|| start);
+        let cases = [(false, HOGGED, SKIP_FOR), (true, HOGGED_WITH_FILES, SKIP_WITH_FILES)];
+        for (has_files, hogged, skip_for) in cases {
+            let (mut idle, start) = (Idle::default(), Instant::now());
+            assert_eq!(after_work(&mut idle, start), Step::Yield);
+            let start = start + hogged;
+            idle.yielded(start, has_files);
+            assert_eq!(after_work(&mut idle, start), Step::Yield, "it took no longer than it may");
+            let start = start + hogged * 2;
+            idle.yielded(start, has_files);
+            assert_eq!(after_work(&mut idle, start), Step::Sleep(start));
+            assert_eq!(after_work(&mut idle, start + skip_for), Step::Yield);
         }
-        assert_eq!(idle.next(|| start + SKIP_FOR), Step::Yield);
     }
 
     #[test]
@@ -167,14 +183,14 @@ mod tests {
         };
         pause(&mut idle);
         assert_eq!(idle.next(|| at(10)), Step::Yield);
-        idle.yielded(at(12));
+        idle.yielded(at(12), false);
         assert_eq!(idle.next(|| at(13)), Step::Yield);
-        idle.yielded(at(15));
+        idle.yielded(at(15), false);
         idle.reset();
         assert_eq!(idle.spent(), Duration::from_micros(5));
         pause(&mut idle);
         assert_eq!(idle.next(|| at(1000)), Step::Yield, "there was work for a while");
-        idle.yielded(at(1001));
+        idle.yielded(at(1001), false);
         assert_eq!(idle.next(|| at(1100)), Step::Sleep(at(1100)));
         idle.slept(at(9000));
         assert_eq!(idle.spent(), Duration::from_micros(5 + 8000));
