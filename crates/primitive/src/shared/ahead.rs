@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Bytes from which a string instruction copies. *Measured* up to 32 KiB only.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", test))]
 const LONG: usize = 1 << 17;
 
 /// Bytes from which words are copied by vectors. Below, a string instruction takes lines without fetching
