@@ -87,6 +87,8 @@ where
     L: Launch<T, V>,
 {
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        // SAFETY: the caller's promise is the same.
+        let latch = unsafe { latch_of::<T>(property) };
         let taken = if is_token_only::<V>() {
             take::<u64, L>(batch, request).map(|(launch, token)| {
                 (launch, (token, codec::from_plain(|| 0).expect("a plain type")))
@@ -94,15 +96,17 @@ where
         } else {
             take::<(u64, V), L>(batch, request)
         };
-        let taken = taken.map(|(launch, (token, arguments))| {
-            let node = current(&token).expect("requests are served on a node");
-            let reply_to = ReplyTo::client_of(node, token);
-            // `is_timed` says when to forget callers; this call has none.
-            let call = Call { reply_to, callers: Callers::default(), is_timed: false };
-            (launch, (call, arguments))
-        });
-        // SAFETY: the caller's promise is the same.
-        unsafe { serve(property, taken, batch, request) }
+        match taken {
+            Ok((launch, (token, arguments))) => {
+                let node = current(&token).expect("requests are served on a node");
+                let reply_to = ReplyTo::client_of(node, token);
+                // `is_timed` says when to forget callers; this call has none.
+                let call = Call { reply_to, callers: Callers::default(), is_timed: false };
+                start(launch, latch, (call, arguments), batch, request);
+            }
+            Err(refusal) => batch.refuse_by(&refusal),
+        }
+        batch.pass(request);
     }
 
     fn describe() -> Description {
@@ -120,9 +124,13 @@ where
     L: Launch<T, V>,
 {
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
-        let taken = take::<(Call, V), L>(batch, request);
         // SAFETY: the caller's promise is the same.
-        unsafe { serve(property, taken, batch, request) }
+        let latch = unsafe { latch_of::<T>(property) };
+        match take::<(Call, V), L>(batch, request) {
+            Ok((launch, arguments)) => start(launch, latch, arguments, batch, request),
+            Err(refusal) => batch.refuse_by(&refusal),
+        }
+        batch.pass(request);
     }
 
     fn describe() -> Description {
@@ -130,31 +138,15 @@ where
     }
 }
 
-/// Serves a launch that was taken out of its request, if it could be.
+/// The latch of a launch.
 ///
 /// # Safety
 /// As [`Delegated::run`], of a `Latch<T>`.
-#[cfg_attr(optimised, inline(always))]
-unsafe fn serve<T, V, L>(
-    property: *mut u8,
-    taken: Result<(L, (Call, V)), Refusal>,
-    batch: &mut Batch<'_>,
-    request: Received,
-) where
-    T: 'static,
-    V: Portable,
-    L: Launch<T, V>,
-{
-    match taken {
-        Ok((launch, arguments)) => {
-            // SAFETY: the caller promises a live property of type `Latch<T>` to which nothing else
-            // refers. The reference ends here: the fiber may use the property, or drop the last trust.
-            let latch = unsafe { &*property.cast::<Latch<T>>() }.share();
-            start(launch, latch, arguments, batch, request);
-        }
-        Err(refusal) => batch.refuse_by(&refusal),
-    }
-    batch.pass(request);
+#[inline(always)]
+unsafe fn latch_of<T: 'static>(property: *mut u8) -> Latch<T> {
+    // SAFETY: the caller promises a live property of type `Latch<T>` to which nothing else refers. The
+    // reference ends here: the fiber may use the property, or drop the last trust.
+    unsafe { &*property.cast::<Latch<T>>() }.share()
 }
 
 /// Why a launched closure has no result. It is in a box, so that a result is not moved with the room

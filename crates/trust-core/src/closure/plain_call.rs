@@ -71,13 +71,7 @@ pub trait PlainCall<T>: 'static {
         let mut run = Self::Run::default();
         let mut room = [0; STACK_WORDS / 2];
         let (_, copy, _) = bytes_of(&mut room);
-        let copy = &mut copy[..Self::BYTES.unwrap_or_default()];
-        while calls.left() > 0 {
-            calls.copy_arguments(copy);
-            let reply = Self::serve(&mut run, property, word, copy)?;
-            calls.end(&reply);
-        }
-        Ok(())
+        calls.serve_each(copy, |copy| Self::serve(&mut run, property, word, copy))
     }
 }
 

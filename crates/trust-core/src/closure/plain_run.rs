@@ -91,6 +91,28 @@ impl<'a, 'b, R: PlainBytes> PlainCalls<'a, 'b, R> {
         self.end_in_place(1);
     }
 
+    /// Ends all calls, each with what `serve` makes of a copy of its arguments in `copy`, up to the first
+    /// that fails. What the calls have in common stays in registers.
+    #[inline(always)]
+    pub(super) fn serve_each<E>(
+        &mut self,
+        copy: &mut [u8],
+        mut serve: impl FnMut(&[u8]) -> Result<R, E>,
+    ) -> Result<(), E> {
+        let (buffer, slot) = (self.batch.buffer, self.batch.slot);
+        let copy = &mut copy[..self.bytes];
+        while self.batch.left > 0 {
+            buffer.read_into(self.batch.at * WORD, copy);
+            let reply = serve(copy)?;
+            let place = slot.part(self.batch.at, const { result_words::<R>() });
+            for index in 0..const { result_words::<R>() } {
+                place.store(index, word_of(&reply, index), Ordering::Relaxed);
+            }
+            self.end_in_place(1);
+        }
+        Ok(())
+    }
+
     /// Where the calls are, for code that reads arguments and writes results there.
     #[inline(always)]
     pub fn in_place(&mut self) -> InPlace {
