@@ -99,5 +99,9 @@ fn inside_a_closure(number: &Trust<u8>, latch: &Trust<Latch<u8>>) {
     raises_here!(latch.launch(|n| *n));
     raises_here!(latch.launch_shared(|n| *n));
     raises_here!(drop(latch.launch_timeout(|n| *n, SECOND)));
+    raises_here!(number.trustee().visit(|| ()));
+    raises_here!(local_trustee().trustee().visit(|| ()));
+    raises_here!(number.trustee().entrust_with(|n: u8| n, 1));
+    raises_here!(gossamer::flush());
     raises_here!(gossamer::fence());
 }

@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use fiber::FiberId;
 
 use crate::api::apply::or_raise;
+use crate::api::may_wait::check_may_wait;
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::closure::invoke::Plain;
@@ -46,10 +47,10 @@ pub fn flush() {
 #[doc(hidden)]
 #[track_caller]
 pub fn flush_counted() -> u64 {
-    let place = Location::caller();
+    // Not inside the closure, whose line the panic would name instead of the caller's.
+    check_may_wait("`flush`", Location::caller());
     or_raise(with_node(|node| {
         let (Some(node), Some(fiber)) = (node, fiber::current()) else { return Err(outside()) };
-        node.context().check_may_wait("`flush`", place);
         send_all_collected(node);
         let busy = node.busy();
         let made = busy.len() as u64;

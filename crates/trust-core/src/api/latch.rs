@@ -259,6 +259,7 @@ impl<T> Latch<T> {
 
     /// As [`lock`](Self::lock), at `place`, or for a closure launched on the latch, which is that
     /// property; an error if that would wait for itself.
+    #[track_caller]
     pub(super) fn acquire(
         &self,
         place: Option<CallSite>,
@@ -269,6 +270,7 @@ impl<T> Latch<T> {
     }
 
     /// As [`acquire`](Self::acquire), for [`read`](Self::read).
+    #[track_caller]
     pub(super) fn acquire_shared(
         &self,
         place: Option<CallSite>,
@@ -278,6 +280,7 @@ impl<T> Latch<T> {
         Ok(LatchReadGuard { latch: self, me })
     }
 
+    #[track_caller]
     fn hold(
         &self,
         what: &str,
@@ -297,6 +300,7 @@ impl<T> Latch<T> {
 
     /// As [`hold`](Self::hold), if the latch has a holder or readers.
     #[inline(never)]
+    #[track_caller]
     fn hold_slow(&self, what: &str, me: Holder, access: Access) -> Result<Holder, HeldByCaller> {
         let is_free = self.0.is_free_for(access);
         if !is_free && let Some(place) = me.place {

@@ -22,7 +22,7 @@ use crate::error::{CallResult, DelegateError, outside};
 use crate::node::racks::outside_of;
 use crate::node::request::Target;
 use crate::node::system::{RUNTIME, Runtime};
-use crate::node::{CallSite, Node, NodeId, on_node, with_node};
+use crate::node::{CallSite, Node, NodeId, current, on_node, with_node};
 
 /// A thread of the rack, to entrust values to, to run closures on and to start fibers on.
 ///
@@ -177,6 +177,7 @@ impl Trustee {
 
     /// Calls the runtime of the thread and waits for it, on behalf of the method `what`, called at
     /// `place`. It may wait for its own thread as well, and then runs at once.
+    #[track_caller]
     pub(super) fn call<I, V>(
         &self,
         what: &str,
@@ -189,22 +190,21 @@ impl Trustee {
         I::Output: Portable,
         V: Portable,
     {
-        with_node(|node| {
-            let node = node.filter(|node| self.rack() == node.id.rack());
-            let node = node.ok_or_else(|| self.outside())?;
-            if self.id == node.id {
-                if node.context().is_free() {
-                    node.count_inline_call();
-                }
-                let _stay = node.stay();
-                return Ok(invoke.invoke(&mut Runtime, arguments));
+        let node = current(self).filter(|node| self.rack() == node.id.rack());
+        let node = node.ok_or_else(|| self.outside())?;
+        if self.id == node.id {
+            if node.context().is_free() {
+                node.count_inline_call();
             }
-            node.context().check_may_wait(what, place);
-            node.call(self.runtime(), invoke, arguments, place)
-        })
+            let _stay = node.stay();
+            return Ok(invoke.invoke(&mut Runtime, arguments));
+        }
+        node.context().check_may_wait(what, place);
+        node.call(self.runtime(), invoke, arguments, place)
     }
 
     /// As [`call`](Self::call), on behalf of a method whose failures are errors.
+    #[track_caller]
     pub(super) fn try_call<I, V>(
         &self,
         what: &str,

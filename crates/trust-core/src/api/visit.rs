@@ -8,6 +8,7 @@ use std::panic::Location;
 
 use crate::api::apply::or_raise;
 use crate::api::callback::{Either, Then};
+use crate::api::may_wait::check_may_wait;
 use crate::api::trustee::Trustee;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
@@ -245,6 +246,7 @@ impl Trustee {
     }
 
     /// A visit that waits, by the method `what` called at `place`.
+    #[track_caller]
     fn visit_call<I, A, const CATCHES: bool>(
         &self,
         what: &str,
@@ -260,7 +262,7 @@ impl Trustee {
         if !self.is_here() {
             return self.call(what, visit, arguments, place);
         }
-        on_node(|node| node.context().check_may_wait(what, place));
+        check_may_wait(what, place);
         let result = if CATCHES {
             self.try_call(what, Here(visit, place), arguments, place)
         } else {
