@@ -21,16 +21,9 @@ pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
         let context = node.context();
         (!context.is_free()).then(|| context.refusal(what, place))
     });
-    if let Some(refusal) = refusal.flatten() {
-        refuse(&refusal);
+    if let Some(Some(refusal)) = refusal {
+        panic!("{refusal}");
     }
-}
-
-#[cold]
-#[inline(never)]
-#[track_caller]
-fn refuse(refusal: &str) -> ! {
-    panic!("{refusal}");
 }
 
 /// Writes which delegated code the current thread runs, if it runs any, for the message that reports
