@@ -88,12 +88,11 @@ impl<T: 'static> Trust<Latch<T>> {
         if callers.is_empty()
             && let Some(outbox) = self.outbox_of(node)
         {
-            let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+            let Some(waiter) = Waiter::new() else { return Err(outside()) };
             let token = node.await_in_request(outbox.trustee(), place).token();
             // They are dropped when this returns: their destructors may wait, which must not come
             // between the request and this wait.
             let arguments = (token, arguments);
-            let waiter = Waiter::new(fiber);
             self.send(node, outbox, launch, &arguments, waiter.wake());
             return waiter.wait(place, |_| what());
         }

@@ -187,8 +187,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
             return result;
         };
         let (target, arguments) = (trust.target_by(outbox), lend_at(node, &self.arguments));
-        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
-        let waiter = Waiter::new(fiber);
+        let Some(waiter) = Waiter::new() else { return Err(outside()) };
         let end = waiter.wake();
         node.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(target, invoke, &arguments, end);
         waiter.wait(place, AwaitsReply::of)
@@ -214,8 +213,7 @@ impl<T: 'static, V: Lend> Lending<'_, T, V> {
             return result;
         };
         let (target, arguments) = (trust.target_by(outbox), lend_at(node, &self.arguments));
-        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
-        let viewing = Viewing::<R, C, U>::new(fiber, view);
+        let Some(viewing) = Viewing::<R, C, U>::new(view) else { return Err(outside()) };
         let end = viewing.end();
         node.request_encoded::<ApplyLent<T, V, I>, T, I, _, _>(target, invoke, &arguments, end);
         viewing.wait(place, AwaitsReply::of)

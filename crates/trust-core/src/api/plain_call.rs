@@ -52,8 +52,7 @@ impl<T: 'static> Trust<T> {
                     return Some(Err(*outside_of(self.home)));
                 };
                 node.context().check_may_wait("a call", place);
-                let Some(fiber) = fiber::waiting() else { return Some(Err(*outside())) };
-                let waiter = Waiter::new(fiber);
+                let Some(waiter) = Waiter::new() else { return Some(Err(*outside())) };
                 let completion = WakePlain::<T, C>::new(waiter.wake());
                 let parts = Parts { word, key: None, head, tails };
                 self.send_plain::<C, _>(node, outbox, parts, completion);

@@ -10,8 +10,6 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
-use fiber::Waiting;
-
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::client::waiter::Waiter;
@@ -37,10 +35,11 @@ where
     R: AsView + ?Sized,
     F: for<'a> FnOnce(Option<R::View<'a>>) -> U,
 {
+    /// As [`Waiter::new`].
     #[inline(always)]
-    pub(crate) fn new(fiber: Waiting, view: F) -> Self {
-        let (view, waiter) = (Cell::new(Some(view)), Waiter::new(fiber));
-        Viewing { run: Run(run::<R, F, U>), view, waiter, _value: PhantomData }
+    pub(crate) fn new(view: F) -> Option<Self> {
+        let (view, waiter) = (Cell::new(Some(view)), Waiter::new()?);
+        Some(Viewing { run: Run(run::<R, F, U>), view, waiter, _value: PhantomData })
     }
 
     /// What ends the wait. Called once; this must not be dropped before it has run.

@@ -26,8 +26,7 @@ pub(crate) fn wait<U: Portable, D: Display + Send + 'static>(
     place: &'static Location<'static>,
     what: impl Fn() -> D,
 ) -> CallResult<U> {
-    let Some(fiber) = fiber::waiting() else { return Err(outside()) };
-    let waiter = Waiter::new(fiber);
+    let Some(waiter) = Waiter::new() else { return Err(outside()) };
     // A panic must not leave this frame before the completion has run, which refers to it.
     let sent = catch_unwind(AssertUnwindSafe(|| send(waiter.wake())));
     // The code of users may also have waited, and used up the token.
@@ -68,11 +67,11 @@ union End<U> {
 }
 
 impl<U> Waiter<U> {
-    /// One for `fiber`, which is the one that calls, and later waits with it.
+    /// A waiter for the running fiber, which stays on its stack; `None` outside fibers.
     #[inline(always)]
-    pub(crate) fn new(fiber: Waiting) -> Self {
+    pub(crate) fn new() -> Option<Self> {
         let end = UnsafeCell::new(End { pending: () });
-        Waiter { fiber, state: Cell::new(Wait::Pending), end }
+        Some(Waiter { fiber: fiber::waiting()?, state: Cell::new(Wait::Pending), end })
     }
 
     /// What ends the wait. Called once; the waiter must not be dropped before it has run.
@@ -95,7 +94,7 @@ impl<U> Waiter<U> {
         place: &'static Location<'static>,
         what: impl Fn(*const ()) -> D,
     ) -> CallResult<U> {
-        // SAFETY: the fiber is the one that calls (`new`).
+        // SAFETY: `new` took the handle of the running fiber, and a waiter stays on that fiber's stack.
         unsafe { fiber::park_waiting(self.fiber) };
         if self.state.get() != Wait::Done {
             return self.wait_further(place, what);

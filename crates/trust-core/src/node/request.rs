@@ -122,8 +122,7 @@ impl Node {
         I::Output: Portable,
         V: Portable,
     {
-        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
-        let waiter = Waiter::new(fiber);
+        let Some(waiter) = Waiter::new() else { return Err(outside()) };
         self.request(target, invoke, &arguments, waiter.wake());
         // The arguments are dropped when this returns: their destructors may wait, which must not
         // come between the request and this wait.
@@ -150,8 +149,7 @@ impl Node {
         V: Portable,
         F: for<'a> FnOnce(Option<<I::Output as AsView>::View<'a>>) -> U,
     {
-        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
-        let viewing = Viewing::<I::Output, F, U>::new(fiber, view);
+        let Some(viewing) = Viewing::<I::Output, F, U>::new(view) else { return Err(outside()) };
         self.request_ref(target, invoke, &arguments, viewing.end());
         // As in `call`.
         viewing.wait(place, AwaitsReply::of)
