@@ -32,8 +32,9 @@ pub(crate) struct Batch<'a> {
     pub(crate) left: usize,
     /// The word that they have in common, if they have one.
     pub(crate) word: u64,
-    /// Whether a panic is of no request: it came when all of a run had their results.
-    pub(crate) has_panic_of_none: bool,
+    /// Whether the panic just caught came after every call of the run had its result, so that it belongs to
+    /// no request.
+    pub(crate) panicked_after_run: bool,
     /// First word behind the requests and the replies that stand apart.
     pub(crate) tail: usize,
     /// The payload of the request that is being served, where it came by the bulk path.

@@ -118,8 +118,8 @@ pub(crate) const fn run_layout<T, C: PlainCall<T>>() -> Option<RunLayout> {
 #[inline(never)]
 fn serve_run<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_>) {
     let Some(layout) = (const { run_layout::<T, C>() }) else { return };
-    let serving = Serving(batch);
-    let batch = &mut *serving.0;
+    let note = NotePanic(batch);
+    let batch = &mut *note.0;
     while batch.left > 0 {
         let (word, count) = (batch.word, batch.left);
         let mut calls = PlainCalls::new(batch, layout.words(), C::BYTES.unwrap_or_default());
@@ -136,22 +136,22 @@ fn serve_run<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_
             }
         }
     }
-    mem::forget(serving);
+    mem::forget(note);
 }
 
-/// A run that is being served. Its drop is that of a panic, and notes whether the panic is of one of its
-/// calls, or came when all of them had ended.
-struct Serving<'a, 'b>(&'a mut Batch<'b>);
+/// A run that is being served. It is dropped by a panic only, and then notes whether every call of the run
+/// had its result.
+struct NotePanic<'a, 'b>(&'a mut Batch<'b>);
 
-impl Drop for Serving<'_, '_> {
+impl Drop for NotePanic<'_, '_> {
     #[cold]
     fn drop(&mut self) {
-        self.0.has_panic_of_none = self.0.left == 0;
+        self.0.panicked_after_run = self.0.left == 0;
     }
 }
 
-/// As [`serve`], of calls that are mostly in runs: not part of what asks whether they are, which would save
-/// registers for this.
+/// As [`serve`], for a kind whose calls mostly come in runs. Out of line: inlined, it costs
+/// [`Delegated::run`] six saved registers.
 #[inline(never)]
 fn serve_apart<T: 'static, C: PlainCall<T>>(
     property: &mut T,

@@ -48,7 +48,7 @@ pub(crate) trait Server {
     fn context(&self) -> &ContextCell;
     /// The thread's lane to `host`.
     fn lane(&self, host: HostId) -> &LaneRef;
-    /// Reports a panic that is of no request.
+    /// Reports a panic that belongs to no request.
     fn report_panic(&self, panic: Panic);
 }
 
@@ -170,7 +170,7 @@ impl Inbox {
             run,
             left,
             word,
-            has_panic_of_none: false,
+            panicked_after_run: false,
             tail,
             bulk: None,
             outsized: None,
@@ -272,7 +272,7 @@ impl Inbox {
 
     #[cold]
     fn answer_panic(&self, server: &impl Server, batch: &mut Batch<'_>, panic: Panic) {
-        if mem::take(&mut batch.has_panic_of_none) {
+        if mem::take(&mut batch.panicked_after_run) {
             return server.report_panic(panic);
         }
         let report = &PanicReport::taken(panic);
