@@ -272,6 +272,8 @@ impl Inbox {
 
     #[cold]
     fn answer_panic(&self, server: &impl Server, batch: &mut Batch<'_>, panic: Panic) {
+        // The payload of the request that panicked is not the next one's.
+        batch.bulk = None;
         if mem::take(&mut batch.panicked_after_run) {
             return server.report_panic(panic);
         }
@@ -279,7 +281,6 @@ impl Inbox {
         // The head may be read again: only a client that breaks the rules writes it meanwhile, and
         // it is checked anew.
         let Some(request) = batch.request(layout_in(server.closures())) else { return };
-        batch.bulk = None;
         batch.panicked(report);
         batch.pass(request);
         self.send_outsized(server, batch);
