@@ -95,11 +95,16 @@ impl Entered {
     pub(crate) fn ready(&self, word: u64, signature: u64) -> Option<Ready<'_>> {
         let Self { receiver, thread, ref inside } = *self;
         let linked = receiver.cache.find_by_handle(handles::of_word(word).0, inside)?;
+        self.may_run(linked, signature).then_some(Ready { linked, thread })
+    }
+
+    /// Whether the jam is admitted, has this signature, and is linked with the newest symbols.
+    #[inline(always)]
+    fn may_run(&self, linked: &Linked, signature: u64) -> bool {
         // What is not admitted only a mailbox with a policy of its own may run.
-        let is_ready = linked.is_admitted(receiver.gate(None).bit())
+        linked.is_admitted(self.receiver.gate(None).bit())
             && linked.shape.signature == signature
-            && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation();
-        is_ready.then_some(Ready { linked, thread })
+            && linked.generation.load(Ordering::Relaxed) == self.receiver.symbols.generation()
     }
 
     /// Why [`ready`](Self::ready) has found nothing.
@@ -230,12 +235,10 @@ impl Running {
         let entered = self.state.get_or_insert_with(Entered::of_process);
         let Entered { receiver, thread, ref inside } = *entered;
         // A proof may stand behind the blob: who answers for a jam is asked when it is linked.
-        let linked = receiver.cache.find(digest, inside).filter(|linked| {
-            code.starts_with(&linked.blob)
-                && linked.is_admitted(receiver.gate(None).bit())
-                && linked.shape.signature == signature
-                && linked.generation.load(Ordering::Relaxed) == receiver.symbols.generation()
-        });
+        let linked = receiver
+            .cache
+            .find(digest, inside)
+            .filter(|linked| code.starts_with(&linked.blob) && entered.may_run(linked, signature));
         match linked {
             // SAFETY: as the caller promises, and the signatures are equal; the thread is inside.
             Some(linked) => unsafe { run_linked(linked, thread, call) },
