@@ -115,7 +115,7 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
         word: u64,
         calls: &mut PlainCalls<'_, '_, Reply<R>>,
     ) -> Result<(), Box<Missed<T, A>>> {
-        if const { serve::fits_in_place::<A, R>() } {
+        if const { serve::fits_in_place::<A, R>() } && !is_local(word) {
             let entered = Entered::of_process();
             if let Some(ready) = entered.ready(word, Types::<P, A, E, R>::SIGNATURE) {
                 let context = entered.context(word);
@@ -127,6 +127,12 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
     }
 }
 
+/// Whether the word is that of a Local Function.
+#[inline(always)]
+fn is_local(word: u64) -> bool {
+    handles::is_local(handles::of_word(word).0)
+}
+
 /// Serves a run of a Local Function, or of a jam that is not ready to run.
 #[inline(never)]
 fn other_run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
@@ -136,6 +142,7 @@ fn other_run<T: Open, P: PropertyPart, A: Part, E: Part, R: Part>(
 ) -> Result<(), Box<Missed<T, A>>> {
     let running = &mut Running::default();
     if const { serve::fits_in_place::<A, R>() }
+        && is_local(word)
         && let Some(again) = running.again_or_find(word, Types::<P, A, E, R>::SIGNATURE)
     {
         let ended = serve::run_all::<T, P, A, E, R, _>(property, again.context(), calls, again);
