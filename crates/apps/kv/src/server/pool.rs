@@ -12,11 +12,12 @@
 //! As long as its commands do not wait, one fiber serves all connections that are ready, on one stack
 //! that stays in the processor's caches. While it waits, the next fiber of the pool goes on. Answers
 //! are sent when no connection is left that is ready, in a row: a client process that sleeps is woken
-//! by the first. Before, the worker hands over the requests of fibers that wait for other threads, which
-//! then serve them while this one is in system calls.
+//! by the first. Before that, the fiber yields once, so that the worker sends the requests of fibers that
+//! wait for other threads: those threads serve them while this one is in system calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::{Rc, Weak};
 
 use fiber::{FiberId, Wait};
@@ -48,7 +49,7 @@ pub(super) struct Pool {
     /// Fibers that were woken, or have yielded, and have not run since. While there is one, no other is
     /// woken: it would be one more each time that the connections keep all of them busy.
     queued: Cell<usize>,
-    /// Fibers that have a connection.
+    /// Fibers that are serving a connection.
     busy: Cell<usize>,
     /// Whether the worker has polled since a fiber last took a ready connection.
     has_polled: Cell<bool>,
@@ -115,16 +116,12 @@ impl Pool {
         let mut turns = 0;
         loop {
             self.queued.update(|fibers| fibers - 1);
-            while let Some(mut serving) = self.next() {
+            while let Some(mut serving) = self.next_ready() {
                 if !self.ready.borrow().is_empty() || !self.unsent.borrow().is_empty() {
                     // It goes on while this fiber waits.
                     self.wake();
                 }
-                let ran = {
-                    let _busy = Busy::new(&self);
-                    serving.run()
-                };
-                match ran {
+                match self.run(&mut serving) {
                     Ok(Next::Send) => self.unsent.borrow_mut().push_back(serving),
                     Ok(Next::Idle) => self.put_idle(serving),
                     // An error ends this connection only.
@@ -143,10 +140,18 @@ impl Pool {
         }
     }
 
-    /// The next connection to serve.
-    fn next(&self) -> Option<Box<Serving>> {
+    /// Runs a connection's commands; it counts as busy meanwhile.
+    fn run(&self, serving: &mut Serving) -> io::Result<Next> {
+        self.busy.update(|fibers| fibers + 1);
+        let _busy = Busy(self);
+        serving.run()
+    }
+
+    /// The next connection to serve. Yields to the worker once between the commands of a round and its
+    /// answers, if another fiber waits for a reply.
+    fn next_ready(&self) -> Option<Box<Serving>> {
         let answers_next = self.ready.borrow().is_empty() && !self.unsent.borrow().is_empty();
-        // A fiber that has a connection now waits, mostly for a trustee.
+        // A fiber that is in `run` now is suspended there: it mostly waits for a trustee.
         if answers_next && self.busy.get() > 0 && !self.has_polled.get() {
             self.yield_to_worker();
         }
@@ -196,15 +201,8 @@ pub(super) fn idle_fibers() -> usize {
     POOL.with_borrow(|pool| pool.upgrade().map_or(0, |pool| pool.fibers.borrow().len()))
 }
 
-/// A fiber has a connection.
+/// Ends [`Pool::run`], also by a panic.
 struct Busy<'a>(&'a Pool);
-
-impl<'a> Busy<'a> {
-    fn new(pool: &'a Pool) -> Self {
-        pool.busy.update(|fibers| fibers + 1);
-        Self(pool)
-    }
-}
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
