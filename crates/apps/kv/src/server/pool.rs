@@ -31,6 +31,10 @@ const IDLE_FIBERS: usize = 64;
 /// Connections served in a row before the fiber yields to the worker.
 const TURNS_MAX: u32 = 64;
 
+/// Unsent answers from which on the fiber does not yield before it sends them. A client that stalls in the
+/// middle of a command keeps a fiber busy, and each yield may find one more connection to serve first.
+const UNSENT_MAX: usize = 64;
+
 thread_local! {
     /// The pool of the thread's rack, as long as that runs: its fibers own it.
     static POOL: RefCell<Weak<Pool>> = const { RefCell::new(Weak::new()) };
@@ -147,10 +151,11 @@ impl Pool {
         serving.run()
     }
 
-    /// The next connection to serve. Yields to the worker once between the commands of a round and its
-    /// answers, if another fiber waits for a reply.
+    /// The next connection to serve. If another fiber waits for a reply, it yields to the worker between
+    /// commands and answers, and serves the connections that are ready then.
     fn next_ready(&self) -> Option<Box<Serving>> {
-        let answers_next = self.ready.borrow().is_empty() && !self.unsent.borrow().is_empty();
+        let answers_next =
+            self.ready.borrow().is_empty() && (1..UNSENT_MAX).contains(&self.unsent.borrow().len());
         // A fiber that is in `run` now is suspended there: it mostly waits for a trustee.
         if answers_next && self.busy.get() > 0 && !self.has_polled.get() {
             self.yield_to_worker();
