@@ -4,8 +4,8 @@
 //! at one address as long as its scheduler lives and is used again, with its stack, by later
 //! fibers.
 //!
-//! A fiber is in the run queue, which links blocks through themselves, at most once. That follows from who
-//! may put it there:
+//! The run queue is an intrusive list ([`Queue`]), so a fiber must be in it at most once. That follows from
+//! who may put it there:
 //! 1. `launch`, for a block that was free (`launch_now` resumes one instead);
 //! 2. `unpark` and an expired `park_until`, which turn `Parked` into `Active`;
 //! 3. the fiber itself in `yield_now`, while it runs and therefore is not queued;

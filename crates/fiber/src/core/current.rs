@@ -74,11 +74,11 @@ pub fn waiting() -> Option<Waiting> {
 /// As [`park`](crate::park), for the running fiber that has its handle.
 ///
 /// # Safety
-/// The fiber is the one that calls.
+/// `fiber` is the running fiber.
 #[inline(always)]
 pub unsafe fn park_waiting(fiber: Waiting) {
     debug_assert!(CURRENT.with(|current| ptr::eq(current.running.get(), fiber.0.as_ptr())));
-    // SAFETY: the fiber runs, says the caller, so its block is there.
+    // SAFETY: the fiber is running, so its block exists.
     unsafe { Core::park_running(fiber.0.as_ref()) };
 }
 

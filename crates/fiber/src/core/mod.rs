@@ -12,7 +12,7 @@ pub(crate) mod builder;
 pub(crate) mod current;
 pub(crate) mod inbox;
 pub(crate) mod locals;
-#[allow(unsafe_code)] // Queued blocks are linked by pointers.
+#[allow(unsafe_code)] // The run queue is an intrusive list of raw pointers.
 mod queue;
 mod run;
 mod teardown;

@@ -1,8 +1,8 @@
-//! The run queue: control blocks that are linked through themselves, first in, first out. It also counts
-//! the fibers of a round of the scheduler.
+//! The run queue: an intrusive FIFO list of control blocks. It also counts how many fibers a round of the
+//! scheduler has resumed.
 //!
-//! There are two lists, so that no end has to look at the other. Blocks are taken off the first, and pushed
-//! to the second, which takes the first one's place when that is empty:
+//! It is two lists, so that pushing and taking touch different words: `take` removes from the first; `push`
+//! appends to the second, which becomes the first when that is empty:
 //!
 //! ```text
 //!   first --> block --> block --> null      pushed --> block --> block --> (not written yet)
@@ -37,7 +37,8 @@ pub(crate) struct Queue<T> {
 }
 
 impl<T: Linked> Queue<T> {
-    /// An empty queue, to which a link of its own points.
+    /// An empty queue. In an `Rc`, because `last` points into it: moving a `Box` would invalidate that
+    /// pointer.
     pub(crate) fn new() -> Rc<Queue<T>> {
         let queue = Rc::new(Queue {
             first: Cell::new(ptr::null()),
@@ -73,7 +74,7 @@ impl<T: Linked> Queue<T> {
         self.last.set(block.next());
     }
 
-    /// Begins a round, in which so many blocks are [taken](Self::take) at most.
+    /// Begins a round, in which [`take`](Self::take) returns at most `limit` blocks.
     pub(crate) fn begin_round(&self, limit: usize) {
         self.left.set(limit);
         self.limit.set(limit);
