@@ -83,6 +83,10 @@ impl Switch {
     /// Whether an execution can [hand over](Self::hand_over) to another.
     pub(crate) const HANDS_OVER: bool = true;
 
+    /// Bytes at the beginning that every switch touches.
+    #[cfg(test)]
+    pub(crate) const HOT_BYTES: usize = std::mem::offset_of!(Switch, closure);
+
     pub(crate) fn new() -> Switch {
         Switch {
             suspended: Cell::new(std::ptr::null_mut()),
