@@ -6,7 +6,7 @@
 //! between two processes, near: 257 instead of 341 ns for 4 KiB that nobody reads; Indirect Put of 512
 //! bytes 452 instead of 530 ns.
 
-use crate::shared::raw::{copy_opaque, copy_words_in};
+use crate::shared::raw::{copy_opaque, copy_words_in, prefetch_for_write};
 #[cfg(target_arch = "x86_64")]
 use crate::{
     limits::CACHE_LINE,
@@ -16,6 +16,10 @@ use crate::{
 /// Bytes from which a string instruction copies. *Measured* up to 32 KiB only.
 #[cfg(any(target_arch = "x86_64", test))]
 const LONG: usize = 1 << 17;
+
+/// Bytes up to which a copy without vectors requests the line of `next` first: during a longer one, the
+/// reader would take it back.
+const NEXT_FIRST: usize = 1024;
 
 /// Bytes from which words are copied by vectors. Below, a string instruction takes lines without fetching
 /// them: a stream of 512 bytes that their receiver does not read takes 45 ns, and 58 by vectors.
@@ -69,8 +73,9 @@ pub(super) unsafe fn copy_ahead(to: *mut u8, from: *const u8, len: usize, next: 
         // SAFETY: the caller vouches for both runs; the processor has AVX.
         return unsafe { copy_vectors(to, from, len, next) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = next;
+    if len <= NEXT_FIRST {
+        prefetch_for_write(next, 0);
+    }
     // SAFETY: the caller keeps the contract.
     unsafe { copy_opaque(to, from, len) }
 }
