@@ -7,8 +7,8 @@ use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
 pub use crate::layout::flag_at;
 use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
 
-/// Bytes of a body up to which the line of the header is requested before the body is written. For a longer
-/// one [`Target::write`] requests it: too early, the receiver, which polls it, takes it back; a frame of 4
+/// Bytes of a body up to which the line of the header is prefetched before the body is written. For a longer
+/// one [`Target::write`] prefetches it: too early, the receiver, which polls it, takes it back; a frame of 4
 /// bytes with 352 of code takes 350 ns instead of 294.
 const PREFETCHED: u64 = 128;
 
@@ -24,8 +24,8 @@ pub trait Target {
     /// Why nothing was written.
     type Error;
 
-    /// Writes `bytes`, any number, at byte `at`, in no order among themselves. The caller then writes at
-    /// byte `next`.
+    /// Writes `bytes`, any number, at byte `at`, in no order among themselves. The caller writes at byte
+    /// `next` afterwards, whose line this may prefetch.
     ///
     /// # Errors
     /// If they cannot be written.

@@ -162,7 +162,8 @@ impl Window {
     }
 
     /// As [`write_from`](Self::write_from), in the fastest way, but a reader may see a word with only some
-    /// of its bytes written: for bytes that a later signal covers. The caller then writes at byte `next`.
+    /// of its bytes written: for bytes that a later signal covers. The caller writes at byte `next`
+    /// afterwards, whose line most copies prefetch.
     ///
     /// # Errors
     /// As [`write`](Self::write).

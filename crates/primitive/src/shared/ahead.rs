@@ -1,10 +1,9 @@
-//! Copies into memory that another processor reads, by moves of vectors that request each line before
-//! they write it.
+//! Copies into memory that another processor reads: AVX loads and stores, with each line prefetched for
+//! writing.
 //!
-//! The lines have to come from the processor that has read them last. A string instruction has few of
-//! them on their way at a time, and the next one waits for its end. *Measured* on Sapphire Rapids, frames
-//! between two processes, near: 257 instead of 341 ns for 4 KiB that nobody reads; Indirect Put of 512
-//! bytes 452 instead of 530 ns.
+//! The lines come from the processor that read them last. `rep movsb` keeps few of them in flight, and a
+//! second one waits until the first has ended. *Measured* on Sapphire Rapids, frames between two processes,
+//! near: 257 instead of 341 ns for 4 KiB that nobody reads; Indirect Put of 512 bytes 452 instead of 530 ns.
 
 use crate::shared::raw::{copy_opaque, copy_words_in, prefetch_for_write};
 #[cfg(target_arch = "x86_64")]
@@ -13,20 +12,20 @@ use crate::{
     shared::raw::{SHORT, copy_short, is_aliased},
 };
 
-/// Bytes from which a string instruction copies. *Measured* up to 32 KiB only.
+/// From this length on, `rep movsb` copies; *measured* up to 32 KiB only.
 #[cfg(any(target_arch = "x86_64", test))]
 const LONG: usize = 1 << 17;
 
-/// Bytes up to which a copy without vectors requests the line of `next` first: during a longer one, the
+/// Up to this length, a copy without AVX prefetches the line of `next` first: during a longer one, the
 /// reader would take it back.
 const NEXT_FIRST: usize = 1024;
 
-/// Bytes from which words are copied by vectors. Below, a string instruction takes lines without fetching
-/// them: a stream of 512 bytes that their receiver does not read takes 45 ns, and 58 by vectors.
+/// From this length on, words are copied with AVX. Below, `rep movsb` takes lines without fetching them: a
+/// stream of 512 bytes that their receiver does not read takes 45 ns, and 58 with AVX.
 #[cfg(target_arch = "x86_64")]
 const MANY_WORDS: usize = 1024;
 
-/// Copies lines, of which there is at least one. Requests each eight lines before it is written, and the
+/// Copies lines, of which there is at least one. Prefetches each eight lines before it is written, and the
 /// line at `next` eight lines before the end. `$block` copies a line.
 #[cfg(target_arch = "x86_64")]
 macro_rules! copy_lines {
@@ -61,8 +60,8 @@ macro_rules! copy_lines {
     };
 }
 
-/// As [`copy_opaque`]. Behind a run of some lines the caller stores to `next`, wherever that is: its line
-/// is requested in time for that, and not earlier, since the reader polls it and would take it back.
+/// As [`copy_opaque`]. The caller stores to `next` afterwards, wherever that is. With AVX, its line is
+/// prefetched 512 bytes before the end, not earlier, because the reader polls it and would take it back.
 ///
 /// # Safety
 /// As [`copy_opaque`].

@@ -296,8 +296,8 @@ impl SharedBytes {
         unsafe { copy_opaque(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
     }
 
-    /// As [`write_from`](Self::write_from), for bytes that another processor reads. The caller then writes
-    /// at byte `next`, whose line a copy of some lines requests in time.
+    /// As [`write_from`](Self::write_from), for bytes that another processor reads. The caller writes at
+    /// byte `next` afterwards, whose line most copies prefetch.
     ///
     /// # Panics
     /// If they do not fit.
