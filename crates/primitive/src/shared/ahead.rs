@@ -164,6 +164,13 @@ mod tests {
     /// Short, medium and long ones, from and to every alignment that makes a difference.
     #[test]
     fn what_is_asked_for_is_copied_and_nothing_else() {
+        #[cfg(target_arch = "x86_64")]
+        let has_vectors = has_vectors();
+        #[cfg(not(target_arch = "x86_64"))]
+        let has_vectors = false;
+        if !has_vectors {
+            eprintln!("no AVX: only the copies without it are tested");
+        }
         const ROOM: usize = LONG + 4 * 4096;
         let from: Vec<u8> = (0..ROOM).map(|byte| (byte / 7) as u8 | 1).collect();
         let mut to = vec![0xee; ROOM];
