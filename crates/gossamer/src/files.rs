@@ -96,7 +96,8 @@ pub(crate) struct Files {
     /// By the number in the epoll's events.
     pub(crate) states: RefCell<Vec<State>>,
     pub(crate) free: RefCell<Vec<usize>>,
-    /// Numbers that calls of the current poll have freed: events of the files that had them may follow.
+    /// Numbers freed by calls of the current poll. Reused from the next poll on: events of the dropped files
+    /// may still follow in this one.
     freed: RefCell<Vec<usize>>,
     is_polling: Cell<bool>,
     /// Files that were readable when a call for that was asked for.
