@@ -167,7 +167,8 @@ impl Rack {
 
     /// How long an idle thread polls before it sleeps (75 microseconds if not set). A wait that
     /// takes a little longer costs a sleep and a wake each time. A thread that polls keeps its core
-    /// busy, but yields it to any other thread that needs it.
+    /// busy, but yields it to any other thread that needs it. A thread that finds its core contended sleeps
+    /// sooner.
     ///
     /// ```
     /// use std::time::Duration;
