@@ -103,5 +103,8 @@ fn inside_a_closure(number: &Trust<u8>, latch: &Trust<Latch<u8>>) {
     raises_here!(local_trustee().trustee().visit(|| ()));
     raises_here!(number.trustee().entrust_with(|n: u8| n, 1));
     raises_here!(gossamer::flush());
+    let own = Latch::new(1);
+    let _held = own.lock();
+    raises_here!(drop(own.lock()));
     raises_here!(gossamer::fence());
 }

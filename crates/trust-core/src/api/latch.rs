@@ -235,6 +235,7 @@ impl<T> Latch<T> {
     #[track_caller]
     pub fn lock(&self) -> LatchGuard<'_, T> {
         let place = Location::caller();
+        self.check_may_hold("`Latch::lock`", place, Access::Alone);
         match self.acquire(Some(place), None) {
             Ok(guard) => guard,
             Err(held) => panic!("`Latch::lock` at {place} would never return: {}", held.reason()),
@@ -251,6 +252,7 @@ impl<T> Latch<T> {
     #[track_caller]
     pub fn read(&self) -> LatchReadGuard<'_, T> {
         let place = Location::caller();
+        self.check_may_hold("`Latch::read`", place, Access::Shared);
         match self.acquire_shared(Some(place), None) {
             Ok(guard) => guard,
             Err(held) => panic!("`Latch::read` at {place} may never return: {}", held.reason()),
@@ -259,31 +261,36 @@ impl<T> Latch<T> {
 
     /// As [`lock`](Self::lock), at `place`, or for a closure launched on the latch, which is that
     /// property; an error if that would wait for itself.
-    #[track_caller]
     pub(super) fn acquire(
         &self,
         place: Option<CallSite>,
         property: Option<u32>,
     ) -> Result<LatchGuard<'_, T>, HeldByCaller> {
-        let me = self.hold("`Latch::lock`", place, property, Access::Alone)?;
+        let me = self.hold(place, property, Access::Alone)?;
         Ok(LatchGuard { latch: self, me, holds: true })
     }
 
     /// As [`acquire`](Self::acquire), for [`read`](Self::read).
-    #[track_caller]
     pub(super) fn acquire_shared(
         &self,
         place: Option<CallSite>,
         property: Option<u32>,
     ) -> Result<LatchReadGuard<'_, T>, HeldByCaller> {
-        let me = self.hold("`Latch::read`", place, property, Access::Shared)?;
+        let me = self.hold(place, property, Access::Shared)?;
         Ok(LatchReadGuard { latch: self, me })
     }
 
+    /// Refuses to wait for the latch in delegated context, if the call `what` at `place` would.
+    #[inline]
     #[track_caller]
+    fn check_may_hold(&self, what: &str, place: CallSite, access: Access) {
+        if !self.0.is_free_for(access) {
+            check_may_wait(what, place);
+        }
+    }
+
     fn hold(
         &self,
-        what: &str,
         place: Option<CallSite>,
         property: Option<u32>,
         access: Access,
@@ -295,17 +302,12 @@ impl<T> Latch<T> {
         if self.0.is_open() && self.0.take(me, access) {
             return Ok(me);
         }
-        self.hold_slow(what, me, access)
+        self.hold_slow(me, access)
     }
 
     /// As [`hold`](Self::hold), if the latch has a holder or readers.
     #[inline(never)]
-    #[track_caller]
-    fn hold_slow(&self, what: &str, me: Holder, access: Access) -> Result<Holder, HeldByCaller> {
-        let is_free = self.0.is_free_for(access);
-        if !is_free && let Some(place) = me.place {
-            check_may_wait(what, place);
-        }
+    fn hold_slow(&self, me: Holder, access: Access) -> Result<Holder, HeldByCaller> {
         // Readers also where they need not wait: whether a writer comes between is a matter of chance.
         if let Some(held) = self.held_by_caller(me) {
             return Err(held);
