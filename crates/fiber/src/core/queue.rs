@@ -86,6 +86,14 @@ impl<T: Linked> Queue<T> {
         self.left.set(0);
     }
 
+    /// Counts a block as taken that would be pushed and taken at once; false if the round is over.
+    #[inline(always)]
+    pub(crate) fn count_turn(&self) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0
+    }
+
     /// How many blocks were taken in this round.
     pub(crate) fn taken(&self) -> usize {
         self.limit.get() - self.left.get()
@@ -184,5 +192,8 @@ mod tests {
         assert!(!queue.is_empty());
         queue.begin_round(1);
         assert_eq!((take_all(&queue), queue.taken()), (vec![1], 1));
+        queue.begin_round(1);
+        assert_eq!((queue.count_turn(), queue.count_turn(), queue.taken()), (true, false, 1));
+        assert_eq!(queue.take(), None, "the turn was counted");
     }
 }

@@ -217,6 +217,10 @@ impl Core {
         if block.state.get() == State::Cancelled && Core::returns_at_once(block) {
             return;
         }
+        // A fiber often yields until a reply comes, with no other ready: it would be resumed at once.
+        if self.queue.is_empty() && self.queue.count_turn() {
+            return;
+        }
         // SAFETY: `block` is the running fiber, which is not queued, and not cancelled; blocks stay in place
         // as long as their core.
         unsafe {
