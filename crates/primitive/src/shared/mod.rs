@@ -330,7 +330,7 @@ impl SharedBytes {
     #[inline]
     pub fn write_words(&self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
-        // SAFETY: as in `write_from`; nobody writes to `bytes`.
+        // SAFETY: as in `write_from`; `bytes` has no concurrent writer.
         unsafe { copy_words_ahead(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
     }
 
