@@ -204,7 +204,7 @@ pub fn send_window<S: Delegated>(trust: Trust<S>, window: usize, think: Think) -
             while !stop.is_set() {
                 let room = window.saturating_sub(trust.outstanding());
                 if room == 0 {
-                    fiber::yield_to_worker();
+                    gossamer::yield_now();
                 }
                 for _ in 0..room.min(BURST) {
                     S::ask_then(&trust, seed, |answer| {
@@ -214,7 +214,7 @@ pub fn send_window<S: Delegated>(trust: Trust<S>, window: usize, think: Think) -
                 }
             }
             while trust.outstanding() > 0 {
-                fiber::yield_to_worker();
+                gossamer::yield_now();
             }
         })
     };

@@ -218,7 +218,7 @@ impl Core {
             return;
         }
         // A fiber often yields until a reply comes, with no other ready: it would be resumed at once.
-        if self.queue.is_empty() && self.queue.count_turn() {
+        if self.queue.is_empty() && self.queue.count_lone_turn() {
             return;
         }
         // SAFETY: `block` is the running fiber, which is not queued, and not cancelled; blocks stay in place

@@ -146,7 +146,7 @@ impl<T: 'static> Trust<T> {
     /// fn send(sum: &Trust<u64>, numbers: &[u64], window: usize) {
     ///     for part in numbers.chunks(16) {
     ///         while sum.outstanding() >= window {
-    ///             fiber::yield_to_worker();
+    ///             fiber::yield_now();
     ///         }
     ///         part.iter().for_each(|n| sum.apply_with_then(|sum, n| *sum += n, *n, |()| {}));
     ///     }
