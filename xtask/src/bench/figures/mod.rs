@@ -39,7 +39,8 @@ use self::list::{Lists, Suite};
 use self::merge::Table;
 
 /// The documents that have marked parts.
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
+    "docs/figures.md",
     "docs/performance.md",
     "docs/performance-tcp.md",
     "docs/performance-rdma.md",
