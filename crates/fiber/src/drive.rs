@@ -16,7 +16,7 @@ use crate::wait::Wait;
 /// because its scheduler was dropped, and the future is not ready when all other fibers have been.
 ///
 /// # Panics
-/// Outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) panics, even if the future
+/// Outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) refuses, even if the future
 /// is ready.
 #[track_caller]
 pub fn drive<F: Future>(what: &'static str, future: Pin<&mut F>) -> Option<F::Output> {
@@ -28,6 +28,7 @@ pub fn drive<F: Future>(what: &'static str, future: Pin<&mut F>) -> Option<F::Ou
 ///
 /// # Panics
 /// As [`drive`].
+#[track_caller]
 pub fn drive_until<F: Future>(
     what: &'static str,
     mut future: Pin<&mut F>,

@@ -104,7 +104,7 @@ impl<T> LocalJoinHandle<T> {
     /// nothing would run it; the fiber is detached.
     ///
     /// # Panics
-    /// Where it would wait and [`Config::may_wait`](crate::Config::may_wait) panics.
+    /// Where it would wait and [`Config::may_wait`](crate::Config::may_wait) refuses.
     #[track_caller]
     pub fn join(self) -> Result<T, JoinError> {
         if !self.is_finished() {
@@ -260,6 +260,7 @@ impl<T> JoinHandle<T> {
 
     /// Waits, in the method `what` called at `place`, until the outcome is there, the deadline has
     /// passed, or the wait is given up.
+    #[track_caller]
     pub(crate) fn wait_until(
         &self,
         what: &'static str,

@@ -114,7 +114,7 @@ impl<T> OnceLock<T> {
     /// - In a destructor of a fiber that is unwound because its scheduler was dropped, if the
     ///   initialiser is suspended in a destructor that waits for this fiber. Such a panic ends the
     ///   process.
-    /// - Where it would have to wait and [`Config::may_wait`](crate::Config::may_wait) panics.
+    /// - Where it would have to wait and [`Config::may_wait`](crate::Config::may_wait) refuses.
     #[inline]
     #[track_caller]
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
@@ -126,6 +126,7 @@ impl<T> OnceLock<T> {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn initialise(&self, init: impl FnOnce() -> T, place: &'static Location<'static>) -> &T {
         if self.take_turn(place) {
             let turn = Turn(&self.gate);
@@ -137,6 +138,7 @@ impl<T> OnceLock<T> {
     }
 
     /// Waits until the value is there (false), or until the caller is the one to make it (true).
+    #[track_caller]
     fn take_turn(&self, place: &'static Location<'static>) -> bool {
         let me = Runner::current();
         let mut wait = Wait::at(place);
@@ -174,6 +176,7 @@ impl<T> OnceLock<T> {
     }
 
     /// Waits until an initialiser ends, or returns early; false if the wait is given up.
+    #[track_caller]
     fn wait(&self, waiter: Waiter, place: &'static Location<'static>) -> bool {
         let in_fiber = matches!(waiter, Waiter::Fiber(_));
         ops::check_may_wait("the first use of a value", place);
@@ -190,6 +193,7 @@ impl<T> OnceLock<T> {
     /// fibers of the thread have been unwound before, so what still runs is the initialiser of
     /// another thread, which this one can wait for.
     #[cold]
+    #[track_caller]
     fn wait_without_fiber(&self, me: Runner, place: &'static Location<'static>) {
         let other = self.gate.lock().initialising;
         match other {
@@ -234,6 +238,7 @@ impl Drop for Turn<'_> {
 
 #[cold]
 #[inline(never)]
+#[track_caller]
 fn refuse_recursion<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
     panic!(
         "the initialiser of a {}, started at {outer}, uses the value that it makes, at {inner}",
@@ -243,6 +248,7 @@ fn refuse_recursion<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
 
 #[cold]
 #[inline(never)]
+#[track_caller]
 fn refuse_deadlock<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
     panic!(
         "the first use of a {} at {inner}, outside fibers, would block the thread forever: its \
@@ -254,6 +260,7 @@ fn refuse_deadlock<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
 
 #[cold]
 #[inline(never)]
+#[track_caller]
 fn refuse_cycle<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
     panic!(
         "the use of a {} at {inner}, in a destructor of a fiber that is unwound, waits for that \

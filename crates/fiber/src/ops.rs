@@ -63,7 +63,7 @@ pub fn park_or_give_up() -> bool {
 /// reported to [`Scheduler::expire`](crate::Scheduler::expire)).
 ///
 /// # Panics
-/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
+/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) refuses.
 #[track_caller]
 pub fn park_until(deadline: Instant) -> bool {
     check_caller_may_wait("`park_until`");
@@ -95,7 +95,7 @@ pub fn unparker() -> Option<Unparker> {
 /// Lets every other ready fiber of the thread run once.
 ///
 /// # Panics
-/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
+/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) refuses.
 #[inline(always)]
 #[track_caller]
 pub fn yield_now() {
@@ -123,7 +123,7 @@ pub fn yield_to_worker() {
 /// afterwards.
 ///
 /// # Panics
-/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
+/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) refuses.
 #[track_caller]
 pub fn sleep(duration: Duration) {
     check_caller_may_wait("`sleep`");
@@ -192,12 +192,22 @@ pub(crate) fn check_caller_may_wait(operation: &str) {
 /// `operation`: for waits that are built on [`park`] and begin in other crates.
 ///
 /// # Panics
-/// Where that does.
+/// Where that refuses, at the caller's line, which should be `place`.
 #[inline(always)]
+#[track_caller]
 pub fn check_may_wait(operation: &str, place: &'static Location<'static>) {
-    if let Some(Some(check)) = current::with_core(|core| core.may_wait) {
-        check(operation, place);
+    if let Some(Some(may_wait)) = current::with_core(|core| core.may_wait)
+        && let Err(reason) = may_wait(operation, place)
+    {
+        refused(&reason);
     }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refused(reason: &str) -> ! {
+    panic!("{reason}");
 }
 
 #[cold]

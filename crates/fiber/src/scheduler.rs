@@ -26,8 +26,8 @@ pub struct Config {
     /// scheduler's thread. It is called on the sender's thread. Default: does nothing.
     pub wake: WakeHook,
     /// Called before code of the scheduler's thread waits in a public function other than
-    /// [`park`](crate::park), with the name of the function and the place of the call: it panics
-    /// where waiting is not allowed. Default: waiting is allowed everywhere.
+    /// [`park`](crate::park), with the name of the function and the place of the call: it returns the
+    /// reason where waiting is not allowed. Default: waiting is allowed everywhere.
     pub may_wait: Option<MayWait>,
     /// Writes what code the thread runs, if that is not just a fiber, for the message that reports the
     /// overflow of a stack. It is called in a signal handler, on the thread itself: it may only read

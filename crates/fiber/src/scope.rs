@@ -10,7 +10,7 @@
 //! 2. `scope` catches a panic of its closure, and goes on only when the count is zero.
 //! 3. A fiber ends otherwise only when its scheduler is dropped (`core/teardown.rs`). That unwinds fibers
 //!    without children first, and then those that still run the closure of their scope, which may hold
-//!    callbacks: what children borrow outlives `'scope`, so it is not in the closure's frames. Behind the
+//!    callbacks: what children borrow outlives `'scope`, so it is not in the closure's frames. After the
 //!    closure a fiber gives the processor back until its children have ended, so that rule 2 holds and
 //!    no fiber keeps another from being unwound. Children at another scheduler of the thread, and
 //!    callbacks that something else holds, cannot end meanwhile: the process ends with a message.
@@ -113,7 +113,7 @@ impl<F> Held<F> {
     where
         F: FnOnce(A),
     {
-        // Dropped behind the closure, which the call drops, also if it panics.
+        // Dropped after the closure, which the call drops, also if it panics.
         let _child = self.child;
         (self.closure)(value);
     }
@@ -164,7 +164,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 ///
 /// # Panics
 /// If `f` does, or a scoped fiber whose handle is not joined; outside fibers; and where
-/// [`Config::may_wait`](crate::Config::may_wait) does.
+/// [`Config::may_wait`](crate::Config::may_wait) refuses.
 #[track_caller]
 pub fn scope<'env, F, R>(choose: impl Fn() -> Remote + Send + Sync + 'static, f: F) -> R
 where

@@ -167,7 +167,7 @@ macro_rules! __select {
 pub enum Selected<A, B> {
     /// Of its first branch.
     This(A),
-    /// Of one behind it.
+    /// Of one after it.
     Later(B),
 }
 
@@ -234,9 +234,11 @@ pub fn wait_for_first<B: Branches>(branches: &mut B) -> B::Output {
     }
     let place = Location::caller();
     let mut first = std::pin::pin!(std::future::poll_fn(|context| branches.poll(context)));
-    drive_until("`select!`", first.as_mut(), None, place).unwrap_or_else(|| {
-        panic!("`select!` at {place} would wait in a destructor while the rack ends")
-    })
+    // Not in a closure, whose panic would name this line instead of the caller's.
+    match drive_until("`select!`", first.as_mut(), None, place) {
+        Some(output) => output,
+        None => panic!("`select!` at {place} would wait in a destructor while the rack ends"),
+    }
 }
 
 /// What happens without an `else`.

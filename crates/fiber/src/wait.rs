@@ -111,7 +111,7 @@ pub fn name_of(id: FiberId) -> Option<String> {
 /// [`park`](crate::park) says.
 ///
 /// # Panics
-/// In a fiber, where [`Config::may_wait`](crate::Config::may_wait) does: it lets the others run.
+/// In a fiber, where [`Config::may_wait`](crate::Config::may_wait) refuses: it lets the others run.
 ///
 /// ```
 /// use gossamer_fiber::{Config, Scheduler, park, sleep, spawn_local, waiting_fibers};

@@ -147,9 +147,11 @@ where
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let place = Location::caller();
-    fiber::drive_until("`block_on`", pin!(future), None, place).unwrap_or_else(|| {
-        panic!("`block_on` at {place} would wait in a destructor while the rack ends")
-    })
+    // Not in a closure, whose panic would name this line instead of the caller's.
+    match fiber::drive_until("`block_on`", pin!(future), None, place) {
+        Some(output) => output,
+        None => panic!("`block_on` at {place} would wait in a destructor while the rack ends"),
+    }
 }
 
 #[cfg(test)]

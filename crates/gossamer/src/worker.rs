@@ -66,7 +66,7 @@ impl Worker {
             let transport = shared.transport.clone();
             Arc::new(move || transport.unpark(thread))
         };
-        let may_wait = Some(trust_core::check_may_wait as fiber::MayWait);
+        let may_wait = Some(trust_core::may_wait as fiber::MayWait);
         let running = Some(trust_core::write_running as fiber::Running);
         let config = Config { wake: ring, may_wait, running, ..shared.fibers.clone() };
         let scheduler = Scheduler::new(config)?;

@@ -5,9 +5,11 @@ mod common;
 
 use std::cell::Cell;
 use std::panic;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gossamer::{Barrier, Latch, Rack, Sharded, Trust, Trustee, delegate, local_trustee};
+use gossamer::{
+    Barrier, JoinHandle, Latch, Rack, Sharded, Trust, Trustee, delegate, local_trustee,
+};
 use serde::{Deserialize, Serialize, Serializer, ser};
 
 thread_local! {
@@ -87,6 +89,11 @@ fn inside() -> (Trust<u8>, Trust<Latch<u8>>) {
     (number, latch)
 }
 
+/// A fiber that does not end before the rack does.
+fn never_ends() -> JoinHandle<()> {
+    gossamer::spawn(|| gossamer::sleep(Duration::from_secs(3600)))
+}
+
 /// Calls that would wait in a delegated closure.
 fn inside_a_closure(number: &Trust<u8>, latch: &Trust<Latch<u8>>) {
     const SECOND: Duration = Duration::from_secs(1);
@@ -107,4 +114,15 @@ fn inside_a_closure(number: &Trust<u8>, latch: &Trust<Latch<u8>>) {
     let _held = own.lock();
     raises_here!(drop(own.lock()));
     raises_here!(gossamer::fence());
+    // Waits of fibers, which send no request.
+    raises_here!(gossamer::yield_now());
+    raises_here!(gossamer::sleep(SECOND));
+    raises_here!(gossamer::sleep_until(Instant::now() + SECOND));
+    raises_here!(gossamer::interval(SECOND).tick());
+    raises_here!(drop(never_ends().join()));
+    raises_here!(drop(never_ends().join_timeout(SECOND)));
+    raises_here!(gossamer::scope(|_| ()));
+    raises_here!(gossamer::block_on(std::future::pending::<()>()));
+    raises_here!(gossamer::select! { () = gossamer::after(SECOND) => () });
+    raises_here!(drop(number.apply_later(|n| *n).wait()));
 }

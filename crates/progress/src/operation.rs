@@ -66,6 +66,7 @@ impl Ticket {
     }
 
     /// Parks the fiber until the operation has ended.
+    #[track_caller]
     fn wait(self, place: &'static Location<'static>) -> Outcome {
         let mut wait = fiber::Wait::at(place);
         loop {
@@ -124,7 +125,7 @@ impl Operation {
     /// Why it could not be carried out; [`OpError::PeerLost`] also when the rack ends first.
     ///
     /// # Panics
-    /// Outside a fiber and where [`fiber::Config::may_wait`] does, if the operation has not ended.
+    /// Outside a fiber and where [`fiber::Config::may_wait`] refuses, if the operation has not ended.
     #[track_caller]
     pub fn wait(self) -> Result<u64, OpError> {
         match self.0.wait(Location::caller()) {

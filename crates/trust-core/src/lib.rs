@@ -54,7 +54,7 @@ pub use crate::{
     api::flush::{flush, flush_counted, register_collector, requests_made, send_collected},
     api::latch::{Latch, LatchGuard, LatchReadGuard},
     api::lend::Lending,
-    api::may_wait::{check_may_wait, in_delegated_context, write_running},
+    api::may_wait::{check_may_wait, in_delegated_context, may_wait, write_running},
     api::plain_call::served,
     api::prefetch::Prefetching,
     api::reply::Reply,

@@ -218,6 +218,6 @@ impl Drop for Core {
     }
 }
 
-/// Panics if the running code must not wait. It is given the function that would wait, as messages
-/// name it, and the place of the call.
-pub type MayWait = fn(&str, &'static Location<'static>);
+/// Returns why the running code must not wait, if it must not. It is given the function that would wait,
+/// as messages name it, and the place of the call, which then panics with this reason.
+pub type MayWait = fn(&str, &'static Location<'static>) -> Result<(), Box<str>>;

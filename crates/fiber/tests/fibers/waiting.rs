@@ -222,7 +222,9 @@ fn fibers_say_what_they_wait_for_and_go_on_waiting() {
 #[test]
 fn a_question_is_refused_where_waits_are() {
     let config = Config {
-        may_wait: Some(|what, place| panic!("{what} at {}:{}", place.file(), place.line())),
+        may_wait: Some(|what, place| {
+            Err(format!("{what} at {}:{}", place.file(), place.line()).into())
+        }),
         ..Config::default()
     };
     let scheduler = Scheduler::new(config).unwrap();

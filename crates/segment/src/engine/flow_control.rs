@@ -155,6 +155,7 @@ impl FlowControl {
     }
 
     /// Parks the fiber until the one that waits for a fence has ended its wait.
+    #[track_caller]
     fn wait_for_turn(
         lane: &LaneFlow,
         host: HostId,

@@ -178,6 +178,7 @@ impl Notifications {
     }
 
     /// Waits up to `deadline`; `None` if that passes first, or if the fiber is unwound.
+    #[track_caller]
     fn wait_until(
         &self,
         deadline: Option<Instant>,

@@ -1,4 +1,4 @@
-//! [`check_may_wait`]: refusing waits in delegated context, for functions that send no request.
+//! [`may_wait`], [`check_may_wait`]: refusing waits in delegated context, for functions that send no request.
 //! [`write_running`]: which delegated code runs. [`in_delegated_context`]: entering that context, for
 //! layers that run code of their own in it.
 
@@ -17,12 +17,25 @@ use crate::node::on_node;
 #[inline]
 #[track_caller]
 pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
+    if let Err(refusal) = may_wait(what, place) {
+        panic!("{refusal}");
+    }
+}
+
+/// Whether the running code may wait in `what`, called at `place`: what the waits of fibers ask
+/// (`fiber::Config::may_wait`).
+///
+/// # Errors
+/// In delegated context. The error names both places.
+#[inline]
+pub fn may_wait(what: &str, place: &'static Location<'static>) -> Result<(), Box<str>> {
     let refusal = on_node(|node| {
         let context = node.context();
         (!context.is_free()).then(|| context.refusal(what, place))
     });
-    if let Some(Some(refusal)) = refusal {
-        panic!("{refusal}");
+    match refusal {
+        Some(Some(refusal)) => Err(refusal.into()),
+        _ => Ok(()),
     }
 }
 

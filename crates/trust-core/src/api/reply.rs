@@ -172,6 +172,7 @@ impl Timed {
         Reply::new(WaitForRoom::Within(self.limit))
     }
 
+    #[track_caller]
     fn wait<T, U>(&self, trust: &Trust<T>, mut reply: Reply<U>) -> Result<U, DelegateError> {
         let Limit { timeout, deadline } = self.limit;
         fiber::drive_until(self.what, Pin::new(&mut reply), deadline, self.place).unwrap_or_else(
