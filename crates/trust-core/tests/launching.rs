@@ -132,6 +132,17 @@ impl Scene {
     }
 }
 
+/// Only fibers wait: the launch is refused, and leaves no call that the end of the rack would wait for.
+#[test]
+fn a_launch_outside_a_fiber_is_refused_and_awaits_nothing() {
+    let scene = Scene::new();
+    scene.at_client(0, || {
+        let refused = scene.latch().try_launch(add);
+        assert!(matches!(refused, Err(DelegateError::NoRack(_))), "{refused:?}");
+    });
+    assert_eq!(scene.clients[0].outstanding().1, 0);
+}
+
 #[test]
 fn a_launch_that_does_not_wait_is_answered_with_its_batch() {
     let scene = Scene::new();
@@ -161,7 +172,7 @@ fn a_launch_that_waits_is_answered_when_it_ends() {
     assert_eq!(scene.fibers.live(), 0);
 }
 
-/// The client takes the reply of the request, which says that the result comes later, behind that.
+/// The client takes the reply of the request, which says that the result comes later, after that.
 #[test]
 fn a_result_may_overtake_the_word_that_it_comes_later() {
     let scene = Scene::new();
@@ -195,7 +206,7 @@ fn a_launched_closure_may_use_and_drop_its_own_property() {
 }
 
 /// A bare `park` in a closure that a launched one has delegated in turn: while that property is in use,
-/// nothing is served. The requests behind it, and those of others, are served afterwards.
+/// nothing is served. The requests after it, and those of others, are served afterwards.
 #[test]
 fn nothing_is_served_while_a_launched_closure_waits_inside_another() {
     let scene = Scene::new();
@@ -313,7 +324,7 @@ fn arguments_of_a_launch_that_does_not_start_are_dropped_in_delegated_context() 
     scene.at_trustee(|| drop((OWN.take(), own)));
 }
 
-/// The request behind such a launch is served in delegated context: it cannot get the property once
+/// The request after such a launch is served in delegated context: it cannot get the property once
 /// more that it has.
 #[test]
 fn a_panic_of_arguments_of_a_launch_that_does_not_start_keeps_the_context() {

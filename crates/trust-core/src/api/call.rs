@@ -173,7 +173,11 @@ impl<T: 'static> Trust<T> {
         // First, since another fiber may enter a closure meanwhile.
         node.count_inline_call();
         if node.context().is_free() {
-            let result = self.own().run_for::<I, V, C>(node, invoke, arguments, place);
+            let result = if const { C::HEARS_FAILURES } {
+                self.own().run_caught(node, invoke, arguments, place)
+            } else {
+                self.own().run(node, invoke, arguments, place)
+            };
             let context = node.context().enter(Context::Callback);
             node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
             then.tell(result.map_err(|error| *error));

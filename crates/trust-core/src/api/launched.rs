@@ -70,64 +70,72 @@ fn refused(call: ReplyTo, held: &HeldByCaller) -> String {
     format!("launched at {}, but {}", place_of(call), held.reason())
 }
 
-/// The kind of call that `launch` and its relatives make, of a launch that no other waits for. The
-/// arguments are its token and those of the closure.
-pub(super) struct ServeLaunch<T, V, L>(PhantomData<fn(T, V, L)>);
+/// Who waits for the result of a launch, as its request says it: a token (`u64`), or a [`Call`] if
+/// other launches wait for this one.
+pub(super) trait Caller: Portable {
+    /// The token that the result is for.
+    fn token(&self) -> u64;
 
-/// Whether such a call consists of its token alone: its closure takes no arguments.
+    /// The call, at its trustee.
+    fn call(self) -> Call;
+}
+
+impl Caller for u64 {
+    #[inline(always)]
+    fn token(&self) -> u64 {
+        *self
+    }
+
+    #[inline(always)]
+    fn call(self) -> Call {
+        let node = current(&self).expect("requests are served on a node");
+        // `is_timed` says when to forget callers; this call has none.
+        let (reply_to, callers) = (ReplyTo::client_of(node, self), Callers::default());
+        Call { reply_to, callers, is_timed: false }
+    }
+}
+
+impl Caller for Call {
+    fn token(&self) -> u64 {
+        self.reply_to.token()
+    }
+
+    fn call(self) -> Call {
+        self
+    }
+}
+
+/// The kind of call that `launch` and its relatives make. The arguments are its caller and those of the
+/// closure, unless these are [nothing](takes_nothing).
+pub(super) struct ServeLaunch<T, A, V, L>(PhantomData<fn(T, A, V, L)>);
+
+/// Whether closures with arguments of this type take none.
 #[cfg_attr(optimised, inline(always))]
-pub(super) fn is_token_only<V: 'static>() -> bool {
+pub(super) fn takes_nothing<V: 'static>() -> bool {
     codec::plain_words::<V>() == Some(0)
 }
 
-impl<T, V, L> Delegated for ServeLaunch<T, V, L>
+impl<T, A, V, L> Delegated for ServeLaunch<T, A, V, L>
 where
     T: 'static,
+    A: Caller,
     V: Portable,
     L: Launch<T, V>,
 {
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
         // SAFETY: the caller's promise is the same.
         let latch = unsafe { latch_of::<T>(property) };
-        let taken = if is_token_only::<V>() {
-            take::<u64, L>(batch, request).map(|(launch, token)| {
-                (launch, (token, codec::from_plain(|| 0).expect("a plain type")))
+        let taken = if takes_nothing::<V>() {
+            take::<A, L>(batch, request).map(|(launch, caller)| {
+                (launch, (caller, codec::from_plain(|| 0).expect("a plain type")))
             })
         } else {
-            take::<(u64, V), L>(batch, request)
+            take::<(A, V), L>(batch, request)
         };
         match taken {
-            Ok((launch, (token, arguments))) => {
-                let node = current(&token).expect("requests are served on a node");
-                let reply_to = ReplyTo::client_of(node, token);
-                // `is_timed` says when to forget callers; this call has none.
-                let call = Call { reply_to, callers: Callers::default(), is_timed: false };
-                start(launch, latch, (call, arguments), batch, request);
+            Ok((launch, (caller, arguments))) => {
+                start(launch, latch, (caller.call(), arguments), batch, request);
             }
-            Err(refusal) => batch.refuse_by(&refusal),
-        }
-        batch.pass(request);
-    }
-
-    fn describe() -> Description {
-        Description::of::<Latch<T>>(L::name())
-    }
-}
-
-/// As [`ServeLaunch`], of a launch that others wait for, whose arguments say which.
-pub(super) struct ServeNested<T, V, L>(PhantomData<fn(T, V, L)>);
-
-impl<T, V, L> Delegated for ServeNested<T, V, L>
-where
-    T: 'static,
-    V: Portable,
-    L: Launch<T, V>,
-{
-    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
-        // SAFETY: the caller's promise is the same.
-        let latch = unsafe { latch_of::<T>(property) };
-        match take::<(Call, V), L>(batch, request) {
-            Ok((launch, arguments)) => start(launch, latch, arguments, batch, request),
             Err(refusal) => batch.refuse_by(&refusal),
         }
         batch.pass(request);
@@ -219,21 +227,10 @@ fn reply<U: Portable>(batch: &mut Batch<'_>, request: Received, value: U) {
     }
 }
 
-impl<T, V, L> Kind for ServeLaunch<T, V, L>
+impl<T, A, V, L> Kind for ServeLaunch<T, A, V, L>
 where
     T: 'static,
-    V: Portable,
-    L: Launch<T, V>,
-{
-    #[inline(always)]
-    fn reply_words() -> usize {
-        reply_words::<L::Output>()
-    }
-}
-
-impl<T, V, L> Kind for ServeNested<T, V, L>
-where
-    T: 'static,
+    A: Caller,
     V: Portable,
     L: Launch<T, V>,
 {

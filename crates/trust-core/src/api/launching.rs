@@ -6,7 +6,7 @@
 use std::panic::Location;
 
 use crate::api::latch::Latch;
-use crate::api::launched::{Launch, ServeLaunch, ServeNested, is_token_only, run};
+use crate::api::launched::{Caller, Launch, ServeLaunch, run, takes_nothing};
 use crate::api::remote_fiber::{Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, WaitForRoom, boxed};
@@ -129,54 +129,36 @@ impl<T: 'static> Trust<Latch<T>> {
             self.send(node, outbox, launch, &arguments, completion);
         } else {
             let arguments = (Call { reply_to, callers, is_timed }, arguments);
-            self.send_nested(node, outbox, launch, &arguments, completion);
+            self.send(node, outbox, launch, &arguments, completion);
         }
     }
 
-    /// Sends a launch that no other waits for, with its token and the arguments of the closure.
+    /// Sends a launch with its caller and the arguments of the closure, unless these are nothing.
     #[cfg_attr(optimised, inline(always))]
-    fn send<L, V, C>(
+    fn send<L, A, V, C>(
         &self,
         node: &Node,
         outbox: &Outbox,
         launch: L,
-        arguments: &(u64, V),
+        arguments: &(A, V),
         completion: C,
     ) where
         L: Launch<T, V>,
+        A: Caller,
         V: Portable,
         C: Completion + 'static,
     {
-        let (target, token) = (self.target_by(outbox), arguments.0);
-        let completion = Launching::new(token, completion);
-        if is_token_only::<V>() {
-            node.request_as::<ServeLaunch<T, V, L>, _, _, u64, _>(
-                target, launch, &token, completion,
+        let (target, caller) = (self.target_by(outbox), &arguments.0);
+        let completion = Launching::new(caller.token(), completion);
+        if takes_nothing::<V>() {
+            node.request_as::<ServeLaunch<T, A, V, L>, _, _, A, _>(
+                target, launch, caller, completion,
             );
         } else {
-            node.request_as::<ServeLaunch<T, V, L>, _, _, (u64, V), _>(
+            node.request_as::<ServeLaunch<T, A, V, L>, _, _, (A, V), _>(
                 target, launch, arguments, completion,
             );
         }
-    }
-
-    /// As [`send`](Self::send), of a launch that others wait for.
-    #[inline(never)]
-    fn send_nested<L, V, C>(
-        &self,
-        node: &Node,
-        outbox: &Outbox,
-        launch: L,
-        arguments: &(Call, V),
-        completion: C,
-    ) where
-        L: Launch<T, V>,
-        V: Portable,
-        C: Completion + 'static,
-    {
-        let completion = Launching::new(arguments.0.reply_to.token(), completion);
-        let target = self.target_by(outbox);
-        node.request_as::<ServeNested<T, V, L>, _, _, _, _>(target, launch, arguments, completion);
     }
 
     /// Has the closure run on this thread, which is the trustee.

@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::Trust;
-use crate::api::callback::Callback;
 use crate::closure::context::Context;
 use crate::closure::invoke::Invoke;
 use crate::closure::registry::Tag;
@@ -54,28 +53,7 @@ impl<T: 'static> Own<T> {
         Ok(invoke.invoke(property, arguments))
     }
 
-    /// Runs a closure on a property of this thread for a callback: if that gets failures, a
-    /// panic of the closure is one of them, as it is when another thread runs it.
-    #[cfg_attr(optimised, inline(always))]
-    pub(super) fn run_for<I, V, C>(
-        self,
-        node: &Node,
-        invoke: I,
-        arguments: V,
-        place: CallSite,
-    ) -> CallResult<I::Output>
-    where
-        I: Invoke<T, V>,
-        C: Callback<I::Output>,
-    {
-        if const { C::HEARS_FAILURES } {
-            self.run_caught(node, invoke, arguments, place)
-        } else {
-            self.run(node, invoke, arguments, place)
-        }
-    }
-
-    /// As [`run`](Self::run); a panic of the closure is an error.
+    /// As [`run`](Self::run); a panic of the closure is an error, as it is when another thread runs it.
     #[inline]
     pub(crate) fn run_caught<I, V>(
         self,
