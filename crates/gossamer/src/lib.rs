@@ -380,7 +380,7 @@ pub use self::sync::{
     channel_on,
 };
 pub use self::team::{Team, TeamError};
-pub use self::topology::{Machine, Topology};
+pub use self::topology::{Machine, Topology, TransportKind};
 
 /// Named remote memory: the crate `gossamer-segment`. Its main names are also at the top of this
 /// crate.

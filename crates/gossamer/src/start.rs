@@ -21,6 +21,8 @@ use transport_tcp::{TcpConfig, TcpTransport};
 
 use crate::children::Children;
 use crate::topology::Topology;
+#[cfg(feature = "tcp")]
+use crate::topology::{TransportKind, Transports};
 use crate::{Rack, RackError};
 
 /// Set in the environment of a program that was started for a further host: the name of the thread that
@@ -96,8 +98,18 @@ pub(crate) fn assemble(rack: &mut Rack, children: &mut Children) -> Result<Joine
 fn topology_of(job: &JobDescription) -> Topology {
     let threads = job.hosts[job.host as usize].threads;
     let names = job.hosts.iter().map(|host| host.name.as_str());
-    Topology::new(Some(job.job.to_string()), threads, names)
+    Topology::new(Some(job.job.to_string()), threads, names, JOB_TRANSPORTS)
 }
+
+/// The transports of a job, as [`join`] picks them.
+#[cfg(feature = "tcp")]
+const JOB_TRANSPORTS: Transports = if cfg!(feature = "rdma") {
+    Transports { near: TransportKind::Rdma, far: TransportKind::Rdma }
+} else if cfg!(feature = "shm") {
+    Transports { near: TransportKind::SharedMemory, far: TransportKind::Tcp }
+} else {
+    Transports { near: TransportKind::Tcp, far: TransportKind::Tcp }
+};
 
 /// Joins this process's job: over shared memory to the hosts of this machine and over TCP to all
 /// others; or, if the program was built for RDMA, over RDMA to all of them.

@@ -1,14 +1,16 @@
-//! [`Topology`]: the machines of the rack and the hosts on each, however the rack was started.
+//! [`Topology`]: the machines of the rack, the hosts on each, and the transports between them, however
+//! the rack was started.
 
-use std::fs;
+use std::{fmt, fs};
 
 use transport_api::{HostId, Transport};
 
-/// The machines of a rack, and the hosts on each of them, for programs that place their work by hand.
-/// All hosts get the same answer, in a rack of local processes, in a job and under Slurm.
+/// The machines of a rack, the hosts on each of them, and the transports that connect the hosts, for
+/// programs that place their work by hand. All hosts get the same answer, in a rack of local processes, in a
+/// job and under Slurm.
 ///
 /// ```
-/// use gossamer::Rack;
+/// use gossamer::{Rack, local_host};
 ///
 /// Rack::new().threads(2).run(|| {
 ///     let topology = gossamer::topology();
@@ -16,6 +18,11 @@ use transport_api::{HostId, Transport};
 ///     assert_eq!(topology.threads, 2);
 ///     for machine in &topology.machines {
 ///         println!("{}: {:?}", machine.name, machine.hosts);
+///     }
+///     for host in gossamer::hosts() {
+///         if let Some(transport) = topology.transport(local_host(), host) {
+///             println!("{host} over {transport}"); // host 0 over shared memory
+///         }
 ///     }
 /// })?;
 /// # Ok::<(), gossamer::RackError>(())
@@ -30,9 +37,42 @@ pub struct Topology {
     pub threads: u32,
     /// The machines, in the order of their first hosts.
     pub machines: Vec<Machine>,
+    transports: Transports,
 }
 
-/// A machine of the rack. Its hosts share its memory.
+/// What carries requests, segments and jams between two hosts of a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum TransportKind {
+    /// Memory that both map, of one machine.
+    SharedMemory,
+    /// TCP and TLS.
+    Tcp,
+    /// RDMA, for data; control messages go over TCP and TLS.
+    Rdma,
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TransportKind::SharedMemory => "shared memory",
+            TransportKind::Tcp => "TCP",
+            TransportKind::Rdma => "RDMA",
+        })
+    }
+}
+
+/// The transports of a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transports {
+    /// Between hosts of one machine.
+    pub(crate) near: TransportKind,
+    /// Between machines.
+    pub(crate) far: TransportKind,
+}
+
+/// A machine of the rack. Its hosts share its memory, unless the program was built for RDMA and runs in a
+/// job ([`Topology::transport`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Machine {
@@ -44,11 +84,25 @@ pub struct Machine {
 }
 
 impl Topology {
+    /// The transport between two hosts, also for a host and itself; `None` if the rack does not have
+    /// them.
+    #[must_use]
+    pub fn transport(&self, one: HostId, other: HostId) -> Option<TransportKind> {
+        let machine = |host| self.machines.iter().position(|machine| machine.hosts.contains(&host));
+        let is_near = machine(one)? == machine(other)?;
+        Some(match is_near {
+            true if one == other => TransportKind::SharedMemory,
+            true => self.transports.near,
+            false => self.transports.far,
+        })
+    }
+
     /// The topology of hosts on machines of these names, host by host.
     pub(crate) fn new<'a>(
         job: Option<String>,
         threads: u32,
         names: impl Iterator<Item = &'a str>,
+        transports: Transports,
     ) -> Self {
         let mut machines: Vec<Machine> = Vec::new();
         for (host, name) in (0..).map(HostId).zip(names) {
@@ -57,7 +111,7 @@ impl Topology {
                 None => machines.push(Machine { name: name.to_owned(), hosts: vec![host] }),
             }
         }
-        Self { job, threads, machines }
+        Self { job, threads, machines, transports }
     }
 
     /// That of processes on this machine.
@@ -66,7 +120,8 @@ impl Topology {
         let name = name.trim();
         let name = if name.is_empty() { "localhost" } else { name };
         let names = (0..transport.hosts()).map(|_| name);
-        Self::new(None, transport.threads(), names)
+        let memory = TransportKind::SharedMemory;
+        Self::new(None, transport.threads(), names, Transports { near: memory, far: memory })
     }
 }
 
@@ -76,9 +131,23 @@ mod tests {
 
     #[test]
     fn hosts_are_grouped_by_machine() {
-        let topology = Topology::new(None, 3, ["b", "a", "b"].into_iter());
+        let transports = Transports { near: TransportKind::SharedMemory, far: TransportKind::Tcp };
+        let topology = Topology::new(None, 3, ["b", "a", "b"].into_iter(), transports);
         let machines = topology.machines.iter();
         let machines: Vec<_> = machines.map(|m| (m.name.as_str(), m.hosts.clone())).collect();
         assert_eq!(machines, [("b", vec![HostId(0), HostId(2)]), ("a", vec![HostId(1)])]);
+    }
+
+    #[test]
+    fn a_host_reaches_itself_by_memory_and_others_by_the_transport_of_their_machine() {
+        let from_first = |near, far| {
+            let names = ["b", "a", "b"].into_iter();
+            let topology = Topology::new(None, 1, names, Transports { near, far });
+            [0, 1, 2, 3].map(|host| topology.transport(HostId(0), HostId(host)))
+        };
+        let [memory, tcp, rdma] =
+            [TransportKind::SharedMemory, TransportKind::Tcp, TransportKind::Rdma];
+        assert_eq!(from_first(memory, tcp), [Some(memory), Some(tcp), Some(memory), None]);
+        assert_eq!(from_first(rdma, rdma), [Some(memory), Some(rdma), Some(rdma), None]);
     }
 }

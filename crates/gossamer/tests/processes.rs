@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use gossamer::{LossReason, Rack, RackError};
+use gossamer::{HostId, LossReason, Rack, RackError};
 use gossamer_behaviours::{self as behaviours, behaviours};
 #[cfg(feature = "tcp")]
 use gossamer_job::Secret;
@@ -83,16 +83,18 @@ fn every_host_is_a_process_of_its_own() {
     assert!(ids[0].0 != ids[1].0 && ids[1].0 != ids[2].0 && ids[0].0 != ids[2].0);
 }
 
-/// A job, the threads of its hosts, and its machines with their hosts.
-type Said = (Option<String>, u32, Vec<(String, Vec<u32>)>);
+/// A job, the threads of its hosts, its machines with their hosts, and the transports from host 0 to each.
+type Said = (Option<String>, u32, Vec<(String, Vec<u32>)>, Vec<String>);
 
 /// What every thread of the rack says about the machines.
 fn machines() -> Vec<Said> {
     let ask = || {
         let topology = gossamer::topology();
+        let transport = |host| topology.transport(HostId(0), host).expect("a host");
+        let transports = gossamer::hosts().map(|host| transport(host).to_string()).collect();
         let machines = topology.machines.into_iter();
         let machines = machines.map(|m| (m.name, m.hosts.into_iter().map(|host| host.0).collect()));
-        (topology.job, topology.threads, machines.collect())
+        (topology.job, topology.threads, machines.collect(), transports)
     };
     let fibers: Vec<_> = gossamer::threads().map(|t| gossamer::spawn_on(t, ask)).collect();
     fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect()
@@ -101,14 +103,17 @@ fn machines() -> Vec<Said> {
 fn all_hosts_are_on_this_machine() {
     let said = rack().run(machines).unwrap();
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
-    assert_eq!(said, vec![(None, 2, vec![(name, vec![0, 1, 2])]); 6]);
+    let transports = vec!["shared memory".to_owned(); 3];
+    assert_eq!(said, vec![(None, 2, vec![(name, vec![0, 1, 2])], transports); 6]);
 }
 
 fn the_hosts_are_on_the_machines_of_their_tasks() {
     let said = rack().run(machines).unwrap();
     let on = |name: &str, hosts: [u32; 2]| (name.to_owned(), hosts.to_vec());
     assert!(said[0].0.is_some(), "the step has a number: {said:?}");
-    let expected = (said[0].0.clone(), 2, vec![on("machine0", [0, 1]), on("machine1", [2, 3])]);
+    let machines = vec![on("machine0", [0, 1]), on("machine1", [2, 3])];
+    let transports = ["shared memory", "shared memory", "TCP", "TCP"].map(str::to_owned);
+    let expected = (said[0].0.clone(), 2, machines, transports.to_vec());
     assert_eq!(said, vec![expected; 8]);
 }
 

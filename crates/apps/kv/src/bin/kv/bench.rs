@@ -126,15 +126,23 @@ fn rack_line(topology: &Topology) -> String {
     };
     let processes = count(hosts, "process", "processes");
     let threads = count(topology.threads as usize, "thread", "threads");
-    // In a job of a program built for RDMA, processes of one machine use it, too.
-    let transport = match topology.machines.len() {
-        _ if hosts == 1 => return format!("rack: {processes} of {threads}"),
-        _ if cfg!(feature = "rdma") && topology.job.is_some() => "RDMA",
-        1 => "shared memory",
-        machines if machines == hosts => "TCP",
-        _ => "shared memory on a machine and TCP between machines",
+    let near = topology.machines.iter().find_map(|machine| match machine.hosts[..] {
+        [one, other, ..] => topology.transport(one, other),
+        _ => None,
+    });
+    let far = match &topology.machines[..] {
+        [one, other, ..] => topology.transport(one.hosts[0], other.hosts[0]),
+        _ => None,
     };
-    format!("rack: {processes} of {threads}, over {transport}")
+    match (near, far) {
+        (Some(near), Some(far)) if near != far => format!(
+            "rack: {processes} of {threads}, over {near} on a machine and {far} between machines"
+        ),
+        (Some(transport), _) | (None, Some(transport)) => {
+            format!("rack: {processes} of {threads}, over {transport}")
+        }
+        (None, None) => format!("rack: {processes} of {threads}"),
+    }
 }
 
 /// A store that runs on plain threads: the rack is idle while it runs.
