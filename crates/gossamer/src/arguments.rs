@@ -6,7 +6,7 @@ use std::num::IntErrorKind;
 use crate::RackError;
 use crate::policy::Placement;
 
-/// The value that follows `flag` among the arguments, or that `variable` has in the environment, behind
+/// The value that follows `flag` among the arguments, or that `variable` has in the environment, with
 /// the name of its source.
 fn value<'a>(arguments: &[String], flag: &'a str, variable: &'a str) -> Option<(&'a str, String)> {
     let mut words = arguments.iter().take_while(|word| *word != "--");
@@ -26,18 +26,18 @@ fn value<'a>(arguments: &[String], flag: &'a str, variable: &'a str) -> Option<(
 /// The options that [`Rack::from_args`](crate::Rack::from_args) reads.
 const OPTIONS: [&str; 3] = ["--hosts", "--threads", "--placement"];
 
-/// Refuses arguments that are no option of Gossamer's, but differ from one in a single letter: they would
-/// be left to the program, and the rack would be another one than the user asked for.
+/// Refuses arguments that are no option of Gossamer's, but one of them mistyped: they would be left to the
+/// program, and the rack would be another one than the user asked for.
 pub(crate) fn check_spelling(arguments: &[String]) -> Result<(), RackError> {
     let words = arguments.iter().take_while(|word| *word != "--");
-    for word in words.filter(|word| word.starts_with("--")) {
+    for word in words.filter(|word| word.starts_with('-')) {
         let name = word.split('=').next().unwrap_or(word);
         if OPTIONS.contains(&name) {
             continue;
         }
-        if let Some(option) = OPTIONS.iter().find(|option| differ_in_one_letter(name, option)) {
+        if let Some(option) = OPTIONS.iter().find(|option| is_mistyped(name, option)) {
             return Err(RackError::Settings(format!(
-                "unknown option {name}: did you mean {option}? (Options behind `--` are left to the \
+                "unknown option {name}: did you mean {option}? (Options after `--` are left to the \
                  program.)"
             )));
         }
@@ -45,15 +45,21 @@ pub(crate) fn check_spelling(arguments: &[String]) -> Result<(), RackError> {
     Ok(())
 }
 
-/// Whether one letter of `one` is another one in `other`, or is missing there, or the other way round.
-fn differ_in_one_letter(one: &str, other: &str) -> bool {
-    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
-    let same = short.bytes().zip(long.bytes()).take_while(|(a, b)| a == b).count();
-    let rest = &long.as_bytes()[(same + 1).min(long.len())..];
-    match long.len() - short.len() {
-        0 => short.len() > same && &short.as_bytes()[same + 1..] == rest,
-        1 => &short.as_bytes()[same..] == rest,
-        _ => false,
+/// Whether `word` is `option` but for the case of its letters and one mistake: a letter that is wrong,
+/// missing, too much, or has changed places with the next.
+fn is_mistyped(word: &str, option: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let (word, option) = (word.as_bytes(), option.as_bytes());
+    let same = word.iter().zip(option).take_while(|(a, b)| a == b).count();
+    let (word, option) = (&word[same..], &option[same..]);
+    match (word, option) {
+        ([a, b, word @ ..], [c, d, option @ ..]) if (a, b) == (d, c) => word == option,
+        ([_, word_rest @ ..], [_, option_rest @ ..]) if word.len() == option.len() => {
+            word_rest == option_rest
+        }
+        ([_, rest @ ..], _) if rest == option => true,
+        (_, [_, rest @ ..]) => rest == word,
+        _ => word == option,
     }
 }
 
@@ -97,20 +103,29 @@ mod tests {
     }
 
     #[test]
-    fn an_option_with_one_wrong_letter_is_refused() {
+    fn a_mistyped_option_is_refused() {
         for (line, meant) in [
             ("--host 2", "--hosts"),
             ("x --thread=2", "--threads"),
             ("--placements rack", "--placement"),
             ("--hists 2", "--hosts"),
             ("--hoosts 2", "--hosts"),
+            ("--therads 2", "--threads"),
+            ("--Hosts 2", "--hosts"),
+            ("-hosts 2", "--hosts"),
+            ("--hostss=2", "--hosts"),
         ] {
             let message = format!("{:?}", check_spelling(&words(line)).unwrap_err());
             assert!(message.contains(&format!("did you mean {meant}?")), "{line}: {message}");
         }
-        for line in
-            ["--hosts 2 --threads=3 --placement rack", "--help", "host", "-- --host 2", "--ho"]
-        {
+        for line in [
+            "--hosts 2 --threads=3 --placement rack",
+            "--help",
+            "host",
+            "-- --host 2",
+            "--ho",
+            "-n -5",
+        ] {
             check_spelling(&words(line)).unwrap();
         }
     }

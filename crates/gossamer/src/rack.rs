@@ -110,8 +110,8 @@ impl Rack {
     /// line do not count.
     ///
     /// # Errors
-    /// [`RackError::Settings`] if a value is missing or malformed, or an option differs from one of the
-    /// three in one letter, as `--host 2` does.
+    /// [`RackError::Settings`] if a value is missing or malformed, or one of the three options is mistyped,
+    /// as in `--host 2`.
     pub fn from_args() -> Result<Self, RackError> {
         let arguments: Vec<String> =
             env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
