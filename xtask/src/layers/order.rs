@@ -159,10 +159,11 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/trust-core/src/api",
         &[
             &["callback", "delegate", "may_wait", "plain_call", "remote_fiber"],
-            &["apply", "own"],
+            &["apply", "own", "ref_callback"],
             &["apply_ref", "call", "flush", "trustee", "updates"],
             &["latch_report", "prefetch", "trust"],
-            &["latch", "lend"],
+            &["holders", "lend"],
+            &["latch"],
             &["launched"],
             &["launching"],
             &[
@@ -176,6 +177,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "visit",
             ],
             &["future", "reply"],
+            &["timed"],
         ],
     ),
     (
@@ -256,8 +258,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["shared", "start"],
             &["files"],
             &["readiness", "reporter", "stalls", "worker"],
-            &["end", "handle", "placement", "publish", "segments"],
-            &["run", "sharded", "sync", "team"],
+            &["end", "handle", "members", "publish", "segments"],
+            &["placement", "run", "sharded", "sync", "team"],
             &["collective", "records", "scatter"],
         ],
     ),
@@ -265,7 +267,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/gossamer/src/sync",
         &[&["error", "measure", "notify"], &["queue"], &["channel"], &["next"]],
     ),
-    ("crates/gossamer/src/team", &[&["error", "inbox"]]),
+    ("crates/gossamer/src/team", &[&["error", "inbox"], &["collectives"]]),
     (
         "crates/jam-abi/src",
         &[

@@ -14,7 +14,7 @@ use trust_core::{
     Chain, DelegateError, Node, Portable, Trust, Trustee, check_may_wait, local_trustee,
 };
 
-use crate::placement;
+use crate::members;
 use crate::sync::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::sync::measure::{BATCH_VALUES, Counter};
 use crate::sync::queue::{Put, ReceiverEnd, SenderEnd, Taken, ends};
@@ -56,7 +56,7 @@ use crate::sync::queue::{Put, ReceiverEnd, SenderEnd, Taken, ends};
 /// |---|---|
 /// | the host of the channel | [`SendError::Failed`], [`RecvError::Failed`] |
 /// | the host of the receiver | [`SendError::Closed`], as if it was dropped |
-/// | any other, which may have senders | [`RecvError::HostLost`], once, behind the values that had arrived |
+/// | any other, which may have senders | [`RecvError::HostLost`], once, after the values that had arrived |
 ///
 /// # Panics
 /// Outside a thread of a rack.
@@ -65,7 +65,7 @@ use crate::sync::queue::{Put, ReceiverEnd, SenderEnd, Taken, ends};
 #[must_use]
 pub fn channel<T: Portable>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     local_trustee();
-    entrust_ends(capacity as u64, placement::local_host())
+    entrust_ends(capacity as u64, members::local_host())
 }
 
 /// As [`channel()`], with its values at `trustee`: the thread of the fiber that will get the receiver.
@@ -94,7 +94,7 @@ pub fn channel_on<T: Portable>(
     trustee: impl Into<Trustee>,
     capacity: usize,
 ) -> (Sender<T>, Receiver<T>) {
-    let arguments = (capacity as u64, placement::local_host());
+    let arguments = (capacity as u64, members::local_host());
     let make = |_: &Node, (capacity, host): (u64, HostId)| entrust_ends::<T>(capacity, host);
     trustee.into().visit_node(make, arguments)
 }
@@ -165,7 +165,7 @@ impl<T: Portable> Sender<T> {
         Ok(())
     }
 
-    /// Waits for room behind a put that had none.
+    /// Waits for room after a put that had none.
     #[track_caller]
     fn finish(&self, put: Result<Put<T>, DelegateError>) -> Result<(), SendError<Vec<T>>> {
         let mut put = put.map_err(SendError::Failed)?;
@@ -344,7 +344,7 @@ impl<'de, T: Portable> Deserialize<'de> for Receiver<T> {
         // So that the channel is closed when this host is lost. If the channel's is lost, the receiver
         // learns of that when it receives.
         let moved = |end: &mut ReceiverEnd<T>, host| end.moved_to(host);
-        end.try_apply_with_then(moved, placement::local_host(), drop);
+        end.try_apply_with_then(moved, members::local_host(), drop);
         Ok(Receiver::at(end, buffer))
     }
 }

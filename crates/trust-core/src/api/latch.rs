@@ -2,19 +2,16 @@
 //! a property (thesis 2.4.3): one fiber that changes it, or several that read it.
 
 use std::any::type_name;
-use std::cell::{Cell, RefCell, UnsafeCell};
-use std::collections::VecDeque;
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::rc::Rc;
 
-use fiber::FiberId;
-
-use crate::api::latch_report::{AwaitsLatch, HeldByCaller, NamedHolder};
+use crate::api::holders::{Access, Holder, Holders};
+use crate::api::latch_report::HeldByCaller;
 use crate::api::may_wait::check_may_wait;
 use crate::node::CallSite;
-use crate::node::chain::{launched_by, relation};
 
 /// A value that one fiber at a time may use, or several may read, for the fibers of one thread. Like an
 /// `RwLock`, without atomics. A property must be wrapped in one for [`launch`](crate::Trust::launch)
@@ -38,183 +35,14 @@ use crate::node::chain::{launched_by, relation};
 pub struct Latch<T>(Rc<Inner<T>>);
 
 struct Inner<T> {
-    /// Who holds it alone; `None` if it is open or shared.
-    holder: Cell<Option<Holder>>,
-    /// Who shares it. Empty while it has a holder.
-    readers: RefCell<Vec<Holder>>,
-    /// In the order in which they get it. Empty while the latch is open; the first one of a latch that
-    /// is shared wants it alone.
-    waiting: RefCell<VecDeque<(Holder, Access)>>,
-    /// The number of its property, once a closure was launched on it: for messages.
-    property: Cell<Option<u32>>,
+    holders: Holders,
     value: UnsafeCell<T>,
-}
-
-/// Who holds a latch, or waits for it.
-#[derive(Clone, Copy)]
-struct Holder {
-    /// `None` outside fibers.
-    fiber: Option<FiberId>,
-    /// Where it locks the latch; `None` for a launched closure.
-    place: Option<CallSite>,
-}
-
-/// How a fiber holds a latch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Alone,
-    Shared,
-}
-
-impl Holder {
-    #[inline(always)]
-    fn current(place: Option<CallSite>) -> Holder {
-        Holder { fiber: fiber::current(), place }
-    }
-}
-
-impl<T> Inner<T> {
-    /// Whether a fiber may have the latch now. A reader waits behind a writer that waits, so that
-    /// readers cannot keep writers out.
-    fn is_free_for(&self, access: Access) -> bool {
-        self.holder.get().is_none()
-            && match access {
-                Access::Alone => self.readers.borrow().is_empty(),
-                Access::Shared => self.waiting.borrow().is_empty(),
-            }
-    }
-
-    /// Gives the latch to `me` if it may have it now.
-    fn take(&self, me: Holder, access: Access) -> bool {
-        let is_free = self.is_free_for(access);
-        match access {
-            _ if !is_free => {}
-            Access::Alone => self.holder.set(Some(me)),
-            Access::Shared => self.readers.borrow_mut().push(me),
-        }
-        is_free
-    }
-
-    /// Whether it has neither a holder nor readers.
-    #[inline(always)]
-    fn is_open(&self) -> bool {
-        self.holder.get().is_none() && self.readers.borrow().is_empty()
-    }
-
-    /// Takes the latch from `me`, who has it, and gives it to those whose turn it is.
-    fn give_up(&self, me: Holder, access: Access) {
-        match access {
-            Access::Alone => self.holder.set(None),
-            Access::Shared => {
-                let mut readers = self.readers.borrow_mut();
-                let at = readers.iter().position(|reader| reader.fiber == me.fiber);
-                at.map(|at| readers.swap_remove(at));
-            }
-        }
-        if !self.waiting.borrow().is_empty() {
-            self.pass_on();
-        }
-    }
-
-    /// Gives the latch to the fiber that has waited longest, if it may have it, with those behind it
-    /// that may share it. To them it is closed at once, before they run.
-    #[inline(never)]
-    fn pass_on(&self) {
-        loop {
-            let mut waiting = self.waiting.borrow_mut();
-            let Some(&(next, access)) = waiting.front() else { return };
-            let may_have = self.holder.get().is_none()
-                && (access == Access::Shared || self.readers.borrow().is_empty());
-            if !may_have {
-                return;
-            }
-            waiting.pop_front();
-            drop(waiting);
-            match access {
-                Access::Alone => self.holder.set(Some(next)),
-                Access::Shared => self.readers.borrow_mut().push(next),
-            }
-            if let Some(fiber) = next.fiber {
-                fiber::unpark(fiber);
-            }
-        }
-    }
-
-    /// Who holds it now.
-    fn holders(&self) -> Vec<Holder> {
-        self.holder.get().into_iter().chain(self.readers.borrow().iter().copied()).collect()
-    }
-
-    /// What `me`, the current fiber, waits for.
-    fn awaited_by(&self, me: Holder) -> AwaitsLatch {
-        let launched = me.fiber.filter(|_| me.place.is_none());
-        let named = |holder: Holder| NamedHolder {
-            name: holder.fiber.and_then(fiber::name_of),
-            locked_at: holder.place,
-            held_for: holder.fiber.and_then(launched_by),
-        };
-        AwaitsLatch {
-            value: type_name::<T>(),
-            property: self.property.get(),
-            launched_by: launched.and_then(launched_by),
-            is_shared: self.holder.get().is_none(),
-            holders: self.holders().into_iter().map(named).collect(),
-        }
-    }
-
-    /// Waits until the latch is given to `me`, the current fiber.
-    fn wait(&self, me: Holder, access: Access) {
-        self.waiting.borrow_mut().push_back((me, access));
-        let queued = Queued { latch: self, me, access };
-        let mut wait = me.place.map_or_else(fiber::Wait::new, fiber::Wait::at);
-        while queued.is_waiting() {
-            wait.explain(|| self.awaited_by(me));
-            if !fiber::park_or_give_up() && queued.is_waiting() {
-                panic!(
-                    "a latch that is held by a fiber that does not end cannot be locked in a \
-                     destructor while the rack ends: use `try_lock`"
-                );
-            }
-        }
-        std::mem::forget(queued);
-    }
-}
-
-/// A fiber in the queue of a latch. Dropped when the fiber is unwound there.
-struct Queued<'a, T> {
-    latch: &'a Inner<T>,
-    me: Holder,
-    access: Access,
-}
-
-impl<T> Queued<'_, T> {
-    fn is_waiting(&self) -> bool {
-        self.latch.waiting.borrow().iter().any(|(other, _)| other.fiber == self.me.fiber)
-    }
-}
-
-impl<T> Drop for Queued<'_, T> {
-    fn drop(&mut self) {
-        if self.is_waiting() {
-            self.latch.waiting.borrow_mut().retain(|(other, _)| other.fiber != self.me.fiber);
-            // Those behind it may be readers, for whom the latch is free without it.
-            self.latch.pass_on();
-        } else {
-            self.latch.give_up(self.me, self.access);
-        }
-    }
 }
 
 impl<T> Latch<T> {
     /// An open latch.
     pub fn new(value: T) -> Self {
-        Latch(Rc::new(Inner {
-            holder: Cell::new(None),
-            readers: RefCell::default(),
-            waiting: RefCell::default(),
-            property: Cell::new(None),
-            value: UnsafeCell::new(value),
-        }))
+        Latch(Rc::new(Inner { holders: Holders::default(), value: UnsafeCell::new(value) }))
     }
 
     /// Another reference to the same latch, for a fiber that runs a launched closure.
@@ -266,7 +94,7 @@ impl<T> Latch<T> {
         place: Option<CallSite>,
         property: Option<u32>,
     ) -> Result<LatchGuard<'_, T>, HeldByCaller> {
-        let me = self.hold(place, property, Access::Alone)?;
+        let me = self.0.holders.hold(place, property, Access::Alone, type_name::<T>())?;
         Ok(LatchGuard { latch: self, me, holds: true })
     }
 
@@ -276,7 +104,7 @@ impl<T> Latch<T> {
         place: Option<CallSite>,
         property: Option<u32>,
     ) -> Result<LatchReadGuard<'_, T>, HeldByCaller> {
-        let me = self.hold(place, property, Access::Shared)?;
+        let me = self.0.holders.hold(place, property, Access::Shared, type_name::<T>())?;
         Ok(LatchReadGuard { latch: self, me })
     }
 
@@ -284,56 +112,16 @@ impl<T> Latch<T> {
     #[inline]
     #[track_caller]
     fn check_may_hold(&self, what: &str, place: CallSite, access: Access) {
-        if !self.0.is_free_for(access) {
+        if !self.0.holders.is_free_for(access) {
             check_may_wait(what, place);
         }
-    }
-
-    fn hold(
-        &self,
-        place: Option<CallSite>,
-        property: Option<u32>,
-        access: Access,
-    ) -> Result<Holder, HeldByCaller> {
-        let me = Holder::current(place);
-        if property.is_some() {
-            self.0.property.set(property);
-        }
-        if self.0.is_open() && self.0.take(me, access) {
-            return Ok(me);
-        }
-        self.hold_slow(me, access)
-    }
-
-    /// As [`hold`](Self::hold), if the latch has a holder or readers.
-    #[inline(never)]
-    fn hold_slow(&self, me: Holder, access: Access) -> Result<Holder, HeldByCaller> {
-        // Readers also where they need not wait: whether a writer comes between is a matter of chance.
-        if let Some(held) = self.held_by_caller(me) {
-            return Err(held);
-        }
-        if !self.0.take(me, access) {
-            assert!(me.fiber.is_some(), "a latch that is held is waited for by a fiber");
-            self.0.wait(me, access);
-        }
-        Ok(me)
-    }
-
-    /// Whether a wait for the latch would wait for `me`, the current fiber.
-    fn held_by_caller(&self, me: Holder) -> Option<HeldByCaller> {
-        let fiber = me.fiber?;
-        let holders = self.0.holders();
-        let fibers = holders.iter().filter_map(|holder| holder.fiber);
-        let (holding, relation) = relation(fibers, fiber)?;
-        let holder = holders.iter().find(|holder| holder.fiber == Some(holding))?;
-        Some(HeldByCaller { relation, locked: holder.place })
     }
 
     /// Holds the latch if it is open.
     #[track_caller]
     pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
         let me = Holder::current(Some(Location::caller()));
-        self.0.take(me, Access::Alone).then(|| LatchGuard { latch: self, me, holds: true })
+        self.0.holders.take(me, Access::Alone).then(|| LatchGuard { latch: self, me, holds: true })
     }
 }
 
@@ -366,12 +154,12 @@ impl<T> LatchGuard<'_, T> {
         // Without it, this would open the latch of another fiber's guard.
         self.check();
         self.holds = false;
-        self.latch.0.give_up(self.me, Access::Alone);
+        self.latch.0.holders.give_up(self.me, Access::Alone);
         wait();
         // The fiber that has locked the latch may be another one, and have handed on the guard.
         self.me = Holder::current(self.me.place);
-        if !self.latch.0.take(self.me, Access::Alone) {
-            self.latch.0.wait(self.me, Access::Alone);
+        if !self.latch.0.holders.take(self.me, Access::Alone) {
+            self.latch.0.holders.wait(self.me, Access::Alone, type_name::<T>());
         }
         self.holds = true;
     }
@@ -409,7 +197,7 @@ impl<T> DerefMut for LatchGuard<'_, T> {
 impl<T> Drop for LatchGuard<'_, T> {
     fn drop(&mut self) {
         if self.holds {
-            self.latch.0.give_up(self.me, Access::Alone);
+            self.latch.0.holders.give_up(self.me, Access::Alone);
         }
     }
 }
@@ -439,6 +227,6 @@ impl<T> Deref for LatchReadGuard<'_, T> {
 
 impl<T> Drop for LatchReadGuard<'_, T> {
     fn drop(&mut self) {
-        self.latch.0.give_up(self.me, Access::Shared);
+        self.latch.0.holders.give_up(self.me, Access::Shared);
     }
 }

@@ -14,6 +14,7 @@ mod entrust;
 pub(crate) mod flush;
 #[cfg(feature = "async")]
 pub(crate) mod future;
+mod holders;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
 mod latch_report;
@@ -29,9 +30,11 @@ pub(crate) mod may_wait;
 pub(crate) mod own;
 pub(crate) mod plain_call;
 pub(crate) mod prefetch;
+mod ref_callback;
 pub(crate) mod remote_fiber;
 pub(crate) mod reply;
 mod spawn;
+mod timed;
 pub(crate) mod trust;
 pub(crate) mod trustee;
 pub(crate) mod updates;
