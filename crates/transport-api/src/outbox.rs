@@ -44,6 +44,7 @@ pub struct NoticeOutbox {
     /// Whether a notice may go into a slot: no earlier one is elsewhere, and the peer is there.
     is_open: AtomicBool,
     /// The receiver's park word.
+    #[cfg_attr(loom, expect(dead_code, reason = "models have park words of their own"))]
     park_word: SharedBytes,
     rouse: RouseReceiver,
 }
