@@ -40,7 +40,7 @@ impl Step {
         let mut step = Self::program(root, cargo, arguments);
         step.shown = format!("cargo {arguments}");
         // Cargo's variables about xtask; build scripts that read them would run again each time
-        // that xtask and the user build in turns.
+        // that xtask and the user build alternately.
         for (name, _) in env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

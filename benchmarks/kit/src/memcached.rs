@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const STORED: usize = 100;
 /// Connections that a server has room for.
 const CONNECTIONS_MAX: usize = 12_000;
-/// What ends a response, behind the value.
+/// What ends a response, after the value.
 const END: &[u8] = b"\r\nEND\r\n";
 
 /// A server.

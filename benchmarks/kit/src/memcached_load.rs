@@ -148,7 +148,7 @@ fn resident_bytes(process: u32) -> io::Result<u64> {
 fn number_behind(text: &str, start: &str) -> io::Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(start));
     let number = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
-    number.ok_or_else(|| io::Error::other(format!("no number behind {start:?}")))
+    number.ok_or_else(|| io::Error::other(format!("no number after {start:?}")))
 }
 
 /// Stores all values.

@@ -37,9 +37,9 @@ const BURSTS: u64 = 2;
 /// How the receiver recognises that bytes have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Telling {
-    /// A second write, of one word, behind the write of the bytes.
+    /// A second write, of one word, after the write of the bytes.
     SecondWrite,
-    /// A word in front of the bytes and one behind them, in the same write.
+    /// A word in front of the bytes and one after them, in the same write.
     SameWrite,
 }
 
@@ -231,7 +231,7 @@ pub(crate) fn write_rate(
                 for _ in 0..BURST {
                     lane.write(&remote, *at, &data).map_err(failed)?;
                 }
-                // Behind the writes, so that it completes after them.
+                // After the writes, so that it completes after them.
                 lane.read(&remote, *at + BYTES, &answer, 0).map_err(failed)?;
                 lane.flush().map_err(failed)?;
                 *bursts += 1;

@@ -66,7 +66,7 @@ pub fn requests_of_a_pair_of_threads_keep_their_order() {
     }
 }
 
-/// Calls of delegated code on properties of its own thread run behind it, in order, although they
+/// Calls of delegated code on properties of its own thread run after it, in order, although they
 /// are many, and although the last trust of a property is dropped before they run.
 pub fn delegated_code_calls_its_own_thread() {
     const CALLS: u64 = 10_000;

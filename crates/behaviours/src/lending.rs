@@ -180,7 +180,7 @@ pub fn panics_beside_lent_arguments_are_those_of_their_calls() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // A hook that panics at the trustee changes nothing; so does a closure behind a hook.
+        // A hook that panics at the trustee changes nothing; so does a closure after a hook.
         if !sum.is_local() {
             let calls = sum.clone();
             let results = call_from_fibers(move |number| {

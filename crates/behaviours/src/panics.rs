@@ -184,7 +184,7 @@ pub fn a_result_whose_drop_panics_is_a_panic_of_its_own() {
     for trustee in others() {
         let maker = trustee.entrust(());
         let results = Rc::new(RefCell::new(Vec::new()));
-        // In the place of the request, behind the requests, by the bulk path.
+        // In the place of the request, after the requests, by the bulk path.
         let lengths = [0, 3, 8, 200, 0, 90_000, 1, 200, 5, 90_000, 2].repeat(3);
         for (i, len) in lengths.iter().enumerate() {
             let (results, falls) = (results.clone(), i % 2 == 1);

@@ -105,7 +105,7 @@ pub fn others_run_while_a_call_on_the_own_thread_waits_for_memory() {
     assert!(seen);
 }
 
-/// The requests behind one that panics have been taken out of the slot already.
+/// The requests after one that panics have been taken out of the slot already.
 pub fn panics_beside_a_hook_are_those_of_their_calls() {
     for trustee in gossamer::threads() {
         let sum = trustee.entrust_with(|()| 0u32, ());

@@ -81,7 +81,7 @@ pub fn what_has_been_collected_is_sent_by_a_flush_and_a_drop() {
     assert_eq!(sum(), 2 * 5050, "none were sent");
 }
 
-/// Also in a delegated closure, where the updates of its own thread run behind it.
+/// Also in a delegated closure, where the updates of its own thread run after it.
 pub fn delegated_code_sends_updates() {
     let sums = Sharded::<u64, u64>::new(|| 0);
     for shard in sums.shards() {

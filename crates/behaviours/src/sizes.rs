@@ -1,4 +1,4 @@
-//! Arguments and results of all sizes: in the slot, behind it, and by the bulk path.
+//! Arguments and results of all sizes: in the slot, after it, and by the bulk path.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -126,7 +126,7 @@ pub fn results_of_all_sizes_come_back() {
             );
         }
         for _ in 0..50 {
-            // More results than find room behind their requests.
+            // More results than find room after their requests.
             echo.apply_then(
                 |_| payload(4000),
                 |bytes| {

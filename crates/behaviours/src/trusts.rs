@@ -111,7 +111,7 @@ pub fn a_trust_is_dropped_on_a_foreign_thread() {
     }
 }
 
-/// The trust is dropped right behind the requests sent through it, here or on another thread.
+/// The trust is dropped right after the requests sent through it, here or on another thread.
 pub fn a_drop_does_not_overtake_what_was_queued() {
     for trustee in everywhere() {
         let log = gossamer::local_trustee().entrust(0u32);

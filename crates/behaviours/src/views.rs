@@ -83,7 +83,7 @@ pub fn every_form_sees_the_same() {
     }
 }
 
-/// In the place of the request, behind the requests, and by the bulk path; many at once.
+/// In the place of the request, after the requests, and by the bulk path; many at once.
 pub fn views_of_all_sizes_are_whole() {
     const LENGTHS: [usize; 16] = [
         0,

@@ -19,7 +19,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// Words without dashes are parts of names to run, those behind `--skip` of names not to run.
+    /// Words without dashes are parts of names to run, those after `--skip` of names not to run.
     fn of(arguments: impl IntoIterator<Item = String>) -> Self {
         let (mut selection, mut words) = (Self::default(), arguments.into_iter());
         while let Some(word) = words.next() {

@@ -26,7 +26,7 @@ fn keep_a_local() {
     KEPT.set(black_box(&raw mut local));
 }
 
-/// Runs `bodies` as fibers, in turns.
+/// Runs `bodies` as fibers, interleaved.
 fn run(bodies: &[fn()]) {
     let scheduler = Scheduler::new(Config::default()).unwrap();
     for body in bodies {

@@ -49,7 +49,7 @@ fn main() -> Result<(), RackError> {
             ),
         ];
         let mut times = vec![Vec::new(); cases.len()];
-        // In turns, so that what else the machine does hits all of them; the first round makes room.
+        // Interleaved, so that what else the machine does hits all of them; the first round makes room.
         for round in 0..=ROUNDS {
             for ((_, run), times) in cases.iter_mut().zip(&mut times) {
                 let start = Instant::now();

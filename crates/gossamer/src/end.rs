@@ -3,7 +3,7 @@
 //! When `main` has returned there may still be requests in flight, above all drops of trusts. The
 //! fiber that ran `main` asks every thread how many of its requests have no reply yet. It continues
 //! when no thread has one in two rounds in a row, and no thread sent a request in between: a
-//! request may travel behind the first round.
+//! request may travel after the first round.
 //!
 //! A host may be lost at any time. A lost host has no requests in flight and gets no message.
 

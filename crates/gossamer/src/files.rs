@@ -56,7 +56,7 @@ thread_local! {
 pub(crate) struct State {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Whether its end or an error is there to read, maybe behind data.
+    /// Whether its end or an error is there to read, maybe after data.
     pub(crate) ended: bool,
     /// Operations that have succeeded since a fiber last waited for the file.
     pub(crate) streak: u8,

@@ -282,7 +282,7 @@ mod tests {
             Ok(())
         };
         report_all(queue, &lost, &mut send).unwrap();
-        // What is lost behind the last entry.
+        // What is lost after the last entry.
         let (reports, queue) = mpsc::sync_channel(QUEUE);
         lost.store(5, Ordering::Relaxed);
         reports.send(Report::End).unwrap();

@@ -94,7 +94,7 @@ where
 ///   request of the thread may overtake those that have not been sent.
 /// - **Back-pressure**: [`send`](Self::send) waits while a trustee has no room for more requests.
 /// - **Failures** are those of [`apply_then`](crate::Trust::apply_then): the rack ends with an error that
-///   names the line of [`Sharded::scatter`]. Of a request with an update that panics, those behind it
+///   names the line of [`Sharded::scatter`]. Of a request with an update that panics, those after it
 ///   do not run. On the caller's own shard a panic propagates to the caller of `send`.
 ///
 /// The view of a key must have the hash of the key, as for all types that implement [`AsView`] here;

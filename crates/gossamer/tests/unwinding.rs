@@ -29,7 +29,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Counts guards that borrow it, and is dropped behind them.
+/// Counts guards that borrow it, and is dropped after them.
 #[derive(Default)]
 struct Alive(Cell<u32>);
 

@@ -236,7 +236,7 @@ pub(crate) fn run(mut command: Command, file: &str) -> Result<String, Error> {
     Err(Error::Compile { file: file.to_owned(), output })
 }
 
-/// The error itself, with what to do behind the compiler's words if a jam uses `std`: those say only
+/// The error itself, with what to do after the compiler's words if a jam uses `std`: those say only
 /// that there is no such crate.
 fn with_hint(error: Error) -> Error {
     let is_std = |line: &str| line.starts_with("error") && line.contains("`std`");

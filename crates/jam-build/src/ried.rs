@@ -145,7 +145,7 @@ impl Compilers {
             // It may lack crates that it would fetch.
             Err(_) => (tree(false)?, false),
         };
-        // `1name v1.2.3 (/where/it/is)`, behind that which depends on it; others are of a registry, or have an address.
+        // `1name v1.2.3 (/where/it/is)`, after that which depends on it; others are of a registry, or have an address.
         let paths = crates.lines().filter_map(|line| line.split_once(" (")?.1.split_once(')'));
         let folders = paths.map(|(path, _)| PathBuf::from(path)).filter(|path| path.is_absolute());
         let folders = folders.collect();

@@ -63,7 +63,7 @@ extern "C" fn triple(value: u64) -> u64 {
     value.wrapping_mul(3)
 }
 
-/// Keys 100 to 115, each at the slot that its hash says or behind it.
+/// Keys 100 to 115, each at the slot that its hash says or after it.
 extern "C" fn table_key(_: *const u8, slot: u64) -> u64 {
     100 + slot
 }

@@ -87,7 +87,7 @@ impl Builder {
             let fits = rounded.filter(|rounded| *rounded <= limit);
             fits.ok_or(ExecutorError::Size { what, bytes, limit })
         };
-        // Arguments and payload share the part behind the first unit with nothing else.
+        // Arguments and payload share the part after the first unit with nothing else.
         let payload = self.payload.saturating_add(call::PAYLOAD);
         let sizes = Sizes {
             payload: size("payload", payload, 0, MAX_PAYLOAD)?,

@@ -2,7 +2,7 @@
 //!
 //! There are three, each at one instruction of the program and, where that matters, with constant
 //! arguments. All else raises `SIGSYS`, whose handler notes the number. A filter sees the number, the
-//! architecture, the address behind the instruction and the arguments, and can read no memory, so
+//! architecture, the address after the instruction and the arguments, and can read no memory, so
 //! nothing that it decides on can change behind its back.
 
 use libc::{
@@ -71,7 +71,7 @@ fn admit(number: i64, at: u64, arguments: Vec<(u32, u64)>) -> Vec<Instruction> {
     }
     let mut block = Vec::new();
     for (index, (offset, value)) in words.iter().enumerate() {
-        // Behind it: the other words, and the end.
+        // After it: the other words, and the end.
         let rest = 2 * (words.len() - index - 1) + 1;
         block.extend([load(*offset), expect(*value, rest)]);
     }

@@ -154,7 +154,7 @@ impl Table {
         let no_new_privileges = [libc::PR_SET_NO_NEW_PRIVS as u64, 1];
         self.call("give up new privileges", libc::SYS_prctl, &no_new_privileges);
         self.call("install its filter", libc::SYS_seccomp, &[SECCOMP_SET_MODE_FILTER, 0, 0]);
-        // The address of the instructions, which lie behind this, goes into its second word.
+        // The address of the instructions, which lie after this, goes into its second word.
         let filter = filter(&labels());
         let mut program = words(&[filter.len() as u64, 0]);
         program.extend(filter.iter().flat_map(|instruction| instruction.bytes()));

@@ -4,7 +4,7 @@
 //!   address          region          the process   this process
 //!   STUB             the program     r-x           -
 //!   TEXT             jams' text      r-x           rw-            1 MiB
-//!   DATA             jams' data      r--           rw-            1 MiB, DATA_DISTANCE behind TEXT
+//!   DATA             jams' data      r--           rw-            1 MiB, DATA_DISTANCE after TEXT
 //!   REQUEST          what to run     r--           rw-
 //!   CALL             the call, its arguments and payload, what came back
 //!                                    rw-           rw-
@@ -32,7 +32,7 @@ pub(crate) const CALL: u64 = 0x10_2000_0000;
 pub(crate) const SIGNAL_STACK: u64 = 0x10_3000_0000;
 pub(crate) const STACK: u64 = 0x10_4000_0000;
 pub(crate) const SCRATCH: u64 = 0x10_8000_0000;
-/// Behind everything.
+/// After everything.
 pub(crate) const END: u64 = 0x10_c000_0000;
 
 /// The longest payload, stack and scratch, in bytes: what the addresses leave room for.

@@ -1,4 +1,4 @@
-//! Signatures of packages: the block behind the content of a signed package, and the [`Proof`] that
+//! Signatures of packages: the block after the content of a signed package, and the [`Proof`] that
 //! travels with one jam of it.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use crate::{Digest, MAX_BLOB_BYTES, Machine, Package, PackageError, Parsed, Tabl
 /// The length of the longest [`Proof`] that a receiver looks at, in bytes: of about a thousand
 /// elements. Packages with more cannot be signed.
 pub const MAX_PROOF_BYTES: usize = 64 << 10;
-/// The length of a blob and the proof behind it, in bytes, at most.
+/// The length of a blob and the proof after it, in bytes, at most.
 pub const MAX_PROVEN_BYTES: usize = MAX_BLOB_BYTES + MAX_PROOF_BYTES;
 
 const VERSION: u8 = 1;
@@ -195,7 +195,7 @@ fn message(table: &Table<'_>, job: Option<u128>) -> Vec<u8> {
     message
 }
 
-/// A blob as it travels, and the bytes of the proof behind it, if there is one: neither is checked.
+/// A blob as it travels, and the bytes of the proof after it, if there is one: neither is checked.
 pub fn split_proof(bytes: &[u8]) -> (&[u8], &[u8]) {
     match Parsed::claimed_length(bytes) {
         Some(len) if len <= bytes.len() => bytes.split_at(len),

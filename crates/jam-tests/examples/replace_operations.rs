@@ -15,7 +15,7 @@ use gossamer::jam::{self, Inject, LoadedJam, Package, Policy, load_ried};
 use gossamer::{Rack, RackError, Trust, spawn_on_with, threads};
 use gossamer_jam_tests::INTERFACES;
 
-/// Searches of each client before the change, at least, and as many behind it.
+/// Searches of each client before the change, at least, and as many after it.
 const SEARCHES: u64 = 2000;
 /// Keys of the index: every third number.
 const KEYS: u64 = 20_000;

@@ -1,6 +1,6 @@
 //! Arguments that end inside a word, and a longer result that does, too.
 
-/// The arguments, and behind them the first of them, counted up.
+/// The arguments, and after them the first of them, counted up.
 pub fn parts(args: [u8; 11]) -> [u8; 19] {
     core::array::from_fn(|at| match args.get(at) {
         Some(byte) => *byte,

@@ -24,7 +24,7 @@ pub const INTERFACES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interfac
 /// A package of jams that break rules, as bytes.
 pub const HOSTILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hostile.jampkg"));
 
-/// Bytes in front of those of a [`Table`] and behind them, and what they are.
+/// Bytes in front of those of a [`Table`] and after them, and what they are.
 const GUARD: usize = 64;
 const CANARY: u8 = 0xca;
 
@@ -105,7 +105,7 @@ jam::export! {
         panic!("not {bytes:?}");
     }
 
-    /// The place of a key: a new one behind those of all others if it has none.
+    /// The place of a key: a new one after those of all others if it has none.
     pub fn table_slot(table: &mut Table, key: u64) -> u64 {
         let new = table.slots.len() as u64 * 64;
         *table.slots.entry(key).or_insert(new)

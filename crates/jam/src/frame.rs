@@ -26,7 +26,7 @@ pub(crate) struct Frame<'a> {
     claimed: Digest,
 }
 
-/// A blob whose layout has been checked, and what travelled behind it: the bytes of a proof that a
+/// A blob whose layout has been checked, and what travelled after it: the bytes of a proof that a
 /// signer answers for it, or none.
 pub(crate) struct Parsed<'a> {
     blob: jam_format::Parsed<'a>,

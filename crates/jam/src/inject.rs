@@ -12,8 +12,8 @@
 //!   the same call again, with code         -->  verify, link, run
 //! ```
 //!
-//! Requests of one thread to one trustee are served in order, so that a call behind the first finds the
-//! code there. One that is sent again is behind those that were sent meanwhile. What names the jam in a
+//! Requests of one thread to one trustee are served in order, so that a call after the first finds the
+//! code there. One that is sent again is after those that were sent meanwhile. What names the jam in a
 //! call is [`Name`]; each has a file:
 //!
 //! | Name | Calls | Form |
@@ -52,7 +52,7 @@ pub trait Inject<T: 'static> {
     /// Runs `jam` on the property with `args` and `payload`, and returns its result, waiting for it as
     /// [`Trust::apply`] does. The first call to a trustee carries the jam's code; later ones name it.
     ///
-    /// A call that finds its jam evicted is sent again with the code, behind those that this thread has
+    /// A call that finds its jam evicted is sent again with the code, after those that this thread has
     /// sent meanwhile; all others are served in the order of `apply`.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ pub trait Inject<T: 'static> {
     /// As [`inject`](Self::inject), without waiting: `then` is called with the result on this thread.
     /// Allowed in delegated context, too.
     ///
-    /// A call that finds its jam evicted is sent again with the code, behind those that were sent
+    /// A call that finds its jam evicted is sent again with the code, after those that were sent
     /// meanwhile; all others are served in the order of `apply_then`.
     #[track_caller]
     fn inject_then<J: Sendable>(

@@ -52,7 +52,7 @@ fn note(info: &PanicHookInfo<'_>) {
 pub(crate) fn panicked_of(payload: Box<dyn Any + Send>) -> Panicked {
     let message = message_of(&*payload);
     drop_payload(payload);
-    // A destructor may have panicked behind it and caught that, and a resumed panic runs no hook: then
+    // A destructor may have panicked after it and caught that, and a resumed panic runs no hook: then
     // the last place is another panic's, and so is its message.
     let last = LAST.try_with(RefCell::take).ok().flatten();
     last.filter(|last| last.message == message)

@@ -230,7 +230,7 @@ impl Gatekeeper {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Behind the change: an answer of before it then has a number of before it.
+    /// After the change: an answer of before it then has a number of before it.
     fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }

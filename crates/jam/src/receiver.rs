@@ -107,7 +107,7 @@ impl Receiver {
 
     /// Sets whose jams run from now on. Linked jams are dropped, since the new policy must admit them
     /// again, and rieds that it does not admit are unloaded. Runs that have begun end first: those are up to
-    /// 42 calls of one jam behind each other.
+    /// 42 calls of one jam one after another.
     pub fn set_policy(&self, policy: Policy) {
         self.gatekeeper.set(policy);
         self.give_up();
@@ -208,7 +208,7 @@ impl Receiver {
     }
 
     /// Removes the functions that loading a ried added: runs that begin later, of one call or of several
-    /// behind each other, use those that it overrode. The library stays mapped. Returns false if no ried
+    /// one after another, use those that it overrode. The library stays mapped. Returns false if no ried
     /// has this number.
     pub fn unload_ried(&self, number: u64) -> bool {
         self.rieds.unload(number, &self.symbols, &self.audit)

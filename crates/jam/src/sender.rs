@@ -45,7 +45,7 @@ pub(crate) enum Held {
 pub(crate) struct Inner {
     name: Box<str>,
     digest: Digest,
-    /// The blob, and behind it the proof that a signer answers for it, if there is one.
+    /// The blob, and after it the proof that a signer answers for it, if there is one.
     wire: Box<[u8]>,
     blob_bytes: usize,
     is_everywhere: bool,
@@ -140,7 +140,7 @@ impl Code {
         &self.inner().wire[..self.inner().blob_bytes]
     }
 
-    /// What a call carries that carries code: the blob, and behind it the proof that a signer answers
+    /// What a call carries that carries code: the blob, and after it the proof that a signer answers
     /// for it, if its package is signed.
     pub fn wire(&self) -> &[u8] {
         &self.inner().wire
@@ -308,7 +308,7 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
         Self::from_signed(bytes, &[], false, "")
     }
 
-    /// The jam in a blob, with the bytes of a proof behind it, if there are any.
+    /// The jam in a blob, with the bytes of a proof after it, if there are any.
     pub(crate) fn from_signed(
         bytes: &[u8],
         proof: &[u8],

@@ -4,7 +4,7 @@
 //! An assumption: here the light barrier is a fence (`SeqCst`), where the program has a compiler's fence and
 //! the other side makes a `membarrier`. Loom does not know that system call. What the models show carries
 //! over as far as `membarrier` does what its manual says: when it returns, each running thread of the process
-//! has passed a point at which all of its memory accesses before are ordered with those behind.
+//! has passed a point at which all of its memory accesses before are ordered with those after.
 #![cfg(loom)]
 
 use jam::reuse::{Reuse, Runner};
@@ -116,7 +116,7 @@ fn a_thread_that_begins_meanwhile_finds_nothing() {
 struct List {
     reuse: Reuse<usize>,
     head: AtomicU64,
-    /// What is behind each of them; the place 0 is of none.
+    /// What is after each of them; the place 0 is of none.
     next: [AtomicU64; 3],
     memory: [UnsafeCell<u64>; 3],
 }
@@ -139,7 +139,7 @@ impl List {
         false
     }
 
-    /// Takes the first jam out; it still refers to the one behind.
+    /// Takes the first jam out; it still refers to the one after.
     fn evict(&self) {
         let first = self.head.load(Ordering::Relaxed);
         let behind = self.next[first as usize].load(Ordering::Relaxed);
@@ -158,7 +158,7 @@ impl List {
     }
 }
 
-/// A runner that stands on a jam which was taken out goes on to one that is taken out behind it.
+/// A runner that stands on a jam which was taken out goes on to one that is taken out after it.
 #[test]
 fn a_runner_goes_on_through_jams_that_were_taken_out() {
     let mut model = loom::model::Builder::new();

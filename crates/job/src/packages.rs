@@ -1,7 +1,7 @@
 //! The socket over which a daemon brings packages of code into a process, and the process says what
 //! became of them and which jams it runs.
 //!
-//! Each message is a length in four bytes, little-endian, and so many bytes of JSON; behind a
+//! Each message is a length in four bytes, little-endian, and so many bytes of JSON; after a
 //! [`PackageHeader`] follow the bytes of the package. A process trusts its daemon, which has started
 //! it; a daemon trusts nothing that a process sends.
 

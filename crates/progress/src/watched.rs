@@ -63,7 +63,7 @@ impl Watched {
                 Err(_) => return self.lose(),
             }
         }
-        // Behind the inboxes, whose notifications are older.
+        // After the inboxes, whose notifications are older.
         for word in &places.words {
             if word.memory.load(word.at, Ordering::Relaxed) != word.seen {
                 return self.lose();

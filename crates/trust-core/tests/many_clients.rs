@@ -40,7 +40,7 @@ fn requests_of_very_many_clients_arrive() {
             let replied = move |()| replies.set(replies.get() + 1);
             turn(client, || log.apply_with_then(note, (*number, round), replied));
         }
-        // Seldom, so that several batches wait in a slot and others behind them.
+        // Seldom, so that several batches wait in a slot and others after them.
         if round % 7 == 0 {
             turn(&trustee, || ());
         }

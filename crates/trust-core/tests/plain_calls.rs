@@ -22,7 +22,7 @@ use transport_shm::ShmTransport;
 /// What calls were served with.
 type Log = Vec<(u64, Vec<u8>)>;
 
-/// Notes its arguments. The result is the word, and how many such calls have stood behind each other.
+/// Notes its arguments. The result is the word, and how many such calls have stood one after another.
 struct Note<const BYTES: usize>;
 
 impl<const BYTES: usize> PlainCall<Log> for Note<BYTES> {
@@ -375,7 +375,7 @@ impl PlainCall<Log> for Picky {
 }
 
 /// Calls that a trustee serves as one run: each has its own result, and one that fails or panics does not
-/// keep those behind it from being served.
+/// keep those after it from being served.
 fn each_call_of_a_run_has_its_own_end(memory: Memory) {
     with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
@@ -409,7 +409,7 @@ fn each_call_of_a_run_has_its_own_end(memory: Memory) {
     });
 }
 
-/// Calls of a word, which are its result, of a kind whose runs panic behind their last calls.
+/// Calls of a word, which are its result, of a kind whose runs panic after their last calls.
 struct Late;
 
 impl PlainCall<Log> for Late {
@@ -436,7 +436,7 @@ impl PlainCall<Log> for Late {
     }
 }
 
-/// All calls of the run have their results, and the request behind it is served: the trustee reports the
+/// All calls of the run have their results, and the request after it is served: the trustee reports the
 /// panic.
 fn a_panic_behind_the_last_call_of_a_run_is_of_no_request(memory: Memory) {
     let incidents = incidents_with_log(memory, |node, log| {

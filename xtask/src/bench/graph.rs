@@ -1,5 +1,5 @@
 //! `cargo xtask bench graph`: the Graph500 benchmark of `crates/apps/graph` on one process, two and four,
-//! over shared memory and TCP, in turns with the reference implementation over MPI, which its user has
+//! over shared memory and TCP, interleaved with the reference implementation over MPI, which its user has
 //! built elsewhere, and with petgraph. Prints the tables of docs/graph.md.
 
 mod report;

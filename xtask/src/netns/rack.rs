@@ -117,7 +117,7 @@ impl Rack {
     }
 }
 
-/// A command that runs `program` behind the words `prefix`.
+/// A command that runs `program` after the words `prefix`.
 fn inside(prefix: Vec<String>, program: &Path) -> Command {
     let mut command = Command::new(&prefix[0]);
     command.args(&prefix[1..]).arg(program).stdin(Stdio::null());

@@ -42,7 +42,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As it stands behind a number.
+    /// As it stands after a number.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Mops => "Mops",

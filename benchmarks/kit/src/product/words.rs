@@ -17,7 +17,7 @@ const VOCABULARY: usize = 20_000;
 /// Words between two looks at the flag that ends the work.
 const BURST: usize = 1_000;
 
-/// A text of words of 2 to 11 letters with a space behind each. The n-th word of the vocabulary is n
+/// A text of words of 2 to 11 letters with a space after each. The n-th word of the vocabulary is n
 /// times rarer than the first, as in a text that people write (Zipf's law).
 pub static TEXT: LazyLock<String> = LazyLock::new(|| {
     let mut seed = 1;

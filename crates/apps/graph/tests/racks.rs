@@ -177,7 +177,7 @@ fn pipes_at_both_ends() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// A path through very many buckets takes no memory for those behind it.
+/// A path through very many buckets takes no memory for those after it.
 #[test]
 fn a_long_path_takes_little_memory() {
     let mut roads = "p sp 3000 2999\n".to_owned();

@@ -287,7 +287,7 @@ pub(crate) struct DaemonArgs {
     pub(crate) allow_root: bool,
 }
 
-/// Bytes, as a number with K, M, G or T behind it for powers of 1024.
+/// Bytes, as a number with K, M, G or T after it for powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(

@@ -41,7 +41,7 @@ struct Contents {
 pub(crate) struct Position(u64);
 
 impl Position {
-    /// The position behind all future output.
+    /// The position after all future output.
     pub(crate) const MAX: Self = Self(u64::MAX);
 }
 
@@ -76,13 +76,13 @@ impl Log {
         self.contents.lock().has_ended
     }
 
-    /// The position behind the output so far.
+    /// The position after the output so far.
     pub(crate) fn end_position(&self) -> Position {
         let contents = self.contents.lock();
         Position(contents.first + contents.parts.len() as u64)
     }
 
-    /// The part at `position`, which moves behind it; `None` at `last`, and where there is no
+    /// The part at `position`, which moves after it; `None` at `last`, and where there is no
     /// output yet. Parts that were dropped are skipped. One part at a time, so that a reader costs
     /// no copy of the log.
     pub(crate) fn next(
@@ -153,7 +153,7 @@ fn panic_in(lines: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The number of parts from `position` on; moves `position` behind them.
+    /// The number of parts from `position` on; moves `position` after them.
     fn count(log: &Log, position: &mut Position) -> usize {
         std::iter::from_fn(|| log.next(position, Position::MAX)).count()
     }

@@ -139,7 +139,7 @@ pub(crate) struct Block {
 pub(crate) struct Children {
     pub(crate) live: AtomicUsize,
     /// Those of them that are fibers or callbacks of the thread of the scope's fiber. A fiber is counted
-    /// behind its start, which may be after its end: so this may pass below zero.
+    /// once it has started, which may be after its end: so this may pass below zero.
     pub(crate) beside: AtomicUsize,
     /// Whether the scope's closure runs. Its frames may hold callbacks, and lend nothing to children.
     pub(crate) closure_runs: AtomicBool,

@@ -3,7 +3,7 @@
 //! A loop ([`Core::close`]) does what can be done next, in this order:
 //!
 //! 1. It unwinds fibers without children.
-//! 2. It unwinds fibers that still run the closures of their scopes. Behind the closure such a fiber
+//! 2. It unwinds fibers that still run the closures of their scopes. After the closure such a fiber
 //!    gives the processor back to the loop: it *lingers*, and goes on when its children have ended.
 //! 3. It waits for children on other threads.
 //! 4. It ends the process with a message, since nothing else can.
@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Unwinds the fibers with children that still run the closures of their scopes, since these may
-    /// hold callbacks that others wait for; `scope` waits for the children behind them. Whether there
+    /// hold callbacks that others wait for; `scope` waits for the children after them. Whether there
     /// were any.
     fn unwind_closures(&self) -> bool {
         let _entered = Entered::for_teardown(self);

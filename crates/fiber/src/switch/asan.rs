@@ -119,7 +119,7 @@ mod enabled {
             }
         }
 
-        /// Behind the switch to this side, on whose stack the caller runs.
+        /// After the switch to this side, on whose stack the caller runs.
         #[inline(always)]
         pub(in crate::switch) fn arrive(&self) {
             let (mut bottom, mut bytes) = (ptr::null(), 0);

@@ -144,7 +144,7 @@ impl Switch {
     ///
     /// # Safety
     /// An execution is loaded and suspended, the caller is not itself on its stack, and no other
-    /// `resume` of the thread is under way, or the caller restores [`RESUMER`] behind this one.
+    /// `resume` of the thread is under way, or the caller restores [`RESUMER`] after this one.
     #[inline(always)]
     pub(crate) unsafe fn resume(&self) {
         RESUMER_SIDE.with(|side| side.leave_for(&self.side));
@@ -296,7 +296,7 @@ unsafe fn swap(here: &Cell<*mut u8>, there: &Cell<*mut u8>) {
 /// The first instructions on a new stack: calls `start` without leaving a way back.
 ///
 /// # Safety
-/// The stack pointer is at the words that `load_small` wrote, just behind the address of this.
+/// The stack pointer is at the words that `load_small` wrote, just after the address of this.
 // SAFETY: pops two of the words, and leaves the third as the return address that `start` begins
 // with.
 #[unsafe(naked)]

@@ -158,7 +158,7 @@ fn a_dropped_scheduler_waits_for_other_threads_before_it_gives_up() {
 }
 
 /// A fiber holds in its closure what a fiber of its scope waits for, which is unwound before it in one
-/// order and behind it in the other.
+/// order and after it in the other.
 #[test]
 fn a_closure_may_hold_a_callback_of_a_fiber_of_its_scope() {
     for (is_first, in_closure) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -225,7 +225,7 @@ fn a_closure_may_hold_a_callback_of_a_fiber_beyond_another_thread() {
     }
 }
 
-/// Waits for the end of a callback that it has put into [`CALLBACKS`]: in a scope's closure, or behind it.
+/// Waits for the end of a callback that it has put into [`CALLBACKS`]: in a scope's closure, or after it.
 fn hand_out_a_callback(in_closure: bool) {
     let alive = AtomicUsize::new(1);
     scope(

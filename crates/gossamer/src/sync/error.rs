@@ -51,7 +51,7 @@ pub enum RecvError {
     #[error("all senders of the channel were dropped")]
     Closed,
     /// A host was lost while the channel had senders, and values of its fibers may be missing. Each
-    /// lost host is reported once, behind the values that had arrived. Senders of that host no longer
+    /// lost host is reported once, after the values that had arrived. Senders of that host no longer
     /// count as dropped or not: a receiver that goes on hears the others, but waits for ever if there
     /// are none.
     #[error("{0} was lost, perhaps with senders of the channel")]

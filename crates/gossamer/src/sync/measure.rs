@@ -1,7 +1,7 @@
 //! How many values of a channel travel together: [`batch`].
 //!
 //! One delegated call carries many small values, but a large one alone, so that a batch neither delays
-//! what comes behind it nor exceeds the largest message. The size of a value is known only to its
+//! what comes after it nor exceeds the largest message. The size of a value is known only to its
 //! `Serialize`, so it is run once more, with a [`Counter`] that stops when the budget is spent. So a
 //! batch costs at most the counting of [`BATCH_BYTES`], however large its values are.
 

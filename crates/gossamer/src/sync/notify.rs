@@ -60,7 +60,7 @@ impl State {
             let at = waiting.iter().position(|waiting| waiting.id() == Some(id));
             at.and_then(|at| waiting.remove(at))
         };
-        // Behind the change, since the drop of a waiter sends.
+        // After the change, since the drop of a waiter sends.
         drop(found);
     }
 }
@@ -72,7 +72,7 @@ impl Losses for State {
             |waiting: &Deferred<bool>| waiting.thread().is_some_and(|at| at.host == host);
         let (lost, waiting) = self.waiting.take().into_iter().partition(is_there);
         self.waiting.replace(waiting);
-        // Behind the change, since the drop of a waiter sends.
+        // After the change, since the drop of a waiter sends.
         drop::<VecDeque<_>>(lost);
     }
 }

@@ -1,7 +1,7 @@
 //! [`Queue`]: the state of a channel, on the thread where the channel was made.
 //!
 //! Positions count the values that were ever put in. A sender that puts in more than there is room for
-//! gets the position behind its last value as a ticket, and waits until the receiver has taken enough
+//! gets the position after its last value as a ticket, and waits until the receiver has taken enough
 //! values for the ticket to be within the capacity. So values travel once, whether or not their sender
 //! has to wait, and keep the order in which they came:
 //!
@@ -55,7 +55,7 @@ pub(super) struct Queue<T> {
     capacity: u64,
     values: VecDeque<T>,
     taken: u64,
-    /// Those behind the capacity, oldest first.
+    /// Those after the capacity, oldest first.
     unconfirmed: VecDeque<Unconfirmed<T>>,
     /// Values of senders that waited when the receiver went, by ticket.
     returned: HashMap<u64, Vec<T>>,
@@ -101,7 +101,7 @@ impl<T: Portable> Queue<T> {
         }
     }
 
-    /// The position behind the last value.
+    /// The position after the last value.
     fn end(&self) -> u64 {
         self.taken + self.values.len() as u64
     }

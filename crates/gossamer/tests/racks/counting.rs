@@ -202,7 +202,7 @@ fn use_and_drop(first: Trust<()>) {
     gossamer::yield_now();
     count(&trust, 10);
     drop(trust);
-    // Behind whatever the drop has asked of the first thread; and then behind what that has sent.
+    // After whatever the drop has asked of the first thread; and then after what that has sent.
     first.apply(|()| ());
     first.apply(|()| ());
     GO_ON.store(true, SeqCst);

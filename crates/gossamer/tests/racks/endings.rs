@@ -157,7 +157,7 @@ fn panics_of_callbacks_fail_the_rack() {
                 }),
                 "would wait inside the callback",
             );
-            // A scope waits for the callbacks behind one that panics.
+            // A scope waits for the callbacks after one that panics.
             let calls = Arc::new(AtomicU32::new(0));
             let seen = calls.clone();
             let main = move || {

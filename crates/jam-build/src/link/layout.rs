@@ -16,7 +16,7 @@ pub(super) struct Layout {
     sections: HashMap<Section, u64>,
     /// The imports, by name; the slot of each is at its position.
     pub(super) imports: Vec<String>,
-    /// The targets in this jam whose address is in a slot, behind those of the imports.
+    /// The targets in this jam whose address is in a slot, after those of the imports.
     pub(super) local_slots: Vec<(Section, u64)>,
     /// The imports with a thunk.
     pub(super) thunks: Vec<String>,

@@ -132,7 +132,7 @@ pub(super) fn thunk_bytes(machine: Machine) -> u64 {
 pub(super) fn thunk(machine: Machine, place: u64, slot: u64) -> Vec<u8> {
     match machine {
         Machine::X86_64 => {
-            // jmp [rip + distance], from behind the instruction; int3.
+            // jmp [rip + distance], from the end of the instruction; int3.
             let distance = (slot - place - 6) as u32;
             [&[0xff, 0x25], &distance.to_le_bytes()[..], &[0xcc, 0xcc]].concat()
         }

@@ -30,7 +30,7 @@ pub(super) struct Reference {
 /// What the entry reaches.
 #[derive(Debug)]
 pub(super) struct Reached {
-    /// The sections, the entry's first, each behind the one that refers to it first.
+    /// The sections, the entry's first, each after the one that refers to it first.
     pub(super) parts: Vec<Part>,
     pub(super) references: Vec<Reference>,
     /// Where in the first section the entry is.

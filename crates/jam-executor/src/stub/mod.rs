@@ -10,7 +10,7 @@
 //!   handler    note the signal (fault, forbidden system call, deadline), exit
 //! ```
 //!
-//! Behind `ended`, nothing of the jam runs: every register is loaded again, and what is read from
+//! After `ended`, nothing of the jam runs: every register is loaded again, and what is read from
 //! memory is read-only here. A jam can jump to any of these instructions, and that is harmless: the
 //! system calls take constants only (`filter.rs` compares them), and each leads to `wait` or to the
 //! end of the process.
@@ -25,9 +25,9 @@ mod x86_64;
 
 use crate::layout::STUB;
 
-/// Where the program is in the file, and in memory behind [`STUB`].
+/// Where the program is in the file, and in memory after [`STUB`].
 pub(crate) const CODE_AT: usize = 0x200;
-/// Where the setup table is: behind the program.
+/// Where the setup table is: after the program.
 pub(crate) const TABLE_AT: usize = 0x1000;
 /// Where what `xrstor` loads is: zeros, but for the control word of SSE.
 pub(crate) const INITIAL_AT: usize = 0xc00;
@@ -68,11 +68,11 @@ macro_rules! labels {
 }
 
 labels! {
-    /// Behind the system call of `ended`.
+    /// After the system call of `ended`.
     ended = gossamer_jam_executor_ended,
-    /// Behind that of `wait`.
+    /// After that of `wait`.
     waited = gossamer_jam_executor_waited,
-    /// Behind that of the exit.
+    /// After that of the exit.
     exited = gossamer_jam_executor_exited,
     handler = gossamer_jam_executor_handler,
     log = gossamer_jam_executor_log,

@@ -74,7 +74,7 @@ pub struct Import<'a> {
 /// A word of data that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocation {
-    /// Where in data it is: a multiple of 8, behind the imports' slots.
+    /// Where in data it is: a multiple of 8, after the imports' slots.
     pub place: u32,
     /// What it points to: an offset in text, or [`DATA_DISTANCE`] and an offset in data. Both may be
     /// the end.

@@ -17,7 +17,7 @@ pub struct Parsed<'a> {
     parts: Parts<'a>,
 }
 
-/// The parts behind the header, as [the layout](super) has them.
+/// The parts after the header, as [the layout](super) has them.
 #[derive(Clone, Copy, Debug)]
 struct Parts<'a> {
     signatures: &'a [[u8; 8]],

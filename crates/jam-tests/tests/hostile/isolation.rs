@@ -59,7 +59,7 @@ fn memory_of_others_is_neither_read_nor_written() {
                     assert_eq!(jam, "wild_write");
                     assert_eq!(fault.signal, Some(libc::SIGSEGV));
                     assert_eq!(fault.address, Some(address));
-                    // Among its few instructions, which differ by machine, behind the loop of its entry.
+                    // Among its few instructions, which differ by machine, after the loop of its entry.
                     assert!(fault.offset.is_some_and(|offset| offset < 256), "{fault}");
                 }
                 other => panic!("{address:x}: {other:?}"),

@@ -23,7 +23,7 @@ fn evict() {
     receiver().set_policy(Policy::Signed);
 }
 
-/// Checks that keys from 0 on have come in order: each has got the place behind the one before.
+/// Checks that keys from 0 on have come in order: each has got the place after the one before.
 fn check_order(inbox: &mut ReactiveMailbox, keys: u64) {
     let table = inbox.get_mut::<Table>().expect("the table");
     for key in 0..keys {

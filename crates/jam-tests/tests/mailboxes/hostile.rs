@@ -148,7 +148,7 @@ pub(crate) fn single(name: &str) -> MailboxBuilder {
     small(name).banks(1).frames(1).senders(1)
 }
 
-/// Where the frame of a [`single`] mailbox begins: behind the dimensions and the claim of its sender.
+/// Where the frame of a [`single`] mailbox begins: after the dimensions and the claim of its sender.
 pub(crate) const FRAME_AT: usize = 192;
 
 /// The bytes of a frame, written again where the receiver awaits the next one: a replay.

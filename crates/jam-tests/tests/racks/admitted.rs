@@ -84,7 +84,7 @@ pub(crate) fn an_endless_jam_occupies_its_thread() {
     let endless = jam("endless");
     occupied.inject_then(&endless, (), &[], move |result| *ended.borrow_mut() = Some(result));
     for _ in 0..3 {
-        // Behind the loop, which has begun or will begin before this.
+        // After the loop, which has begun or will begin before this.
         match occupied.apply_timeout(|_| (), Duration::from_millis(100)) {
             Err(DelegateError::TimedOut { .. }) => {}
             other => panic!("the thread is not occupied: {other:?}"),

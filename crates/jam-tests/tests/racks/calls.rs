@@ -62,7 +62,7 @@ pub(crate) fn calls_are_served_in_order() {
                 seen.borrow_mut().push(at.unwrap());
             });
         }
-        // Behind all of them.
+        // After all of them.
         table.apply(|_| ());
         let expected: Vec<i64> = (0..200).map(|key| key * 64).collect();
         assert_eq!(*seen.borrow(), expected);
@@ -105,7 +105,7 @@ pub(crate) fn a_panic_is_an_error_and_all_goes_on() {
     }
 }
 
-/// A trustee hands calls behind each other to the jam as one run. Those that panic end alone.
+/// A trustee hands consecutive calls to the jam as one run. Those that panic end alone.
 pub(crate) fn each_call_of_a_run_has_its_own_end() {
     for table in tables() {
         // From now on calls have its handle.
@@ -116,7 +116,7 @@ pub(crate) fn each_call_of_a_run_has_its_own_end() {
             let ended = ended.clone();
             table.inject_then(&FAULTY, how, &[], move |end| ended.borrow_mut().push(end));
         }
-        // Behind all of them.
+        // After all of them.
         let panics = table.apply(|table| table.panics);
         assert_eq!(panics as usize, hows.iter().filter(|how| **how == 3).count());
         while ended.borrow().len() < hows.len() {

@@ -24,7 +24,7 @@ pub(crate) fn evicted_jams_are_sent_again() {
                 assert_eq!(table.inject(&price, 5, &[]).unwrap(), 17);
                 assert_eq!(table.inject(&SCALED_SUM, 2, &[4]).unwrap().sum, 8);
             }
-            // Behind calls that are under way.
+            // After calls that are under way.
             on_every_host(|| receiver().set_policy(Policy::AnyPeer));
             if round == 0 {
                 assert_eq!(table.inject(&price, 5, &[]).unwrap(), 17);

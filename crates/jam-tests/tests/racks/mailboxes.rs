@@ -12,7 +12,7 @@ use gossamer_jam_tests::{Notes, Other, Table, table_slot};
 
 use crate::play::{MODES, on_every_host};
 
-/// Runs the jams of `calls` frames that come to the mailbox `name` on a table, evicting all code behind
+/// Runs the jams of `calls` frames that come to the mailbox `name` on a table, evicting all code after
 /// every `evict_every`th; returns the places of keys from 0 on, and how often code was fetched.
 fn serve(name: &str, calls: u64, evict_every: u64) -> (Vec<u64>, u64) {
     let builder = Mailbox::builder(name).banks(2).frames(4).frame_bytes(2048).senders(2);
@@ -114,7 +114,7 @@ fn relay(number: u64, notes: Trust<Notes>) {
     drop(offer);
     let gone = other.inject(&RELAY, (), &[]).unwrap();
     assert_eq!(gone, [sent::NO_TRUST; 4]);
-    // Behind all that was sent on.
+    // After all that was sent on.
     let kept = notes.apply_with(
         |notes, number| {
             notes.0.iter().filter(|note| note[0] == number).cloned().collect::<Vec<_>>()

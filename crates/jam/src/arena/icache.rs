@@ -6,7 +6,7 @@
 //!
 //! On aarch64 the writer cleans the data cache and invalidates the instruction cache, line by line,
 //! by the address where the code runs. It has stored the code through the other view, and a processor
-//! orders the cleaning of a line behind stores to the same address only, so a barrier stands between
+//! orders the cleaning of a line after stores to the same address only, so a barrier stands between
 //! them. And each thread that is to run it executes an `isb`, because
 //! its processor may have fetched ahead. [`Seen`] tells a thread when that is due: one comparison per
 //! run.

@@ -8,7 +8,7 @@
 //!
 //! No address is ever both writable and executable, and nothing changes its protection: linking a jam
 //! is a copy. A jam's text lies at some offset `t` of the text half and its read-only data at the same
-//! offset of the data half, [`DATA_DISTANCE`] behind it, which is how its code finds the data.
+//! offset of the data half, [`DATA_DISTANCE`] after it, which is how its code finds the data.
 //!
 //! Places are given out in units of [`UNIT`] bytes, so that jams share no cache line. A place that was
 //! used before is given out again only after [`Reuse`](crate::reuse::Reuse) has said that nothing runs in it; this file
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::arena::chunk::Chunk;
 use crate::reuse::barrier;
 
-/// How far a jam's data lies behind its text.
+/// How far a jam's data lies after its text.
 pub(crate) const DATA_DISTANCE: usize = 1 << 20;
 /// Bytes of a chunk.
 pub(crate) const CHUNK: usize = 2 * DATA_DISTANCE;
@@ -42,7 +42,7 @@ struct Part {
     chunk: Arc<Chunk>,
     /// Places that have held code: offset to length. Neighbours are merged.
     free: BTreeMap<usize, usize>,
-    /// What lies behind this has never held anything.
+    /// What lies after this has never held anything.
     high: usize,
 }
 
@@ -113,7 +113,7 @@ impl Arena {
 }
 
 impl Part {
-    /// First fit: among what was used before, then behind it.
+    /// First fit: among what was used before, then after it.
     fn take(&mut self, bytes: usize, align: usize) -> Option<Draft> {
         let fits = |(&at, &len): (&usize, &usize)| {
             let start = at.next_multiple_of(align);
@@ -162,7 +162,7 @@ impl Part {
 }
 
 impl Draft {
-    /// Where the text will run; the data is [`DATA_DISTANCE`] behind.
+    /// Where the text will run; the data is [`DATA_DISTANCE`] after.
     pub(crate) fn address(&self) -> usize {
         self.place.address()
     }

@@ -1,6 +1,6 @@
 //! Calls that name a jam by its [handle](crate::handles). They are plain: past the codec, without an
 //! allocation on either side unless they are long. Their word is that of the handle, which a batch has
-//! once where several calls behind each other have the same.
+//! once where several consecutive calls have the same.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

@@ -24,7 +24,7 @@ fn check<M: Part, A: Part>(bytes: &[u8]) {
     let Ok(code) = behind.code() else { return };
     let (payload, code_len) = (behind.payload.len(), code.len());
     with_front(payload, code_len, behind.more.get(), args.get(), |front| {
-        // The lengths, and the parts behind them, up to padding.
+        // The lengths, and the parts after them, up to padding.
         let parts = 16 + M::BYTES + A::BYTES;
         assert_eq!(front[..parts], bytes[..parts], "a call has two encodings");
         let (payload_at, code_at) = (front.len(), (front.len() + payload).next_multiple_of(8));

@@ -5,7 +5,7 @@
 //! packages, whose code is never dropped: what a call needs is all in one place there. A Local Function is
 //! another jam here.
 //!
-//! A jam of a package has a [`Key`] as well, by which calls behind each other are found to be of the same
+//! A jam of a package has a [`Key`] as well, by which consecutive calls are found to be of the same
 //! jam before anything is looked up.
 
 use std::cell::{Cell, RefCell};

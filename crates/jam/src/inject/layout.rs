@@ -1,4 +1,4 @@
-//! How the arguments of [plain calls](trust_core::PlainCall) lie behind their word.
+//! How the arguments of [plain calls](trust_core::PlainCall) lie after their word.
 //!
 //! ```text
 //!   without a payload   | arguments |

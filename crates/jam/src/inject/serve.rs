@@ -56,7 +56,7 @@ pub(super) const fn fits_in_place<A: Part, R: Part>() -> bool {
     align_of::<A>() <= 8 && align_of::<R>() <= 8 && A::BYTES <= Call::SHARED_ARGS
 }
 
-/// As [`run`], of calls behind each other that have no payload, and whose types [fit](fits_in_place): has
+/// As [`run`], of consecutive calls that have no payload, and whose types [fit](fits_in_place): has
 /// `enter` run all of them as one run of the jam, where they lie, and ends those that have a result.
 /// `Reply` is an `R` and nothing else.
 ///

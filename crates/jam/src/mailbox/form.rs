@@ -125,7 +125,7 @@ impl fmt::Debug for SenderReport {
     }
 }
 
-/// The head of an entry: which code is behind it.
+/// The head of an entry: which code is after it.
 pub(super) fn encode_entry(digest: &Digest, len: usize) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     bytes[..WORD].copy_from_slice(&(len as u64).to_ne_bytes());
@@ -133,7 +133,7 @@ pub(super) fn encode_entry(digest: &Digest, len: usize) -> [u8; ENTRY_BYTES] {
     bytes
 }
 
-/// The length of the code behind the head of an entry, if it is that of `digest` and no longer than
+/// The length of the code after the head of an entry, if it is that of `digest` and no longer than
 /// code can be.
 pub(super) fn decode_entry(bytes: &[u8; ENTRY_BYTES], digest: &Digest) -> Option<usize> {
     let (len, rest) = bytes.split_first_chunk::<WORD>()?;

@@ -47,7 +47,7 @@
 //! 1. A frame names its jam by digest, in any mode. The code that it carries is used only if the jam is
 //!    not linked, so a jam may be evicted at any time.
 //! 2. A receiver that lacks the code reads the sender's segment, which involves no thread of the sender.
-//!    Meanwhile the frame stays in its slot, and so do those behind it. So frames of a sender run in
+//!    Meanwhile the frame stays in its slot, and so do those after it. So frames of a sender run in
 //!    order, and no frame is sent twice.
 //! 3. A frame runs at most once: the mailbox accepts each slot once per sequence number, and ignores an
 //!    earlier frame whose bytes are written again.

@@ -5,7 +5,7 @@
 //! for another host, while frames of other senders wait behind it.
 //!
 //! A refusal is that of one sender, place and digest: the bytes at a place are the sender's to write, so what
-//! is refused there says nothing about the same digest elsewhere, where a proof may stand behind the code.
+//! is refused there says nothing about the same digest elsewhere, where a proof may stand after the code.
 //! It holds until something changes that a judgement depends on ([`Standing`]), and for a second at most:
 //! certificates begin and end to be valid by themselves.
 

@@ -60,7 +60,7 @@ impl Runs {
             segments,
             properties: Vec::new(),
             policy: None,
-            // Room to align the arguments, and the payload behind them.
+            // Room to align the arguments, and the payload after them.
             scratch: vec![0; frame_bytes + 2 * Call::ALIGNMENT].into(),
             reply: Box::new(Reply([0; MAX_REPLY_BYTES])),
             peers: Peers::new(),

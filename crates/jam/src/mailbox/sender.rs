@@ -294,7 +294,7 @@ impl JamSender {
         let start = Instant::now();
         let report = self.flush(timeout)?;
         match self.sender.close(timeout.saturating_sub(start.elapsed())) {
-            // A mailbox that has ended behind the last frame takes no banks back.
+            // A mailbox that has ended after the last frame takes no banks back.
             Err(error) if !matches!(error, MailboxError::Closed(_)) && !error.is_peer_lost() => {
                 Err(error.into())
             }

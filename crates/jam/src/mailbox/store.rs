@@ -17,7 +17,7 @@ pub(super) struct Store {
     token: u64,
     /// Bytes that are taken.
     used: usize,
-    /// Behind the segment: the name is free when this is dropped.
+    /// After the segment: the name is free when this is dropped.
     _number: Number,
 }
 

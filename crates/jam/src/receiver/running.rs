@@ -1,4 +1,4 @@
-//! [`Running`]: jams that a thread runs one behind the other, by their [handles](crate::handles), or with
+//! [`Running`]: jams that a thread runs one after the other, by their [handles](crate::handles), or with
 //! their code beside the call. The common path of calls to what is linked.
 
 use std::ptr;
@@ -16,7 +16,7 @@ use crate::receiver::thread::Thread;
 use crate::receiver::{Failure, Receiver, receiver};
 use crate::reuse::Inside;
 
-/// What a thread keeps while it runs jams one behind the other: it enters the receiver once. What is
+/// What a thread keeps while it runs jams one after the other: it enters the receiver once. What is
 /// evicted meanwhile is freed only when this is dropped.
 ///
 /// It belongs to one kind of call, so that all its jams have one signature.
@@ -62,7 +62,7 @@ impl NotReady {
     }
 }
 
-/// A thread inside the receiver, while this lives: what it finds there may run, and is freed only behind it.
+/// A thread inside the receiver, while this lives: what it finds there may run, and is freed only after it.
 pub(crate) struct Entered {
     receiver: &'static Receiver,
     thread: &'static Thread,
@@ -234,7 +234,7 @@ impl Running {
     ) -> Result<(), Box<Failure>> {
         let entered = self.state.get_or_insert_with(Entered::of_process);
         let Entered { receiver, thread, ref inside } = *entered;
-        // A proof may stand behind the blob: who answers for a jam is asked when it is linked.
+        // A proof may stand after the blob: who answers for a jam is asked when it is linked.
         let linked = receiver
             .cache
             .find(digest, inside)

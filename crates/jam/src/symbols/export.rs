@@ -84,7 +84,7 @@ impl Export {
             wrap a type of another crate in a struct of your own: `struct Numbers(Vec<u64>);`"
 )]
 pub unsafe trait Open: Pointee + 'static {
-    /// The name, such as `kv.Shard@3`: change the number behind the `@` when functions of the type
+    /// The name, such as `kv.Shard@3`: change the number after the `@` when functions of the type
     /// change their meaning.
     const NAME: &'static str;
 }

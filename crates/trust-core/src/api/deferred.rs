@@ -220,7 +220,7 @@ impl<T: 'static> Trust<T> {
             started.end(begun.map_err(|error| *error));
             node.run_deferred();
         } else {
-            // Behind the closure that runs now, which may hold the property.
+            // After the closure that runs now, which may hold the property.
             let property = self.own();
             node.defer(move |node| {
                 let begun = property.run_caught(node, answer, arguments, place);

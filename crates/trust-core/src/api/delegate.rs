@@ -15,7 +15,7 @@ use crate::Trust;
 /// ```
 ///
 /// `name = expression` sends another value under a name. References cannot be sent, and this is
-/// where the values behind them are copied:
+/// where the values after them are copied:
 ///
 /// ```ignore
 /// let word: &str = "hello";
@@ -25,8 +25,8 @@ use crate::Trust;
 /// The result of the closure is the value of the macro, as with [`Trust::apply_with`]. A value
 /// that the closure uses and the list forgets is an ordinary type error.
 ///
-/// Behind an arrow stands which call it is, if not `apply`: any of `apply`, `launch` and `visit`, with
-/// `try_` in front, or `_then` or `_async` behind it. A callback comes last:
+/// After an arrow stands which call it is, if not `apply`: any of `apply`, `launch` and `visit`, with
+/// `try_` in front, or `_then` or `_async` after it. A callback comes last:
 ///
 /// ```ignore
 /// delegate!(map => try_apply, [key] |map| map.remove(&key))?;

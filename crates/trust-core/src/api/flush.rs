@@ -20,7 +20,7 @@ use crate::node::{Node, on_node, with_node};
 
 /// Waits until every request that the current thread has sent before has been served, and the
 /// callbacks of [`apply_then`](crate::Trust::apply_then) and its relatives have run: those of all
-/// fibers of the thread. It sends one request behind them to each thread that has not answered all of
+/// fibers of the thread. It sends one request after them to each thread that has not answered all of
 /// them; so it does not wait for what callbacks send in turn, nor for closures that were launched.
 /// Updates that `Scatter`s of the thread's fibers have collected are sent first.
 ///

@@ -14,7 +14,7 @@ use crate::wire::words::WORD;
 
 impl Outbox {
     /// Keeps a request until there is room; returns its ticket. All that comes after it queues
-    /// behind it, so that no request is overtaken for ever.
+    /// after it, so that no request is overtaken for ever.
     #[cold]
     #[inline(never)]
     pub(crate) fn postpone(&self, request: Request<'_>, completion: Boxed) -> u64 {

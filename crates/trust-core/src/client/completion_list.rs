@@ -40,13 +40,13 @@ use crate::error::RACK_ENDED;
 /// detour, look at this list. No reference into the words outlives a method, and a completion is
 /// moved out before it runs.
 pub(crate) struct Completions {
-    /// Room for completions; those behind `end` mean nothing.
+    /// Room for completions; those after `end` mean nothing.
     words: UnsafeCell<Vec<u64>>,
     /// The first entry of which not all have been taken.
     next: Cell<usize>,
     /// How many of it have been.
     taken: Cell<usize>,
-    /// The first word behind all completions.
+    /// The first word after all completions.
     end: Cell<usize>,
     /// Words that they have beyond those of small ones.
     surplus: Cell<usize>,
@@ -59,7 +59,7 @@ pub(crate) struct Next {
     pub(crate) kind: &'static Kind,
     /// The word at which its request's head was.
     pub(crate) at: usize,
-    /// Words behind the head that belong to the request.
+    /// Words after the head that belong to the request.
     request_words: usize,
     /// Where its own words are.
     data: *const u64,
@@ -112,7 +112,7 @@ impl Completions {
         Some(Room { place, end })
     }
 
-    /// Adds the completion of the request whose head is at word `at`, with `request_words` behind
+    /// Adds the completion of the request whose head is at word `at`, with `request_words` after
     /// it, where there is [room](Self::room) for it.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn push<C: Completion + 'static>(
@@ -129,7 +129,7 @@ impl Completions {
         debug_assert!(place == self.end.get() && end == place + words_of::<C>());
         let header = Header::new(at, request_words);
         // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is
-        // behind `place`. A completion's last partial word need not be initialised because it is
+        // after `place`. A completion's last partial word need not be initialised because it is
         // only ever read as a `C`.
         unsafe {
             let first = (*self.words.get()).as_mut_ptr().add(place);
@@ -224,7 +224,7 @@ impl Completions {
         (self.next.get(), self.taken.get())
     }
 
-    /// The entry at `place`, if it is not behind the last: its kind, its header, its first completion.
+    /// The entry at `place`, if it is not after the last: its kind, its header, its first completion.
     #[cfg_attr(optimised, inline(always))]
     fn at(&self, place: usize) -> Option<(&'static Kind, Header, *const u64)> {
         // SAFETY: in front of the end, where an entry begins: only what `push` and the steps over
@@ -238,7 +238,7 @@ impl Completions {
     /// An entry begins there, in front of `end`.
     #[cfg_attr(optimised, inline(always))]
     unsafe fn entry(&self, place: usize) -> (&'static Kind, Header, *const u64) {
-        // SAFETY: as in `push`. In front of `end` are entries, one behind the other, each with a
+        // SAFETY: as in `push`. In front of `end` are entries, one after the other, each with a
         // word made from a `&Kind`, and a header.
         unsafe {
             let first = (*self.words.get()).as_ptr().add(place);
@@ -276,7 +276,7 @@ impl Completions {
     /// If it panics; it counts as taken then.
     #[inline]
     pub(crate) fn run(&self, next: Next, outcome: Outcome<'_>) {
-        // SAFETY: `next` came from this list, whose words behind the header are a completion of the
+        // SAFETY: `next` came from this list, whose words after the header are a completion of the
         // type that its kind was made for (`push` writes them together), and nothing was pushed
         // since. It is taken once, because a `Next` is used up here. `take` moves it out before it
         // runs, so that it does not matter if the list grows meanwhile.
@@ -316,7 +316,7 @@ impl Completions {
         } else {
             self.next.set(behind);
             // SAFETY: `data` are the words of a completion of the type that this kind was made for, as in
-            // `run`, alone in its entry. It is taken once: `next` is behind it.
+            // `run`, alone in its entry. It is taken once: `next` is after it.
             unsafe { (kind.run_one)(data, pair, trustee) }
         }
         true

@@ -31,7 +31,7 @@ pub(crate) enum Outcome<'a> {
 pub(crate) struct InPlace<'a> {
     /// Its first word, which is all of a result of one word.
     pub(super) value: u64,
-    /// The word behind that in the memory of the pair, where an encoded result has its bytes, as
+    /// The word after that in the memory of the pair, where an encoded result has its bytes, as
     /// many as the first word says.
     pub(super) at: usize,
     /// Words that it may have there.
@@ -41,7 +41,7 @@ pub(crate) struct InPlace<'a> {
 }
 
 impl<'a> InPlace<'a> {
-    /// The result of the request whose head was at this word of `pair`, with so many words behind it.
+    /// The result of the request whose head was at this word of `pair`, with so many words after it.
     #[inline(always)]
     pub(super) fn of(
         (head, words): (usize, usize),

@@ -23,7 +23,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Words behind the head, of a request that goes into a batch.
+    /// Words after the head, of a request that goes into a batch.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         self.arguments.words().max(self.reply_words)
@@ -41,7 +41,7 @@ pub(crate) enum Arguments<'a> {
     Large(&'a Cell<Vec<u8>>, usize),
 }
 
-/// The arguments of a call of plain bytes, which lie one behind the other: a word, then `head`, then
+/// The arguments of a call of plain bytes, which lie one after the other: a word, then `head`, then
 /// each of `tails` at the next multiple of a word.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
@@ -132,7 +132,7 @@ impl<'a> Parts<'a> {
         u64::from_le_bytes(word)
     }
 
-    /// Writes what stands behind the word, from word `at` of `memory` on.
+    /// Writes what stands after the word, from word `at` of `memory` on.
     #[inline(always)]
     pub(super) fn write_behind_word(self, memory: &SharedBytes, at: usize) {
         let words = self.head.len().div_ceil(WORD);

@@ -1,10 +1,10 @@
-//! Runs: requests that are the same but for their arguments, which an [`Outbox`] puts into a batch behind
+//! Runs: requests that are the same but for their arguments, which an [`Outbox`] puts into a batch after
 //! one head, with one entry for their completions.
 //!
 //! A request of a run writes its arguments and its completion, and nothing else: how many there are is
 //! found when the run ends, by where it ends. One comparison of the property's name and one of the
 //! [`Site`] find that a request continues the run; calls of plain bytes have a
-//! word in common as well, which stands behind the head. The first of its kind in a batch has a head of its
+//! word in common as well, which stands after the head. The first of its kind in a batch has a head of its
 //! own, and the second begins a run, so that requests of kinds in turn are hardly dearer than without runs;
 //! and a run that is open when a poll hands its batch over goes on in the next.
 

@@ -73,7 +73,7 @@ impl<T, V, H: Fn(&T, &V, Step), I: InvokeRef<T, V>> InvokeRef<T, V> for Ahead<H,
     }
 }
 
-/// Runs `serve` with closure and arguments of a request, and of those behind it that are the same but
+/// Runs `serve` with closure and arguments of a request, and of those after it that are the same but
 /// for their arguments, after `look` has seen the arguments of several. `take` takes
 /// those of one that is served by itself; `serve` writes the reply.
 #[inline(always)]

@@ -22,7 +22,7 @@ use crate::wire::words::{
 pub(crate) struct Batch<'a> {
     pub(crate) buffer: &'a SharedBytes,
     pub(crate) slot: Words<'a>,
-    /// First word behind the requests.
+    /// First word after the requests.
     pub(crate) end: usize,
     /// The request that is being served, or the next: its head, or in a run its first word.
     pub(crate) at: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Batch<'a> {
     /// Whether the panic just caught came after every call of the run had its result, so that it belongs to
     /// no request.
     pub(crate) panicked_after_run: bool,
-    /// First word behind the requests and the replies that stand apart.
+    /// First word after the requests and the replies that stand apart.
     pub(crate) tail: usize,
     /// The payload of the request that is being served, where it came by the bulk path.
     pub(crate) bulk: Option<Vec<u8>>,
@@ -49,7 +49,7 @@ pub(crate) struct Batch<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) head: RequestHead,
-    /// Words behind the head that belong to it: cut where the batch ends. In a run, those behind its first.
+    /// Words after the head that belong to it: cut where the batch ends. In a run, those after its first.
     pub(crate) words: usize,
 }
 
@@ -67,7 +67,7 @@ impl Drop for Place<'_, '_> {
 }
 
 impl Batch<'_> {
-    /// The request whose turn it is; `None` behind the last one. `layout` says how the requests of runs lie,
+    /// The request whose turn it is; `None` after the last one. `layout` says how the requests of runs lie,
     /// by the id of their closure.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request(&mut self, layout: impl Fn(u32) -> RunLayout) -> Option<Received> {
@@ -86,7 +86,7 @@ impl Batch<'_> {
         Some(Received { head, words })
     }
 
-    /// Goes from the head of a run to its first request. Behind a run without any, which only a client sends
+    /// Goes from the head of a run to its first request. After a run without any, which only a client sends
     /// that breaks the rules, nothing is served.
     #[cfg_attr(optimised, inline(always))]
     fn begin_run(&mut self, head: RequestHead, layout: RunLayout) -> Option<Received> {
@@ -183,7 +183,7 @@ impl Batch<'_> {
     }
 
     /// Writes a result that refers to the property. Unless it is short, it is encoded where it stays:
-    /// behind the requests, as in [`reply_apart`](Self::reply_apart).
+    /// after the requests, as in [`reply_apart`](Self::reply_apart).
     #[inline]
     pub(crate) fn reply_view<U: Serialize>(&mut self, request: Received, view: &U) {
         let first = self.tail + 1;
@@ -263,7 +263,7 @@ impl Batch<'_> {
         self.reply_apart(Status::Later, Cow::Borrowed(&[]), BadValue::unencodable::<()>);
     }
 
-    /// A reply that does not fit where its request was, or is no result: behind the requests, or by
+    /// A reply that does not fit where its request was, or is no result: after the requests, or by
     /// the bulk path. A word is kept for the head of each that may still come, so that there is
     /// room for this one.
     #[inline(never)]

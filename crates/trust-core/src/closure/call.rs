@@ -181,7 +181,7 @@ where
         .map_err(BadValue::undecodable::<(K::View<'_>, V)>)
 }
 
-/// Runs `run` with closure and arguments of a request, and of those behind it that are the same but
+/// Runs `run` with closure and arguments of a request, and of those after it that are the same but
 /// for their arguments. It writes the reply.
 #[cfg_attr(optimised, inline(always))]
 fn each_of_run<V, I>(

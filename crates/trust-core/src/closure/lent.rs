@@ -2,7 +2,7 @@
 //! thread, into which the request is copied, and the closure sees them there.
 //!
 //! With a hook it looks ahead as [`ahead`](crate::closure::ahead) does. The requests of a run lie one
-//! behind the other in the slot, so those that are looked at together are copied out together:
+//! after the other in the slot, so those that are looked at together are copied out together:
 //!
 //! ```text
 //!   slot               | head | arguments 1 | head | arguments 2 | ..
@@ -178,7 +178,7 @@ where
     batch.pass(request);
 }
 
-/// Looks at this request and those behind it that are the same but for their arguments, and serves
+/// Looks at this request and those after it that are the same but for their arguments, and serves
 /// them; returns how many. None if there is no hook, or this request must be served by itself, where
 /// what is wrong with it is found again.
 #[cfg_attr(optimised, inline(always))]

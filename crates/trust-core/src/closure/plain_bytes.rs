@@ -14,10 +14,10 @@ pub unsafe trait PlainBytes: Copy + 'static {}
 unsafe impl PlainBytes for () {}
 // SAFETY: an integer has no padding, and any bytes are one.
 unsafe impl PlainBytes for u64 {}
-// SAFETY: integers one behind the other.
+// SAFETY: integers one after the other.
 unsafe impl<const N: usize> PlainBytes for [u64; N] {}
 
-/// Words of a result; behind a request's head it needs one less, as the first takes the head's place.
+/// Words of a result; after a request's head it needs one less, as the first takes the head's place.
 pub(crate) const fn result_words<R: PlainBytes>() -> usize {
     size_of::<R>().div_ceil(WORD)
 }

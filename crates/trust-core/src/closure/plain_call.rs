@@ -5,7 +5,7 @@
 //!   result    | first word | the others ..  |      in the request's place
 //! ```
 //!
-//! Calls behind each other often have the same word, such as the handle of what they call. Those whose
+//! Consecutive calls often have the same word, such as the handle of what they call. Those whose
 //! arguments and results are short and of one length each are sent in runs then, which have head and word
 //! once, and are served by the run ([`PlainCalls`]), all of them by one [`PlainCall::serve_run`].
 //!
@@ -35,7 +35,7 @@ pub trait PlainCall<T>: 'static {
     const BYTES: Option<usize>;
 
     /// What a trustee keeps from one call to the next, while it serves calls of this kind that stand
-    /// behind each other.
+    /// one after another.
     type Run: Default;
     /// The result.
     type Reply: PlainBytes;
@@ -56,7 +56,7 @@ pub trait PlainCall<T>: 'static {
         bytes: &[u8],
     ) -> Result<Self::Reply, Self::Error>;
 
-    /// Serves calls that stand behind each other and have the same word, in their order, as
+    /// Serves calls that stand one after another and have the same word, in their order, as
     /// [`serve`](Self::serve) serves each: those from the first to the last, or to one that fails. Those
     /// that have not [ended](PlainCalls::end) come again, but for the one that failed.
     ///
@@ -161,7 +161,7 @@ fn serve_apart<T: 'static, C: PlainCall<T>>(
     serve::<T, C>(property, batch, request);
 }
 
-/// Serves a request with its own head, and those behind it that are the same but for their arguments.
+/// Serves a request with its own head, and those after it that are the same but for their arguments.
 #[inline(always)]
 fn serve<T: 'static, C: PlainCall<T>>(property: &mut T, batch: &mut Batch<'_>, request: Received) {
     let mut run = C::Run::default();

@@ -2,7 +2,7 @@
 //!
 //! Each has its arguments in the slot, and gets its result in their place. A peer that writes the slot
 //! meanwhile changes arguments that have not been read yet, which it could have sent, and results that it
-//! would get. Calls that have ended have their results, also where one behind them fails or panics: where
+//! would get. Calls that have ended have their results, also where one after them fails or panics: where
 //! the run has come to is the batch's own place in it.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::closure::batch::Batch;
 use crate::closure::plain_bytes::{PlainBytes, result_words, word_of};
 use crate::wire::words::WORD;
 
-/// Calls of one kind and with one word that stand behind each other, which
+/// Calls of one kind and with one word that stand one after another, which
 /// [`PlainCall::serve_run`](crate::PlainCall::serve_run) serves: at least one. How many there are depends on
 /// what a peer has sent.
 pub struct PlainCalls<'a, 'b, R: PlainBytes> {

@@ -29,7 +29,7 @@ use crate::closure::batch::{Batch, Received};
 use crate::wire::words::{MAX_CLOSURES, RunLayout};
 
 /// Runs a delegated closure on a property for the batch's next request, which is given, and for
-/// those behind it that are the same but for their arguments: a run of them costs one call.
+/// those after it that are the same but for their arguments: a run of them costs one call.
 ///
 /// # Safety
 /// The pointer is to a live property of the type that the closure's description names, and nothing

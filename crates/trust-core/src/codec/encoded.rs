@@ -56,7 +56,7 @@ impl<const N: usize> Encoded<N> {
         self.truncate(0, 0, 0);
     }
 
-    /// Takes back what has been written behind the first `len` bytes, `fields` fields and `trusts`
+    /// Takes back what has been written after the first `len` bytes, `fields` fields and `trusts`
     /// trusts.
     #[cold]
     pub(in crate::codec) fn truncate(&mut self, len: usize, fields: u64, trusts: usize) {
@@ -124,7 +124,7 @@ impl<const N: usize, S: Spill> Encoded<N, S> {
         self.len = end;
     }
 
-    /// Writes the header at `start` for what has been written behind it.
+    /// Writes the header at `start` for what has been written after it.
     #[inline(always)]
     pub(in crate::codec) fn finish(&mut self, start: usize) -> Result<(), CodecError> {
         let body = self.len - start - HEADER;

@@ -1,4 +1,4 @@
-//! [`Entries`]: many keys and values, encoded one behind the other into one message.
+//! [`Entries`]: many keys and values, encoded one after the other into one message.
 //!
 //! The message is what an ordinary value is encoded to: one header, the entries, the records of their
 //! trusts. An entry takes at least one byte, as an element of a sequence does, so the end of the body
@@ -16,7 +16,7 @@ use crate::codec::trusts::Record;
 use crate::codec::{check_end, split};
 use crate::error::CodecError;
 
-/// Entries that are being collected, behind some bytes that are set when they are sent.
+/// Entries that are being collected, after some bytes that are set when they are sent.
 pub(crate) struct Entries {
     encoded: Encoded<0>,
     /// Bytes in front of the message.

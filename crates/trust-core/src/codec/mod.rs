@@ -22,7 +22,7 @@
 //! - The header checks that `Deserialize` has read what `Serialize` wrote: all bytes of the body,
 //!   and as many fields of structs and tuples. Attributes that only one of them follows
 //!   (`skip_serializing`, `tag` on a struct, ...) would otherwise turn one value into another.
-//! - Trusts are not in the body but in records behind it, which only `trusts.rs` reads and writes:
+//! - Trusts are not in the body but in records after it, which only `trusts.rs` reads and writes:
 //!   bytes that user code encodes cannot be decoded as a trust. A record is a trust: the one who
 //!   has it last, the encoder of a value that fails, its sender, or the decoder, gives it back.
 //! - Values may be nested [`NESTING`](primitive::limits::NESTING) deep, on both sides.

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 /// |---|---|---|
 /// | `#[serde(skip_serializing_if)]` | when it leaves a field out | send every field |
 /// | `#[serde(skip_serializing)]` or `skip_deserializing` alone | always | `#[serde(skip)]` |
-/// | `#[serde(skip)]` on a variant that is not the last | the variants behind it | move it to the end |
+/// | `#[serde(skip)]` on a variant that is not the last | the variants after it | move it to the end |
 /// | `#[serde(flatten)]` | always | a field of its own |
 /// | `#[serde(untagged)]`, `#[serde(tag)]` | always | an enum without the attribute |
 /// | `serde_json::Value` and others that ask what comes next | always | a `String` of JSON |

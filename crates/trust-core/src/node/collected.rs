@@ -32,7 +32,7 @@ impl Collectors {
         // Not with the list borrowed: an update may run at once, and add others.
         let alive: Vec<Rc<dyn Collects>> =
             self.0.borrow().iter().filter_map(Weak::upgrade).collect();
-        // Each of them sends what it can, also behind one that could not send all.
+        // Each of them sends what it can, also after one that could not send all.
         alive.iter().filter(|collector| !collector.send_collected()).count() == 0
     }
 }

@@ -53,7 +53,7 @@ impl Deferred {
         self.is_busy.get()
     }
 
-    /// Adds work behind all the rest.
+    /// Adds work after all the rest.
     #[inline(always)]
     pub(super) fn push<F: FnOnce() + 'static>(&self, work: F) {
         self.is_busy.set(true);
@@ -64,7 +64,7 @@ impl Deferred {
         self.last.push(room, 0, 0, Work(work));
     }
 
-    /// Makes room behind a list that is full.
+    /// Makes room after a list that is full.
     #[cold]
     #[inline(never)]
     fn begin_list(&self) {

@@ -56,7 +56,7 @@ impl Node {
 
     /// Keeps the node from going until the guard is dropped. For functions of the node that,
     /// outside any other context, run code of users or park the fiber, and look at the node again
-    /// behind it.
+    /// after it.
     pub(crate) fn stay(&self) -> Stay<'_> {
         self.staying.set(self.staying.get() + 1);
         Stay(self)

@@ -19,7 +19,7 @@ pub(crate) struct Outboxes {
     /// Its token, and the id of its thread, as words.
     token: Cell<u64>,
     home: Cell<u64>,
-    /// Those with something under way; behind the first `busy_count` there is nothing.
+    /// Those with something under way; after the first `busy_count` there is nothing.
     busy: Box<[Cell<*const Outbox>]>,
     busy_count: Cell<usize>,
     /// Calls of [`sweep_at_times`](Self::sweep_at_times) before the next one that sweeps.

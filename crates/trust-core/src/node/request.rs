@@ -39,7 +39,7 @@ pub(crate) struct Target<'a, T> {
 
 /// A kind of call, as its sender sees it.
 pub(crate) trait Kind: Delegated {
-    /// Words behind its head that its result will probably need.
+    /// Words after its head that its result will probably need.
     fn reply_words() -> usize;
 
     /// Whether requests with plain arguments may be sent in runs that share their head.
@@ -155,7 +155,7 @@ impl Node {
         viewing.wait(place, AwaitsReply::of)
     }
 
-    /// Encodes a request and sends it. No code of users runs behind the sending.
+    /// Encodes a request and sends it. No code of users runs after the sending.
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request<T, I, V, C>(
         &self,
@@ -337,7 +337,7 @@ pub(crate) fn plain_in_run<K: Kind, I, V: Portable>(arguments: &V) -> Option<Pla
     if size_of::<I>() == 0 && K::has_runs() { codec::to_plain(arguments) } else { None }
 }
 
-/// Words behind its head that the result of a call will probably need; longer results find another
+/// Words after its head that the result of a call will probably need; longer results find another
 /// place. A result of one word takes the head's.
 #[cfg_attr(optimised, inline(always))]
 pub(crate) fn reply_words<U: 'static>() -> usize {

@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Toggles ids of a property of `home`, behind everything that this thread has queued for it.
+    /// Toggles ids of a property of `home`, after everything that this thread has queued for it.
     fn toggle_at(&self, home: u32, property: u32, ids: Vec<u64>) {
         if home == self.number() {
             return self.run_in_order(move |node| node.toggle(property, &ids));
@@ -82,7 +82,7 @@ impl Node {
         });
     }
 
-    /// Serves a request to toggle ids of a property of this thread: behind what has been deferred,
+    /// Serves a request to toggle ids of a property of this thread: after what has been deferred,
     /// as in [`run_in_order`](Self::run_in_order), or else now, since no other delegated code runs
     /// that may hold the property.
     fn toggle_served(&self, property: u32, ids: Vec<u64>) {

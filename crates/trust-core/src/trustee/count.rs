@@ -29,7 +29,7 @@
 //! the trust. When the trust is dropped, its users may still have such requests queued, and the
 //! property must not die before they are served. So the drop mints an id for each user and toggles
 //! it with the others; and it asks each user to toggle that id too, as one more request to the
-//! trustee, which goes behind everything that the user has queued:
+//! trustee, which goes after everything that the user has queued:
 //!
 //! ```text
 //!   a: used by U and V      drop a on D:   D -> trustee: toggle a, u, v
@@ -37,7 +37,7 @@
 //!                                          D -> V: ask      V -> trustee: toggle v
 //! ```
 //!
-//! The thread that drops the trust needs no id: the drop itself goes behind what it has queued. The
+//! The thread that drops the trust needs no id: the drop itself goes after what it has queued. The
 //! toggles may arrive in any order, since each id is toggled exactly twice. A trust that renames
 //! itself keeps its users: its new self keeps the property alive for them.
 //!
@@ -51,8 +51,8 @@
 //!   has put it there; and nothing but its own drop would take it out.
 //! - While a request of a user is unserved, the set is not empty. If the drop of the trust that it
 //!   was sent through has not been served either, the trust counts as living. If it has, the user's
-//!   id is in the set: the drop has toggled it, and the user's own toggle is behind the request. If
-//!   that user is the thread that dropped the trust, the drop is behind the request.
+//!   id is in the set: the drop has toggled it, and the user's own toggle is after the request. If
+//!   that user is the thread that dropped the trust, the drop is after the request.
 //! - Conversely, once everything has arrived, every id has been toggled twice: a trust's by its
 //!   parent's drop and its own, a user's by the drop and the user. The number of counted trusts has
 //!   been lowered as often as it was raised.
@@ -80,7 +80,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 const TAKEN: u64 = 1 << 12;
 
 thread_local! {
-    /// The numbers that this thread has taken and not used, as the first and the one behind the last.
+    /// The numbers that this thread has taken and not used, as the first and the one after the last.
     static NUMBERS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn mint() -> u64 {
 pub(crate) struct Release {
     /// The ids that the drop itself toggles.
     pub(crate) ids: Vec<u64>,
-    /// The threads that are asked to toggle an id behind what they have queued, and the id.
+    /// The threads that are asked to toggle an id after what they have queued, and the id.
     pub(crate) users: Vec<(u32, u64)>,
 }
 

@@ -51,7 +51,7 @@ impl Arguments {
     }
 }
 
-/// A batch of calls of `closure`, the words behind its signal.
+/// A batch of calls of `closure`, the words after its signal.
 pub(crate) fn batch(closure: u32, calls: &[Arguments]) -> Vec<u64> {
     let of_call = |call: &Arguments| {
         let words = call.words();
@@ -158,7 +158,7 @@ fn lent_arguments_end_with_their_request() {
                             (calls[wrong].more, calls[wrong].trusts) = (more, trusts);
                             let seen = serve(scene, place, &batch(closure, &calls), 0);
                             check(&seen, &calls);
-                            // The value may claim the padding behind it, which is its request's own.
+                            // The value may claim the padding after it, which is its request's own.
                             let is_whole =
                                 more == (lie, lie) && lie as usize <= room(&calls[wrong]);
                             let wanted = calls.len() - usize::from(!is_whole);
@@ -171,7 +171,7 @@ fn lent_arguments_end_with_their_request() {
     });
 }
 
-/// Bytes of a call behind its value.
+/// Bytes of a call after its value.
 fn room(call: &Arguments) -> usize {
     (8 + 4 + call.len).next_multiple_of(WORD) - (8 + 4 + call.len)
 }
@@ -213,7 +213,7 @@ fn lent_arguments_that_change_meanwhile_are_seen_one_way() {
     });
 }
 
-/// Writes to the words of both buffers behind the signal, without end.
+/// Writes to the words of both buffers after the signal, without end.
 fn scribble(slot: &SharedBytes, words: usize, is_done: &AtomicBool) {
     let mut number = 1_u64;
     while !is_done.load(Relaxed) {

@@ -205,7 +205,7 @@ fn values_that_would_exhaust_the_stack_or_the_memory_are_refused_with_a_reason()
             for closure in 0..1000 {
                 scene.act(&Step::Bulk(0, payload.clone()), fibers);
                 scene.serve(node, fibers);
-                // On the text, which is the fourth property behind the node's own.
+                // On the text, which is the fourth property after the node's own.
                 let said = scene.request(head(4, closure, 1, true), &[0], node, fibers);
                 refused += usize::from(said.contains(reason));
                 if said.contains(UNKNOWN) {

@@ -147,7 +147,7 @@ impl Scene {
         bytes
     }
 
-    /// The first word behind what the victim has asked in the batch that [`Step::Answer`] answers next.
+    /// The first word after what the victim has asked in the batch that [`Step::Answer`] answers next.
     pub(crate) fn end_of_asked(&self) -> usize {
         self.replies.load(buffer(self.answers), Ordering::Acquire) as u16 as usize
     }

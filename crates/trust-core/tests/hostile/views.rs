@@ -40,7 +40,7 @@ fn expected(number: u64) -> Found {
     }
 }
 
-/// The replies in the batch that was answered last, to requests of so many words behind their heads.
+/// The replies in the batch that was answered last, to requests of so many words after their heads.
 fn replies(scene: &Scene, words: &[usize]) -> Vec<Found> {
     let bytes = scene.answered();
     let word =
@@ -111,7 +111,7 @@ impl Reply {
         Reply(words, 0)
     }
 
-    /// Behind the request, with this claim.
+    /// After the request, with this claim.
     fn apart(asked: usize, status: u64, claimed: usize, bytes: &[u8]) -> Self {
         let words = words_of(bytes);
         let all = [vec![0; asked - 1], vec![apart(status, 1, claimed)], words].concat();
@@ -153,7 +153,7 @@ fn a_caller_is_shown_what_a_reply_was_or_gets_an_error() {
         bytes
     };
     let (of_short, of_whole) = (short.len() as u64, whole.len());
-    // The request has two words behind its head.
+    // The request has two words after its head.
     let asked = 4;
     let reply = |status, claimed, bytes: &[u8]| Reply::apart(asked, status, claimed, bytes);
     let cut = |Reply(words, end): Reply| Reply(words, end - 1);

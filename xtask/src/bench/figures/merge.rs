@@ -64,7 +64,7 @@ pub(super) fn tables(old: &str, new: &str, keys: usize) -> String {
     table.text()
 }
 
-/// The old tables of suites, with those of `suites` replaced by the new ones, and new ones behind.
+/// The old tables of suites, with those of `suites` replaced by the new ones, and new ones after.
 pub(super) fn suites(old: &str, new: &str) -> String {
     let (old, mut new) = (blocks(old), blocks(new));
     let mut all = Vec::new();
@@ -95,7 +95,7 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
 }
 
 /// The old table whose first column names suites, with the lines of `measured` suites replaced by those of
-/// the new one, and those of new suites behind.
+/// the new one, and those of new suites after.
 pub(super) fn bars(old: &str, new: &str, measured: &BTreeSet<String>) -> String {
     let (Some(old), Some(new)) = (Table::parse(old), Table::parse(new)) else {
         return new.to_owned();

@@ -67,7 +67,7 @@ pub(super) struct Row {
     rounds: usize,
 }
 
-/// What is measured of a run: the name, the unit, digits behind the point, and the value for a number of
+/// What is measured of a run: the name, the unit, digits after the point, and the value for a number of
 /// edges.
 type Quantity = (&'static str, &'static str, usize, fn(&Run, f64) -> f64);
 

@@ -253,7 +253,7 @@ impl End for Writes {
             _ => board.remote.write_block(at, bytes),
         };
         if board.remote.is_mapped() {
-            // The bytes of a write come in no order: only behind it is what says that all are there.
+            // The bytes of a write come in no order: only the words after it say that all are there.
             write(&self.buffer[..last])?;
             board.remote.signal_words(at + last, &[number, 0, 0, 0, 0, 0, 0, number])?;
         } else {

@@ -138,7 +138,7 @@ pub fn waiting(over: &str, candidate: &Candidate) -> Suite {
     suite
 }
 
-/// Two cases of one sample: the first takes it, and the second, which is to stand behind the first, tells
+/// Two cases of one sample: the first takes it, and the second, which is to stand after the first, tells
 /// its other figure.
 fn two_cases(
     [first, second]: [String; 2],

@@ -28,7 +28,7 @@ pub(in crate::product) const STOP: usize = 0;
 pub(in crate::product) const PID: usize = 8;
 /// Not zero once the owner has prepared what the other host is to find.
 pub(in crate::product) const READY: usize = 16;
-/// Where data begins: far enough behind the words above that a processor that fetches lines in pairs
+/// Where data begins: far enough after the words above that a processor that fetches lines in pairs
 /// does not fetch data when a host looks at [`STOP`].
 pub(in crate::product) const DATA: usize = 256;
 /// How long one host waits for the other.

@@ -155,7 +155,7 @@ impl Parser {
             true if self.weights => weight(word)?,
             true => word.map(|_| 1.0).ok_or("a weight is missing")?,
             false => match word {
-                Some(word) => return Err(format!("{word:?} behind an edge without a weight")),
+                Some(word) => return Err(format!("{word:?} after an edge without a weight")),
                 None => 1.0,
             },
         };
@@ -203,6 +203,6 @@ fn number<N: FromStr<Err: Display>>(what: &str, word: Option<&str>) -> Result<N,
 fn nothing(more: Option<&str>) -> Result<Line, String> {
     match more {
         None => Ok(Line::Other),
-        Some(more) => Err(format!("{more:?} behind what belongs into a line")),
+        Some(more) => Err(format!("unexpected {more:?} at the end of the line")),
     }
 }

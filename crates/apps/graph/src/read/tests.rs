@@ -70,7 +70,7 @@ fn bad_input_is_named_by_line() {
         (Format::Snap, "0 1\n1 x\n", "file:2: \"x\", expected a vertex"),
         (Format::Snap, "0 1\n\n7\n", "file:3: a vertex is missing"),
         (Format::Snap, "0 1 2\n1 2\n", "file:2: a weight is missing"),
-        (Format::Snap, "0 1\n1 2 2\n", "file:2: \"2\" behind an edge without a weight"),
+        (Format::Snap, "0 1\n1 2 2\n", "file:2: \"2\" after an edge without a weight"),
         (Format::Snap, "0 1 -2\n", "file:1: weight -2, expected a number from 0 to 3.4028235e38"),
         (Format::Snap, "0 1 nan\n", "file:1: weight nan, expected"),
         (Format::Snap, "0 1 1e39\n", "file:1: weight 1e39, expected a number from 0 to 3.4"),
@@ -91,7 +91,7 @@ fn bad_input_is_named_by_line() {
     assert!(missing.to_string().starts_with("cannot read /no/such/graph"), "{missing}");
 }
 
-/// Weights that no path can use, of a graph whose weights do not matter; a comment in Latin-1 behind a
+/// Weights that no path can use, of a graph whose weights do not matter; a comment in Latin-1 after a
 /// byte order mark, and one that only mentions a graph without directions.
 #[test]
 fn what_does_not_matter_is_not_refused() {

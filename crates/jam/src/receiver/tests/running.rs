@@ -54,7 +54,7 @@ fn a_handle_finds_the_jam_that_it_was_given_for_or_none() {
     assert_eq!(refusal(run(local, SIGNATURE, &mut 1)), Refusal::NotLocal);
 }
 
-/// Calls behind each other share what the first has found, as long as that still holds.
+/// Calls one after another share what the first has found, as long as that still holds.
 #[test]
 fn a_call_behind_another_runs_the_same_only_while_that_may_run() {
     let receiver = open_receiver(CHUNKS);

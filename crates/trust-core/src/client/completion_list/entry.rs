@@ -58,7 +58,7 @@ pub(super) type WaiterOf = unsafe fn(*const u64) -> *const ();
 /// pushes it, so it is the list's own that is compared with.
 pub(super) type Run = unsafe fn(&Kind, &Completions, &SharedBytes, ThreadId);
 
-/// Moves a completion out of the words that these are, behind its header, and runs it with the result in
+/// Moves a completion out of the words that these are, after its header, and runs it with the result in
 /// the place of its request.
 pub(super) type RunOne = unsafe fn(*const u64, &SharedBytes, ThreadId);
 
@@ -93,7 +93,7 @@ pub(crate) const fn is_kept_apart<C>() -> bool {
 pub(super) struct Header {
     /// The word at which the first request is: its head, or in a run the first of its own.
     at: u32,
-    /// Words behind that, of each.
+    /// Words after that, of each.
     request_words: u16,
     /// How many requests, in a run; 0 where there is one with its own head.
     pub(super) run: u16,
@@ -157,9 +157,9 @@ impl OpenEntry {
     pub(crate) unsafe fn push<C: Completion>(self, at: usize, completion: C) {
         let request = at / const { C::RUN.words() };
         let to = self.origin.wrapping_add(request * const { own_words_of::<C>() });
-        // SAFETY: the entry has room for the own words of so many completions, one behind the other, and
+        // SAFETY: the entry has room for the own words of so many completions, one after the other, and
         // these are the ones that belong to the request at `at`. Nothing that counts is there: no entry is
-        // behind one that is open. The last partial word need not be initialised, as in `push` of a list.
+        // after one that is open. The last partial word need not be initialised, as in `push` of a list.
         unsafe { to.cast::<C>().write(completion) };
     }
 }

@@ -114,7 +114,7 @@ pub(super) unsafe fn run<C: Completion>(
         }
         all.place += const { words_of::<C>() };
         let place = InPlace::of((header.at(), header.request_words()), pair, trustee);
-        // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `place` is behind it,
+        // SAFETY: `push` wrote a `C` after this kind of `C`s. It is taken once: `place` is after it,
         // and no other code takes from this list or adds to it while it is being answered.
         let completion = unsafe { data.cast::<C>().read() };
         completion.complete(Outcome::InPlace(place));
@@ -146,7 +146,7 @@ unsafe fn run_entry<C: Completion>(
         let (value, at) = (all.results.load(0), all.results.position());
         all.results.pass();
         let own = data.wrapping_add((at - first) / words * const { own_words_of::<C>() });
-        // SAFETY: one was added for each request of the run, as `close_entry` demands, one behind the
+        // SAFETY: one was added for each request of the run, as `close_entry` demands, one after the
         // other. It is taken once: it is passed, and no other code takes from this list meanwhile.
         let completion = unsafe { own.cast::<C>().read() };
         let place = InPlace { value, at: at + 1, words: words - 1, pair, trustee };
