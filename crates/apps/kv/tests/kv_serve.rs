@@ -186,6 +186,21 @@ fn the_limit_of_open_files_is_raised() {
     }
 }
 
+/// The fiber that hands it to the others serves it then.
+#[test]
+fn a_connection_is_served_when_no_further_stack_can_be_mapped() {
+    let server = Server::with(&["--hosts", "1", "--threads", "1"]);
+    server.map_no_further_stack();
+    let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    for _ in 0..3 {
+        client.write_all(b"mn\r\n").unwrap();
+        let mut answer = [0; 4];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"MN\r\n");
+    }
+}
+
 #[test]
 fn more_connections_than_files_are_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kv"));

@@ -92,10 +92,10 @@ impl Pool {
         }
     }
 
-    /// Makes sure that a fiber looks for ready connections soon.
-    fn wake(self: &Rc<Self>) {
+    /// Makes sure that a fiber looks for ready connections soon; false if no stack can be mapped for one.
+    fn wake(self: &Rc<Self>) -> bool {
         if self.queued.get() > 0 {
-            return;
+            return true;
         }
         let idle = self.fibers.borrow_mut().pop();
         match idle {
@@ -105,12 +105,13 @@ impl Pool {
             }
             None => {
                 let pool = self.clone();
-                // If no stack can be mapped, the next readable socket or new connection tries again, or a
-                // fiber that ends its turn takes what is ready.
+                // If no stack can be mapped, the next readable socket tries again, or a fiber that ends its
+                // turn takes what is ready.
                 let started = fiber::Builder::new().spawn_local(move || pool.serve());
                 self.queued.set(started.is_ok().into());
             }
         }
+        self.queued.get() > 0
     }
 
     /// The work of a fiber.
@@ -226,9 +227,13 @@ impl Drop for WakeOnPanic<'_> {
     }
 }
 
-/// Adds a connection, which may have a command already.
+/// Adds a connection, which may have a command already. If no other fiber can look for it, the calling one
+/// becomes a fiber of the pool: there may be none yet, and they own the pool and its connections.
 pub(super) fn add(serving: Serving) {
     let pool = Pool::of_thread();
     pool.ready.borrow_mut().push_back(Box::new(serving));
-    pool.wake();
+    if !pool.wake() {
+        pool.queued.set(1);
+        pool.serve();
+    }
 }

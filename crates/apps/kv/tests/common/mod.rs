@@ -59,9 +59,21 @@ impl Server {
 
     /// Peak memory of the serving process in bytes.
     pub(crate) fn peak_memory_bytes(&self) -> usize {
+        self.bytes_in_status("VmHWM:")
+    }
+
+    /// Lets the serving process map no further stack of a fiber: only what an allocator asks for at once.
+    pub(crate) fn map_no_further_stack(&self) {
+        let bytes = Some(self.bytes_in_status("VmSize:") as u64 + (160 << 10));
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let limit = rustix::process::Rlimit { current: bytes, maximum: bytes };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::As, limit).unwrap();
+    }
+
+    fn bytes_in_status(&self, name: &str) -> usize {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 }
