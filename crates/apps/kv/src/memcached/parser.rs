@@ -123,11 +123,13 @@ impl Parser {
         }
     }
 
-    /// Memory to reserve for the unfinished command before more bytes are fed; 0 if it is short.
+    /// Memory to reserve for the unfinished command before more bytes are fed; 0 if it is short. A data block
+    /// is there twice: as received and in the command, then in the command and in the message to its shard.
     pub fn needs(&self) -> usize {
+        let copies = if matches!(self.state, State::Data { .. }) { 2 } else { 1 };
         match self.expected() {
             0..=FREE_BYTES => 0,
-            bytes => bytes + FREE_BYTES,
+            bytes => copies * bytes + FREE_BYTES,
         }
     }
 

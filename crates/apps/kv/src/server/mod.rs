@@ -50,8 +50,8 @@ pub struct Options {
     /// Memory budget in bytes for unsent responses of all connections; at least 2 MiB, so that the
     /// largest item can be read.
     pub output_bytes: usize,
-    /// Memory budget in bytes for unfinished commands of all connections, beyond 16 KiB of each; at
-    /// least 2 MiB, so that the largest item can be stored.
+    /// Memory budget in bytes for unfinished and running commands of all connections, beyond 16 KiB of
+    /// each; at least 3 MiB, so that the largest item can be stored, which takes twice its size.
     pub input_bytes: usize,
     /// While connections wait for memory, others that hold some and whose client reads or sends less
     /// than 64 KiB in this time are closed, one at a time.

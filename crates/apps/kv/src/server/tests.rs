@@ -36,6 +36,14 @@ impl TestServer {
         options: Options,
         shards: impl FnOnce() -> Arc<dyn Shards + Send + Sync> + Send + 'static,
     ) -> Self {
+        Self::on_threads(2, options, shards)
+    }
+
+    fn on_threads(
+        threads: u32,
+        options: Options,
+        shards: impl FnOnce() -> Arc<dyn Shards + Send + Sync> + Send + 'static,
+    ) -> Self {
         let (sender, started) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stops = stop.clone();
@@ -48,7 +56,7 @@ impl TestServer {
             }
             host.drain(Duration::from_secs(1)).left
         };
-        let thread = Some(thread::spawn(|| Rack::new().threads(2).run(main).unwrap()));
+        let thread = Some(thread::spawn(move || Rack::new().threads(threads).run(main).unwrap()));
         Self { address: started.recv().unwrap(), stop, thread }
     }
 

@@ -1,9 +1,10 @@
-//! Commands that panic or wait, and connections that are always ready: how many fibers serve them, and what
-//! the other connections notice.
+//! Commands that panic or wait, connections that are always ready, and large values that are stored at the
+//! same time: how many fibers serve them, what the other connections notice, and what memory they take.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -13,14 +14,23 @@ use crate::memcached::local::LocalShards;
 use crate::server::{Options, pool};
 use crate::store::{Control, Request, Response, Seconds};
 
-/// A store whose calls panic for one key, wait for another until the test releases them, and count the
-/// fibers of their thread for a third.
+/// A store whose calls panic for one key, wait for two others until the test releases them, and count: the
+/// fibers of their thread, or those that wait.
 struct FaultyStore {
     shards: LocalShards,
     /// Ends the wait.
     is_released: Arc<AtomicBool>,
-    /// The most fibers that a thread had waiting for connections, when it was asked.
-    idle_fibers: Arc<AtomicUsize>,
+    /// For `counts`, the most fibers that a thread had waiting for connections; for `stores`, the calls that
+    /// have waited.
+    counter: Arc<AtomicUsize>,
+}
+
+impl FaultyStore {
+    fn wait(&self) {
+        while !self.is_released.load(Ordering::Acquire) {
+            gossamer::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Shards for FaultyStore {
@@ -28,12 +38,12 @@ impl Shards for FaultyStore {
         match request.key() {
             b"panics" => panic!("a test's panic"),
             b"counts" => {
-                self.idle_fibers.fetch_max(pool::idle_fibers(), Ordering::Relaxed);
+                self.counter.fetch_max(pool::idle_fibers(), Ordering::Relaxed);
             }
-            b"waits" => {
-                while !self.is_released.load(Ordering::Acquire) {
-                    gossamer::sleep(Duration::from_millis(1));
-                }
+            b"waits" => self.wait(),
+            b"stores" => {
+                self.counter.fetch_add(1, Ordering::AcqRel);
+                self.wait();
             }
             _ => {}
         }
@@ -53,22 +63,23 @@ impl Shards for FaultyStore {
     }
 }
 
-fn faulty_server() -> (TestServer, Arc<AtomicBool>, Arc<AtomicUsize>) {
-    let (is_released, idle_fibers) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
-    let (released, fibers) = (is_released.clone(), idle_fibers.clone());
+/// A server, what ends its waits, and what it counts.
+fn faulty_server(options: Options) -> (TestServer, Arc<AtomicBool>, Arc<AtomicUsize>) {
+    let (is_released, counter) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+    let (released, counts) = (is_released.clone(), counter.clone());
     let store = move || {
         let shards = LocalShards::new(1, None);
-        Arc::new(FaultyStore { shards, is_released: released, idle_fibers: fibers })
+        Arc::new(FaultyStore { shards, is_released: released, counter: counts })
             as Arc<dyn Shards + Send + Sync>
     };
-    (TestServer::with_shards(Options::default(), store), is_released, idle_fibers)
+    (TestServer::with_shards(options, store), is_released, counter)
 }
 
 /// Each time that a fiber yields, all others still have connections to serve.
 #[test]
 fn connections_that_are_always_ready_are_served_by_few_fibers() {
     const CONNECTIONS: usize = 100;
-    let (server, _, idle_fibers) = faulty_server();
+    let (server, _, idle_fibers) = faulty_server(Options::default());
     let value = vec![b'v'; 8000];
     let mut sets = Vec::new();
     for _ in 0..200 {
@@ -98,7 +109,7 @@ fn connections_that_are_always_ready_are_served_by_few_fibers() {
 /// The fiber that runs the command serves other connections, too.
 #[test]
 fn a_command_that_panics_or_waits_affects_only_its_connection() {
-    let (server, is_released, _) = faulty_server();
+    let (server, is_released, _) = faulty_server(Options::default());
     for _ in 0..4 {
         is_released.store(false, Ordering::Release);
         let mut others: Vec<_> = (0..8).map(|_| server.connect()).collect();
@@ -115,4 +126,123 @@ fn a_command_that_panics_or_waits_affects_only_its_connection() {
         slow.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"END\r\n");
     }
+}
+
+/// A store that counts commands, of which one waits until all others have come, and one blocks the thread
+/// until the test has sent these.
+#[derive(Default)]
+struct CountingStore {
+    is_blocking: AtomicBool,
+    /// Whether the test has sent the commands.
+    are_sent: AtomicBool,
+    commands: AtomicUsize,
+    /// The client of the first command, which does not block, until its answer has been seen.
+    first: Mutex<Option<TcpStream>>,
+    /// How many commands had come by then.
+    answered_at: AtomicUsize,
+}
+
+impl CountingStore {
+    const COMMANDS: usize = 400;
+}
+
+impl Shards for CountingStore {
+    fn call(&self, request: Request, _now: Seconds) -> Response {
+        match request.key() {
+            b"waits" => {
+                while self.commands.load(Ordering::Acquire) < Self::COMMANDS {
+                    gossamer::sleep(Duration::from_millis(1));
+                }
+            }
+            b"blocks" => {
+                self.is_blocking.store(true, Ordering::Release);
+                while !self.are_sent.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+            }
+            _ => {
+                let commands = self.commands.fetch_add(1, Ordering::AcqRel) + 1;
+                let mut first = self.first.lock().unwrap();
+                if first.take_if(|first| first.peek(&mut [0]).is_ok()).is_some() {
+                    self.answered_at.store(commands, Ordering::Release);
+                }
+            }
+        }
+        Response::Miss
+    }
+
+    fn control(&self, _control: Control, _now: Seconds) -> Vec<Response> {
+        Vec::new()
+    }
+
+    fn control_one(&self, _shard: usize, _control: Control, _now: Seconds) -> Option<Response> {
+        None
+    }
+
+    fn sleep_micros(&self, _micros: u32) {}
+}
+
+/// While a command waits, the fiber that serves the others yields before it sends their answers, and finds
+/// more connections to serve each time.
+#[test]
+fn answers_are_sent_although_more_and_more_connections_are_ready() {
+    let store = Arc::new(CountingStore::default());
+    let shards = store.clone();
+    // All connections on one thread.
+    let server = TestServer::on_threads(1, Options::default(), || shards);
+    let mut clients: Vec<_> = (0..CountingStore::COMMANDS).map(|_| server.connect()).collect();
+    let [mut waiting, mut blocking] = [(); 2].map(|()| server.connect());
+    // They were accepted in this order.
+    let stats = server.exchange(b"stats\r\n");
+    let all = CountingStore::COMMANDS + 3;
+    assert!(stats.contains(&format!("STAT curr_connections {all}\r\n")), "{stats}");
+    let first = clients[0].try_clone().unwrap();
+    first.set_nonblocking(true).unwrap();
+    *store.first.lock().unwrap() = Some(first);
+    waiting.write_all(b"get waits\r\n").unwrap();
+    blocking.write_all(b"get blocks\r\n").unwrap();
+    while !store.is_blocking.load(Ordering::Acquire) {
+        thread::yield_now();
+    }
+    for client in &mut clients {
+        client.write_all(b"get k\r\n").unwrap();
+    }
+    store.are_sent.store(true, Ordering::Release);
+    // Once this one is answered, nothing looks for the first answer any more.
+    waiting.read_exact(&mut [0; 5]).unwrap();
+    clients[0].set_nonblocking(false).unwrap();
+    for client in clients.iter_mut().chain([&mut blocking]) {
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    let commands = store.answered_at.load(Ordering::Acquire);
+    assert!((1..=200).contains(&commands), "answered after {commands} commands");
+}
+
+/// A large value is in memory twice while its command runs: as received, and as sent to its shard.
+#[test]
+fn the_memory_of_commands_that_run_counts() {
+    const BYTES: usize = 1_000_000;
+    let options = Options { input_bytes: 8 << 20, ..Options::default() };
+    let (server, is_released, running) = faulty_server(options);
+    let set = [&b"set stores 0 0 1000000\r\n"[..], &[b'v'; BYTES], b"\r\n"].concat();
+    let mut clients: Vec<_> = (0..12).map(|_| server.connect()).collect();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            let set = &set;
+            scope.spawn(move || {
+                client.write_all(set).unwrap();
+                client.read_exact(&mut [0; 8]).unwrap();
+            });
+        }
+        // As many run as there is memory for, and others get their turn.
+        while running.load(Ordering::Acquire) < 3 {
+            thread::yield_now();
+        }
+        for _ in 0..200 {
+            assert_eq!(server.exchange(b"get k\r\n"), "END\r\n");
+        }
+        let most = running.load(Ordering::Acquire);
+        is_released.store(true, Ordering::Release);
+        assert_eq!(most, 3, "commands with {BYTES} bytes in 8 MiB");
+    });
 }
