@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 
 use crate::memcached::target::Shards;
-use crate::store::{Control, Limits, Request, Response, Seconds, Store};
+use crate::store::{Control, MemoryLimit, Request, Response, Seconds, Store};
 
 /// Stores behind locks, in this process.
 #[derive(Debug)]
@@ -19,16 +19,22 @@ impl LocalShards {
     /// `count` shards (at least one) that share `memory` bytes.
     pub fn new(count: usize, memory: Option<usize>) -> Self {
         let count = count.max(1);
-        let limits = Limits { memory: memory.map(|bytes| bytes / count) };
-        Self { shards: (0..count).map(|_| Mutex::new(Store::new(limits))).collect() }
+        let limit = memory.map(|bytes| MemoryLimit::new(bytes, count));
+        let make = || limit.as_ref().map_or_else(Store::default, Store::sharing);
+        Self { shards: (0..count).map(|_| Mutex::new(make())).collect() }
+    }
+}
+
+impl LocalShards {
+    /// The shard of a key.
+    pub(super) fn index_of(&self, key: &[u8]) -> usize {
+        (FixedState::default().hash_one(key) % self.shards.len() as u64) as usize
     }
 }
 
 impl Shards for LocalShards {
     fn call(&self, request: Request, now: Seconds) -> Response {
-        let hash = FixedState::default().hash_one(request.key());
-        let shard = (hash % self.shards.len() as u64) as usize;
-        self.shards[shard].lock().execute(request, now)
+        self.shards[self.index_of(request.key())].lock().execute(request, now)
     }
 
     fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
@@ -37,6 +43,10 @@ impl Shards for LocalShards {
 
     fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response> {
         self.shards.get(shard).map(|shard| shard.lock().control(control, now))
+    }
+
+    fn of_host(&self) -> Vec<usize> {
+        (0..self.shards.len()).collect()
     }
 
     fn sleep_micros(&self, micros: u32) {

@@ -51,7 +51,7 @@ pub use batch::{Batch, Progress};
 pub use budget::{Budget, Place, Reservation};
 pub use command::{Command, Line};
 pub use connection::Connection;
-pub use control::crawl;
+pub use control::{balance, crawl};
 pub use keys::Keys;
 pub use output::{Output, Shortage};
 pub use parser::Parser;

@@ -22,6 +22,11 @@ pub trait Shards {
     /// Executes a control request on the shard with this number; `None` if there is no such shard.
     fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response>;
 
+    /// The numbers of the shards of this host, which share a memory limit.
+    fn of_host(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Waits, for so many microseconds.
     fn sleep_micros(&self, micros: u32);
 }

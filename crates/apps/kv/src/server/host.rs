@@ -11,7 +11,7 @@ use gossamer::{Polled, Readiness};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::memcached::Shards;
+use crate::memcached::{Shards, balance};
 use crate::server::Options;
 use crate::server::client::{self, Entry};
 use crate::server::counters::{HostState, unix_time};
@@ -26,6 +26,9 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Time between two looks for idle connections.
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time between two looks at whether shards evict items while others hold older ones.
+const BALANCE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time between two looks at whether a server that drains has ended its connections.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
@@ -88,6 +91,16 @@ impl Host {
                 while !state.drains.load(Ordering::Acquire) {
                     gossamer::sleep(IDLE_INTERVAL);
                     state.end_idle(idle, unix_time());
+                }
+            }));
+        }
+        let of_host = state.shards.of_host();
+        if of_host.len() > 1 {
+            let state = state.clone();
+            drop(fiber::spawn_local(move || {
+                while !state.drains.load(Ordering::Acquire) {
+                    gossamer::sleep(BALANCE_INTERVAL);
+                    balance(&*state.shards, &of_host, unix_time());
                 }
             }));
         }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use gossamer::Sharded;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::fibers::request_all;
 use crate::memcached::Shards;
-use crate::store::{Control, Limits, Request, Response, Seconds, Store};
+use crate::store::limit::WeakLimit;
+use crate::store::{Control, MemoryLimit, Request, Response, Seconds, Store};
 
 /// One store per trustee of a rack.
 #[derive(Clone, Serialize, Deserialize)]
@@ -16,15 +18,33 @@ pub struct RackShards {
 }
 
 impl RackShards {
-    /// Entrusts a store to every trustee; together they use up to `memory` bytes.
+    /// Entrusts a store to every trustee; together they use up to `memory` bytes. Those of a host share
+    /// its part.
     ///
     /// # Panics
     /// Outside a fiber of a rack.
     pub fn new(memory: usize) -> Self {
-        let each = memory / gossamer::trustees().count().max(1);
-        let make = |each| Store::new(Limits { memory: Some(each) });
-        Self { shards: Sharded::new_with(make, each) }
+        let hosts = gossamer::hosts().count().max(1);
+        let stores = gossamer::trustees().count() / hosts;
+        let number = fastrand::u64(..);
+        let make =
+            |(number, memory, stores)| Store::sharing(&limit_of_host(number, memory, stores));
+        Self { shards: Sharded::new_with(make, (number, memory / hosts, stores)) }
     }
+}
+
+/// The memory limit with this number on this host, which it makes for the first of its stores.
+fn limit_of_host(number: u64, memory: usize, stores: usize) -> MemoryLimit {
+    /// The limits of this process, by number.
+    static LIMITS: Mutex<Vec<(u64, WeakLimit)>> = Mutex::new(Vec::new());
+    let mut limits = LIMITS.lock();
+    limits.retain(|(_, limit)| limit.upgrade().is_some());
+    let known = limits.iter().find(|(other, _)| *other == number);
+    known.and_then(|(_, limit)| limit.upgrade()).unwrap_or_else(|| {
+        let limit = MemoryLimit::new(memory, stores);
+        limits.push((number, limit.weak()));
+        limit
+    })
 }
 
 fn execute_all(store: &mut Store, (requests, now): (Vec<Request>, Seconds)) -> Vec<Response> {
@@ -87,6 +107,16 @@ impl Shards for RackShards {
         let shard = self.shards.shards().get(shard)?;
         let control_at = |store: &mut Store, (control, now)| store.control(control, now);
         Some(shard.apply_with(control_at, (control, now)))
+    }
+
+    fn of_host(&self) -> Vec<usize> {
+        let local = gossamer::local_host();
+        let is_here = |trustee: gossamer::Trustee| trustee.thread().host == local;
+        (0..)
+            .zip(gossamer::trustees())
+            .filter(|(_, at)| is_here(*at))
+            .map(|(index, _)| index)
+            .collect()
     }
 
     fn sleep_micros(&self, micros: u32) {

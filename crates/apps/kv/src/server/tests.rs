@@ -110,6 +110,23 @@ fn commands_get_responses_on_half_closed_connections_too() {
 }
 
 #[test]
+fn an_item_may_take_more_than_an_even_share_of_the_memory() {
+    let shards = || Arc::new(RackShards::new(3 << 19)) as Arc<dyn Shards + Send + Sync>;
+    let server = TestServer::with_shards(Options::default(), shards);
+    let value = "x".repeat(1_000_000);
+    for key in ["a", "b", "c", "d"] {
+        let set = format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+        assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
+    }
+    // The newest item of each thread may exceed the limit, until that of the other one is evicted.
+    let deadline = Instant::now() + TIMEOUT;
+    while counter(&server, "bytes") > counter(&server, "limit_maxbytes") {
+        assert!(Instant::now() < deadline, "the limit is exceeded");
+    }
+    assert_eq!(counter(&server, "curr_items"), 1);
+}
+
+#[test]
 fn a_key_ends_no_line_of_a_report() {
     let server = TestServer::start();
     let input = b"stats detail on\r\nget a\rb:c\r\nstats detail dump\r\n";

@@ -47,10 +47,12 @@ impl Store {
             }
             Control::Shrink { count } => {
                 self.shrink(count as usize, now);
-                if self.excess > 0 {
+                if self.shrinks_to.is_some() {
                     return Response::Busy;
                 }
             }
+            Control::Pressure => return Response::Pressure(self.pressure(now)),
+            Control::Give { bytes } => self.give(usize::try_from(bytes).unwrap_or(usize::MAX)),
             Control::Settings => return Response::Settings(self.settings),
             Control::Set(setting) => self.set(setting),
             Control::BeginCrawl if self.is_crawled => return Response::Busy,
@@ -97,7 +99,7 @@ impl Store {
     /// disabled. A full round of all items takes an eighth as many insertions, so that dead items
     /// rarely stay until live ones have to be evicted.
     pub(super) fn crawl_a_little(&mut self, now: Seconds) {
-        if self.limits.memory.is_some() && self.settings.crawls && !self.items.is_empty() {
+        if self.share.is_some() && self.settings.crawls && !self.items.is_empty() {
             self.crawler = self.crawl(self.crawler, CRAWLED_BY_INSERTION, now).unwrap_or(0);
         }
     }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::index::Store;
 use crate::store::item::{Item, Mark, Seconds};
+use crate::store::limit::{Pressure, Share};
 use crate::store::lru::Segment;
 
 /// Items that one insertion moves to another segment, at most. Each insertion adds one.
@@ -110,7 +111,7 @@ impl Store {
     /// Makes an item the newest of a segment. Without a memory limit the order is not needed, and
     /// reads avoid touching the cache lines of neighbours.
     fn place(&mut self, index: u32, to: Segment) {
-        if self.limits.memory.is_some() {
+        if self.share.is_some() {
             let from = self.items.segment(index);
             let bytes = self.items.get(index).memory();
             self.segment_bytes[from as usize] -= bytes;
@@ -120,44 +121,62 @@ impl Store {
     }
 
     /// Makes room: moves items that are due to other segments, and evicts the least recently used
-    /// until memory is within the limit, but never `keep`. Of what is beyond the limit since that was
-    /// lowered, it evicts a few items.
+    /// until memory is within the store's share of the limit, but never `keep`. Of what is beyond the limit
+    /// since that was lowered, it evicts a few items.
     pub(super) fn make_room(&mut self, keep: u32, now: Seconds) {
-        let Some(limit) = self.limits.memory else { return };
+        if self.share.is_none() {
+            return;
+        }
         self.balance(now);
-        while self.memory > limit + self.excess && self.evict_oldest(keep, now) {
+        let before = self.memory;
+        while let Some(share) = &mut self.share
+            && !share.covers(self.memory)
+        {
+            if !self.evict_oldest(keep, now) {
+                break;
+            }
             self.stats.direct_reclaims += 1;
         }
-        if self.excess > 0 {
-            self.evict_some(MOVES, keep, now);
+        self.evicted_bytes += (before - self.memory) as u64;
+        if let Some(share) = &mut self.share {
+            share.exceed(self.memory);
+            share.settle(self.memory);
         }
+        self.evict_some(MOVES, keep, now);
     }
 
-    /// Evicts up to `count` of the items that are beyond the limit since it was lowered.
+    /// Evicts up to `count` of the items that the store is to evict since its limit was lowered, or
+    /// another store needs the memory.
     pub(super) fn shrink(&mut self, count: usize, now: Seconds) {
         self.evict_some(count, u32::MAX, now);
     }
 
     fn evict_some(&mut self, count: usize, keep: u32, now: Seconds) {
-        let Some(limit) = self.limits.memory else { return };
+        let Some(target) = self.shrinks_to else { return };
         let mut left = count;
-        while self.memory > limit && left > 0 && self.evict_oldest(keep, now) {
+        while self.memory > target && left > 0 && self.evict_oldest(keep, now) {
             left -= 1;
         }
         // With items to spare nothing is left to evict.
-        self.excess = if left > 0 { 0 } else { self.memory.saturating_sub(limit) };
+        if left > 0 || self.memory <= target {
+            self.shrinks_to = None;
+        }
+    }
+
+    /// The item that is due next, besides `keep`, and its segment.
+    fn next_to_evict(&self, keep: u32) -> Option<(Segment, u32)> {
+        let candidates = [Segment::Cold, Segment::Hot, Segment::Warm, Segment::Temporary];
+        candidates.into_iter().find_map(|segment| {
+            let oldest = self.items.oldest(segment).filter(|&oldest| oldest != keep)?;
+            Some((segment, oldest))
+        })
     }
 
     /// Evicts the item that is due next, as in memcached: the oldest of Cold, or of Hot, from where it
     /// leaves by way of Cold unless it was read more than once. Whether there was one besides `keep`.
     fn evict_oldest(&mut self, keep: u32, now: Seconds) -> bool {
         loop {
-            let candidates = [Segment::Cold, Segment::Hot, Segment::Warm, Segment::Temporary];
-            let oldest = candidates.into_iter().find_map(|segment| {
-                let oldest = self.items.oldest(segment).filter(|&oldest| oldest != keep)?;
-                Some((segment, oldest))
-            });
-            let Some((segment, oldest)) = oldest else { return false };
+            let Some((segment, oldest)) = self.next_to_evict(keep) else { return false };
             if segment == Segment::Hot && self.lru.segmented && self.leave(segment, oldest) {
                 continue;
             }
@@ -232,13 +251,30 @@ impl Store {
         self.lru = settings;
     }
 
-    /// Changes the memory limit, if there was one before: without one, the order of use is not known.
-    /// Items beyond it are evicted by [`Store::shrink`], and a few by each insertion, because to evict
-    /// all at once would take long.
+    /// Changes the memory limit of all stores that share it, to so many bytes for each, if there was one
+    /// before: without one, the order of use is not known. Items beyond it are evicted by
+    /// [`Store::shrink`], and a few by each insertion, because to evict all at once would take long.
     pub(super) fn set_memory_limit(&mut self, bytes: usize) {
-        if self.limits.memory.is_some() {
-            self.limits.memory = Some(bytes);
-            self.excess = self.memory.saturating_sub(bytes);
+        if let Some(share) = &mut self.share {
+            self.shrinks_to = share.set_limit(bytes, self.memory);
         }
+    }
+
+    /// What the store says of its need for memory, since it was last asked.
+    pub(super) fn pressure(&mut self, now: Seconds) -> Pressure {
+        let next = self.next_to_evict(u32::MAX).map(|(_, index)| self.items.get(index));
+        let share = self.share.as_ref().filter(|_| self.shrinks_to.is_none());
+        Pressure {
+            bytes: self.memory as u64,
+            evicted: std::mem::take(&mut self.evicted_bytes),
+            idle: next.map_or(0, |item| item.idle(now)),
+            exceeded: share.map_or(0, Share::exceeded) as u64,
+        }
+    }
+
+    /// Is to shrink by so many bytes, as after a lowered limit.
+    pub(super) fn give(&mut self, bytes: usize) {
+        let target = self.memory.saturating_sub(bytes);
+        self.shrinks_to = Some(self.shrinks_to.map_or(target, |earlier| earlier.min(target)));
     }
 }

@@ -6,13 +6,14 @@ use hashbrown::HashTable;
 use crate::store::eviction::LruSettings;
 use crate::store::item::{Item, Seconds};
 use crate::store::key::KeyHasher;
+use crate::store::limit::{MemoryLimit, Share};
 use crate::store::lru::{Lru, SEGMENTS};
 use crate::store::prefixes::Prefixes;
 use crate::store::reports::Settings;
 use crate::store::sizes::Sizes;
 use crate::store::stats::Stats;
 
-/// The limits of a store.
+/// The limits of a store by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Memory in bytes for items, keys and tables; without a limit nothing is evicted.
@@ -41,7 +42,8 @@ pub struct Store {
     pub(super) items: Lru<Item>,
     index: HashTable<u32>,
     hasher: KeyHasher,
-    pub(super) limits: Limits,
+    /// What it may use of its memory limit, if it has one.
+    pub(super) share: Option<Share>,
     pub(super) lru: LruSettings,
     pub(super) settings: Settings,
     /// Whether a crawl of all shards runs; known to the first one.
@@ -49,8 +51,10 @@ pub struct Store {
     /// Where the next insertion goes on to look for dead items.
     pub(super) crawler: u32,
     pub(super) memory: usize,
-    /// Memory in use that is tolerated beyond the limit, since the limit was lowered.
-    pub(super) excess: usize,
+    /// The memory to shrink to, a few items at a time: since the limit was lowered, or for another store.
+    pub(super) shrinks_to: Option<usize>,
+    /// Bytes evicted to make room, for [`Pressure`](crate::store::Pressure).
+    pub(super) evicted_bytes: u64,
     /// The memory of each segment's items; not counted without a memory limit.
     pub(super) segment_bytes: [usize; SEGMENTS],
     /// Seconds for which the item that was evicted last had not been used.
@@ -83,21 +87,28 @@ impl Store {
         Self::hashing_by(KeyHasher::random(), limits)
     }
 
+    /// An empty store that shares a memory limit with others.
+    pub fn sharing(limit: &MemoryLimit) -> Self {
+        Self { share: Some(Share::of(limit)), ..Self::default() }
+    }
+
     /// An empty store whose callers may hash keys, too, by `hasher`.
     ///
     /// A key that comes with another hash is not found; nothing else depends on it.
     pub fn hashing_by(hasher: KeyHasher, limits: Limits) -> Self {
+        let share = limits.memory.map(|bytes| Share::of(&MemoryLimit::new(bytes, 1)));
         Self {
             items: Lru::new(),
             index: HashTable::new(),
             hasher,
-            limits,
+            share,
             lru: LruSettings::default(),
             settings: Settings::default(),
             is_crawled: false,
             crawler: 0,
             memory: 0,
-            excess: 0,
+            shrinks_to: None,
+            evicted_bytes: 0,
             segment_bytes: [0; SEGMENTS],
             evicted_idle: 0,
             evicted_with_deadline: 0,
@@ -131,7 +142,7 @@ impl Store {
         Stats {
             bytes: self.memory as u64,
             curr_items: self.items.len() as u64,
-            limit_maxbytes: self.limits.memory.unwrap_or(0) as u64,
+            limit_maxbytes: self.share.as_ref().map_or(0, Share::even) as u64,
             lru_crawler_running: self.is_crawled.into(),
             hash_bytes: self.index.allocation_size() as u64,
             ..self.stats
@@ -254,7 +265,8 @@ impl Store {
     fn clear(&mut self) {
         self.index.clear();
         self.items = Lru::new();
-        (self.memory, self.excess) = (0, 0);
+        (self.memory, self.shrinks_to) = (0, None);
+        self.settle_share();
         self.segment_bytes = [0; SEGMENTS];
         self.sizes = self.sizes.take().map(|_| Box::default());
     }
@@ -264,9 +276,11 @@ impl Store {
         self.last_cas
     }
 
-    /// Whether an item with `content` bytes of key and data fits into an empty store.
+    /// Whether an item with `content` bytes of key and data fits into the store if that is empty and others
+    /// leave it their memory.
     pub(super) fn fits_limit(&self, content: usize) -> bool {
-        self.limits.memory.is_none_or(|limit| Item::memory_for(content) <= limit)
+        let memory = Item::memory_for(content);
+        self.share.as_ref().is_none_or(|share| share.may_reach(memory))
     }
 
     /// Adds an item whose key is not in the store, and evicts others if needed; see
@@ -290,7 +304,7 @@ impl Store {
     pub(super) fn replace(&mut self, index: u32, now: Seconds, change: impl FnOnce(&mut Item)) {
         self.resize(index, change);
         self.items.get_mut(index).set_used(now);
-        if self.limits.memory.is_some() {
+        if self.share.is_some() {
             let (item, from) = (self.items.get(index), self.items.segment(index));
             let to = self.first_segment(item, now);
             let bytes = item.memory();
@@ -310,7 +324,7 @@ impl Store {
         item.generation = generation;
         let after = item.memory();
         self.memory = self.memory - before + after;
-        if self.limits.memory.is_some() {
+        if self.share.is_some() {
             self.segment_bytes[segment] = self.segment_bytes[segment] - before + after;
         }
         if let Some(sizes) = &mut self.sizes {
@@ -321,7 +335,7 @@ impl Store {
 
     fn count_in(&mut self, item: &Item, segment: usize) {
         self.memory += item.memory();
-        if self.limits.memory.is_some() {
+        if self.share.is_some() {
             self.segment_bytes[segment] += item.memory();
         }
         if let Some(sizes) = &mut self.sizes {
@@ -333,7 +347,7 @@ impl Store {
         let segment = self.items.segment(index) as usize;
         let item = self.items.remove(index);
         self.memory -= item.memory();
-        if self.limits.memory.is_some() {
+        if self.share.is_some() {
             self.segment_bytes[segment] -= item.memory();
         }
         if let Some(sizes) = &mut self.sizes {
@@ -341,6 +355,14 @@ impl Store {
         }
         if let Ok(entry) = self.index.find_entry(spread(item.hash), |&other| other == index) {
             entry.remove();
+        }
+        self.settle_share();
+    }
+
+    /// Leaves memory that is not needed any more to the stores that share the limit.
+    fn settle_share(&mut self) {
+        if let Some(share) = &mut self.share {
+            share.settle(self.memory);
         }
     }
 }

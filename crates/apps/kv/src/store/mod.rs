@@ -9,8 +9,8 @@
 //! used items.
 //!
 //! In reading order: [`wire`] and [`reports`] (requests and responses), `key` and [`data`] (the bytes of
-//! an item), [`item`] (an item and its expiry), [`lru`] (lists in order of use), `index` (lookup, memory
-//! accounting), [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the
+//! an item), [`item`] (an item and its expiry), [`lru`] (lists in order of use), [`limit`] (a memory limit that
+//! stores share), `index` (lookup, memory accounting), [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the
 //! whole store), [`number`] (numbers in items), [`stats`], [`prefixes`] and [`sizes`] (counters).
 //!
 //! ```
@@ -31,6 +31,7 @@ pub mod eviction;
 mod index;
 pub mod item;
 mod key;
+pub mod limit;
 pub mod lru;
 mod meta;
 pub mod number;
@@ -46,6 +47,7 @@ pub use eviction::LruSettings;
 pub use index::{Limits, Store};
 pub use item::{ITEM_BYTES_MAX, KEY_BYTES_MAX, Seconds, is_too_large};
 pub use key::{Key, KeyHasher};
+pub use limit::{MemoryLimit, Pressure};
 pub use reports::{ItemsReport, MetaItem, Setting, Settings};
 pub use stats::Stats;
 pub use wire::{Control, Direction, MetaStore, Refusal, Request, Response, Step, Verb};

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::store::data::Data;
 use crate::store::eviction::LruSettings;
 use crate::store::key::Key;
+use crate::store::limit::Pressure;
 use crate::store::prefixes::PrefixStats;
 use crate::store::reports::{ItemsReport, MetaItem, Setting, Settings};
 use crate::store::stats::Stats;
@@ -245,10 +246,17 @@ pub enum Control {
         /// Of each shard, in bytes.
         bytes: u64,
     },
-    /// Evict some of the items beyond the memory limit.
+    /// Evict some of the items beyond the memory limit, or of those to [give](Self::Give).
     Shrink {
         /// Items to evict, at most.
         count: u32,
+    },
+    /// Read the need for memory; see [`Pressure`].
+    Pressure,
+    /// Free memory for the stores that share the limit. [`Control::Shrink`] does it.
+    Give {
+        /// Bytes to free.
+        bytes: u64,
     },
     /// Read how items are ordered by use.
     Lru,
@@ -318,6 +326,8 @@ pub enum Response {
     Busy,
     /// The settings.
     Settings(Settings),
+    /// The need for memory.
+    Pressure(Pressure),
     /// Counters.
     Stats(Box<Stats>),
     /// The item of a meta get or meta debug.

@@ -38,8 +38,9 @@ pub(super) struct Serve {
     /// Path of a Unix socket on which the first host listens, too
     #[arg(long)]
     unix: Option<String>,
-    /// Memory limit for items in MiB, over all hosts. On each host, unsent responses and unfinished
-    /// commands use up to 64 MiB more each, and every connection up to 60 KiB
+    /// Memory limit for items in MiB, over all hosts: each has an equal part, which its threads share. On
+    /// each host, unsent responses and unfinished commands use up to 64 MiB more each, and every
+    /// connection up to 60 KiB
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     memory: u32,
     /// Maximum number of open connections of each host. Further ones get `ERROR Too many open
