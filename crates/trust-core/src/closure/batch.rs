@@ -17,6 +17,10 @@ use crate::wire::words::{
     APART_AHEAD, BATCH_WORDS, ReplyHead, RequestHead, RunLayout, SLOT_WORDS, Status, WORD,
 };
 
+/// Encoded views of up to this many bytes may replace their request, so they stay on the stack until their
+/// length is known. Longer ones, which seldom fit there, are encoded where they stand apart.
+const VIEW_STACK_BYTES: usize = 64;
+
 /// A batch that is being served: where the calls of its closures find their arguments, and leave
 /// their results.
 pub(crate) struct Batch<'a> {
@@ -189,7 +193,7 @@ impl Batch<'_> {
         let first = self.tail + 1;
         let room = (SLOT_WORDS - BATCH_WORDS).saturating_sub(first) * WORD;
         let place = codec::InBuffer::new(self.buffer, first * WORD, room);
-        let mut encoded = codec::Encoded::<STACK_BYTES, _>::spilling_to(place);
+        let mut encoded = codec::Encoded::<VIEW_STACK_BYTES, _>::spilling_to(place);
         if let Err(error) = encoded.encode(view) {
             return self.refuse_by(&Refusal::Result(BadValue::unencodable::<U>(error)));
         }
