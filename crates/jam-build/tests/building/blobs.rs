@@ -1,6 +1,5 @@
 //! The committed jams, built: what their blobs contain, and how large they are.
 
-use std::fs;
 use std::path::Path;
 
 use jam_abi::{Abi, entry::Types, signature};
@@ -106,7 +105,7 @@ fn large_frames_in_c_touch_each_of_their_pages() {
                 room[call->payload_len & 1] = 1;\n\
                 return room[0];\n\
                 }";
-    fs::write(&source, text).unwrap();
+    std::fs::write(&source, text).unwrap();
     let jam = built(builder.build_jam(&source));
     let blob = Parsed::parse(&jam.blob).unwrap();
     // As gcc and clang write to the lowest word: or qword ptr [rsp], 0; mov qword ptr [rsp], 0.
