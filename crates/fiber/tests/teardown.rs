@@ -279,6 +279,29 @@ fn destructors_that_wait_while_their_fiber_is_unwound_go_on() {
 }
 
 #[test]
+fn a_destructor_that_yields_runs_no_fiber_that_was_ready() {
+    let scheduler = scheduler();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    scheduler.enter(|| {
+        let entries = Rc::clone(&log);
+        parks_with(move || {
+            yield_now();
+            entries.borrow_mut().push("yielded");
+        });
+    });
+    settle(&scheduler);
+    scheduler.enter(|| {
+        let (ran, dropped) = (Rc::clone(&log), Note(Rc::clone(&log), "dropped"));
+        spawn_local(move || {
+            let _dropped = dropped;
+            ran.borrow_mut().push("ran");
+        });
+    });
+    assert_eq!(scheduler.abandon(), 2);
+    assert_eq!(*log.borrow(), ["yielded", "dropped"]);
+}
+
+#[test]
 fn a_destructor_that_joins_gets_what_the_other_fiber_ended_with() {
     let scheduler = scheduler();
     let log = Rc::new(RefCell::new(Vec::new()));

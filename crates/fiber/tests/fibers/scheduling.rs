@@ -219,6 +219,17 @@ fn a_timed_park_tells_the_token_from_the_deadline() {
     settle(&scheduler);
     assert!(with_token.join().unwrap());
     assert_eq!(scheduler.next_deadline(), None, "no deadline outlives its wait");
+
+    let later = deadline + Duration::from_secs(60);
+    let twice = scheduler.enter(|| spawn_local(move || (park_until(deadline), park_until(later))));
+    settle(&scheduler);
+    scheduler.unpark(twice.id());
+    settle(&scheduler);
+    assert_eq!(scheduler.expire(deadline), Some(later), "that of the first wait is gone");
+    settle(&scheduler);
+    scheduler.unpark(twice.id());
+    settle(&scheduler);
+    assert_eq!(twice.join().unwrap(), (true, true));
 }
 
 #[test]

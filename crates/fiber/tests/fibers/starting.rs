@@ -37,6 +37,8 @@ fn a_fiber_that_waits_gives_its_value_when_it_ends() {
         let scheduler = scheduler();
         let log = Log::default();
         let id = Rc::new(Cell::new(None));
+        // A round that has turns left when it ends.
+        assert_eq!(scheduler.run(64), 0);
         scheduler.enter(|| {
             let (others, value, own) = (log.clone(), log.clone(), id.clone());
             spawn_local(move || others.borrow_mut().push(1));
