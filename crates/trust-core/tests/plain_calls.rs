@@ -319,6 +319,12 @@ fn a_call_with_the_key_of_the_one_before_has_its_word(memory: Memory) {
             move |result: FullResult| ended.borrow_mut().push(result.unwrap().unwrap()[0])
         };
         let [five, seven] = [8, 16].map(|key: usize| std::num::NonZero::new(key).unwrap());
+        let entrusted = Rc::new(RefCell::new(None));
+        let noted = entrusted.clone();
+        let note = move |other: Trust<Log>| *noted.borrow_mut() = Some(other);
+        log.apply_then(|_| local_trustee().entrust(Log::new()), note);
+        poll(node, || entrusted.borrow().is_some());
+        let other = entrusted.take().unwrap();
         let first = |word, key| {
             assert!(log.plain_call_then::<Note<11>, _>((word, key), &[1; 11], &[], end()).is_ok());
         };
@@ -335,6 +341,8 @@ fn a_call_with_the_key_of_the_one_before_has_its_word(memory: Memory) {
         first(5, None);
         assert!(again(seven).is_err() && again(five).is_err(), "the last word has no key");
         first(5, Some(five));
+        let of_other = other.plain_call_again::<Note<11>, _>(five, &[2; 11], end());
+        assert!(of_other.is_err(), "it is the key of a word of another property");
         log.apply_with_then(|_, text: String| text, "five".to_owned(), |_| ());
         assert!(again(five).is_err(), "a call by the codec may be what replaces the word");
         first(5, Some(five));

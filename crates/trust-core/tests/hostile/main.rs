@@ -187,6 +187,24 @@ fn a_plain_call_of_so_many_bytes_is_served_with_exactly_so_many() {
     });
 }
 
+#[test]
+fn a_result_for_which_its_request_has_no_room_is_refused() {
+    const NO_ROOM: &str = "the request has no room for its result";
+    fill_table();
+    Scene::with(|scene, node, fibers| {
+        let wide = (0..1000)
+            .find(|closure| {
+                scene.request(head(1, *closure, 1, false), &[5], node, fibers).contains(NO_ROOM)
+            })
+            .expect("a call with a long result");
+        // The next request is served as it was sent.
+        let next = head(1, wide, 3, false);
+        scene.request(head(1, wide, 1, false), &[5, next, 7, 0, 0], node, fibers);
+        let answered = scene.answered();
+        assert_eq!(answered[3 * WORD..7 * WORD], [7_u64.to_le_bytes(); 4].concat());
+    });
+}
+
 /// The words of a call of plain bytes: its own, and some of twos.
 fn plain_words(word: u64, others: usize) -> Vec<u64> {
     [&[word][..], &vec![u64::from_ne_bytes([2; 8]); others]].concat()

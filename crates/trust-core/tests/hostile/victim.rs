@@ -71,6 +71,21 @@ impl<const BYTES: usize> PlainCall<Sealed<1>> for Plain<BYTES> {
     }
 }
 
+/// A call of plain bytes whose result, its word four times, is longer than its request may be.
+struct Wide;
+
+impl PlainCall<Sealed<1>> for Wide {
+    const BYTES: Option<usize> = None;
+    type Run = ();
+    type Reply = [u64; 4];
+    type Error = String;
+
+    fn serve(_: &mut (), sealed: &mut Sealed<1>, word: u64, _: &[u8]) -> Result<[u64; 4], String> {
+        sealed.touch(word);
+        Ok([word; 4])
+    }
+}
+
 /// A value that holds one of its own type: one byte per level.
 #[derive(Serialize, Deserialize)]
 struct Chain(Option<Box<Chain>>);
@@ -163,6 +178,7 @@ fn delegate_everything(local: LocalTrustee) {
     assert!(one.plain_call::<Plain<11>>(1, &[2; 11], &[]).is_none());
     assert!(one.plain_call::<Plain<LONG>>(1, &[2; LONG], &[]).is_none());
     assert!(one.plain_call::<Plain<0>>(1, &[2; 11], &[&[3; 9], &[4; 2]]).is_none());
+    assert!(one.plain_call::<Wide>(1, &[], &[]).is_none());
     let lent = local.entrust(Lent::new());
     lent.lend((1u64, &[2][..])).apply_with_prefetch(
         |_, (number, bytes), step| see(u8::from(step == Step::Second), *number, bytes),
