@@ -135,3 +135,27 @@ impl Hello {
         (is_intact && words[0] == claim.0).then_some(hello)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_is_read_whole_and_under_its_own_claim() {
+        let claim = Claim(0).next(HostId(3));
+        let (memory, at) = (SharedBytes::heap(2 * HELLO_BYTES), 16);
+        for mode in Mode::ALL {
+            let hello = Hello { claim, flags: 7, mode };
+            memory.write_from(at + HELLO, &hello.encode());
+            assert_eq!(Hello::read(&memory, at, claim), Some(hello));
+            let later = claim.freed().next(HostId(3));
+            assert_eq!(Hello::read(&memory, at, later), None, "of the sender before");
+            for byte in 0..HELLO_BYTES {
+                let mut torn = hello.encode();
+                torn[byte] ^= 1;
+                memory.write_from(at + HELLO, &torn);
+                assert_eq!(Hello::read(&memory, at, claim), None, "byte {byte}");
+            }
+        }
+    }
+}

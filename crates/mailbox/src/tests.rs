@@ -335,6 +335,40 @@ fn flags_are_looked_at_ahead() {
     assert!(outgoing.may_write(&inbox.flags));
 }
 
+/// The tag counts that is in the copy, with the checksum: a peer may write between the two looks.
+#[test]
+fn a_whole_frame_of_another_tag_is_not_taken() {
+    for kind in [FrameKind::Fixed, FrameKind::Variable] {
+        let geometry =
+            Geometry { banks: 1, frames: 1, body: 64, senders: 2, kind, may_sleep: false };
+        let mut inbox = Inbox::new(geometry, Mode::Checked);
+        let mut outgoing = Outgoing::new(geometry, 1, EPOCH + 1, Mode::Checked);
+        assert!(outgoing.may_write(&inbox.flags));
+        let parts = Parts { args: &[1; 8], ..Parts::default() };
+        outgoing.write(&Direct(&inbox.memory), &FrameHeader::default(), &parts).unwrap();
+        assert!(!inbox.incoming.has_come(&inbox.memory));
+        // As if it had come, and this frame since.
+        let taken = inbox.incoming.take(&inbox.memory, &inbox.copy);
+        assert_eq!(taken, Arrival::Nothing, "{kind:?}");
+    }
+}
+
+/// A sender that is woken too early is not woken again when its bank is empty.
+#[test]
+fn a_frame_has_room_as_soon_as_its_bank_was_emptied_and_not_before() {
+    let kind = FrameKind::Variable;
+    let geometry = Geometry { banks: 2, frames: 3, body: 64, senders: 2, kind, may_sleep: true };
+    let mut incoming = Incoming::new(geometry, 1, EPOCH, Mode::Streamed);
+    for taken in 0..20 {
+        let emptied = taken / 3 * 3;
+        for number in taken..emptied + 6 {
+            assert!(incoming.has_room_for(number), "frame {number}, {taken} taken");
+        }
+        assert!(!incoming.has_room_for(emptied + 6), "{taken} taken");
+        let _ = incoming.advance();
+    }
+}
+
 /// Bytes that never become a frame cost a copy at few polls.
 #[test]
 fn a_wrong_checksum_is_looked_at_ever_less_often() {

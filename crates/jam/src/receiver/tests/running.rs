@@ -149,3 +149,32 @@ fn the_code_that_a_call_carries_is_what_runs() {
     receiver.set_policy(Policy::Nothing);
     assert!(matches!(refusal(run(&adds, &adds, SIGNATURE)), Refusal::Policy { .. }));
 }
+
+/// A mailbox with a policy of its own has linked it: the process's calls do not run it.
+#[test]
+fn a_jam_that_only_a_mailbox_admits_does_not_run_by_its_handle_or_its_code() {
+    let receiver = open_receiver(CHUNKS);
+    receiver.set_policy(Policy::Signed);
+    let bytes = imports("receiver_test_add", add_signature());
+    let digest = Digest::of(&bytes);
+    receiver.receive_under(Some(Policy::AnyPeer), None, &bytes, digest).unwrap();
+    let handle = receiver.handle(&digest, false);
+    assert_ne!(handle, 0, "it is linked");
+    let by_handle = || {
+        run_with(receiver, &mut 1, |running, call| {
+            // SAFETY: the jams of these files take such calls.
+            unsafe { running.run(handle, SIGNATURE, call) }
+        })
+    };
+    let by_code = || {
+        run_with(receiver, &mut 1, |running, call| {
+            // SAFETY: the jams of these files take such calls.
+            unsafe { running.run_with_code(&digest, &bytes, SIGNATURE, call) }
+        })
+    };
+    assert_eq!(by_handle(), Err(Failure::NeedCode));
+    assert!(matches!(refusal(by_code()), Refusal::Policy { .. }));
+    assert_eq!(run(receiver, &digest, &mut 1, 4), Err(Failure::NeedCode), "nor by its digest");
+    receiver.admit([digest]);
+    assert_eq!((by_code(), by_handle()), (Ok(5), Ok(5)));
+}
