@@ -16,6 +16,7 @@ use gossamer_trust_core::{
     DelegateError, EnteredNode, Incident, Node, PlainCall, PlainCalls, Trust, Wiring,
     local_trustee, served,
 };
+use primitive::limits::MESSAGE_BYTES;
 use transport_api::Transport;
 use transport_shm::ShmTransport;
 
@@ -78,8 +79,11 @@ over_mapped_and_unmapped_memory! {
     errors_and_panics_come_back_for_their_calls,
     errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls,
     each_call_of_a_run_has_its_own_end,
+    errors_that_are_larger_than_a_batch_come_back_for_their_calls,
     a_panic_behind_the_last_call_of_a_run_is_of_no_request,
+    a_run_that_ends_more_calls_than_it_has_panics,
     a_call_with_the_key_of_the_one_before_has_its_word,
+    a_call_of_more_bytes_than_a_message_has_is_an_error,
     calls_under_way_end_when_the_node_closes,
     a_property_of_the_own_thread_is_left_to_the_caller,
 }
@@ -334,6 +338,8 @@ fn a_call_with_the_key_of_the_one_before_has_its_word(memory: Memory) {
         assert!(again(five).is_ok() && again(five).is_ok() && again(seven).is_err());
         log.apply_with_then(|_, number: u64| number, 5, |_| ());
         assert!(again(five).is_ok(), "a word of the codec is no word of a call");
+        // The run of five is open when the call of seven comes.
+        assert!(again(five).is_ok() && again(five).is_ok());
         first(7, Some(seven));
         assert!(again(five).is_err() && again(seven).is_ok());
         first(7, None);
@@ -349,12 +355,12 @@ fn a_call_with_the_key_of_the_one_before_has_its_word(memory: Memory) {
         for _ in 0..60 {
             assert!(again(five).is_ok(), "more than a batch has");
         }
-        poll(node, || ended.borrow().len() == 71);
+        poll(node, || ended.borrow().len() == 73);
         assert!(again(five).is_ok(), "in a batch of its own");
-        poll(node, || ended.borrow().len() == 72);
+        poll(node, || ended.borrow().len() == 74);
         let ended = ended.take();
-        assert_eq!(ended[..11], [5, 5, 5, 5, 7, 7, 7, 7, 5, 5, 5]);
-        assert!(ended[11..].iter().all(|word| *word == 5), "{ended:?}");
+        assert_eq!(ended[..13], [5, 5, 5, 5, 5, 5, 7, 7, 7, 7, 5, 5, 5]);
+        assert!(ended[13..].iter().all(|word| *word == 5), "{ended:?}");
     });
 }
 
@@ -414,6 +420,45 @@ fn each_call_of_a_run_has_its_own_end(memory: Memory) {
             }
         }
         assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    });
+}
+
+/// Calls that fail, each with its number and so many letters that a batch has room for one of them.
+struct Verbose<const BYTES: usize>;
+
+impl<const BYTES: usize> PlainCall<Log> for Verbose<BYTES> {
+    const BYTES: Option<usize> = if BYTES == 0 { None } else { Some(BYTES) };
+    type Run = ();
+    type Reply = u64;
+    type Error = String;
+
+    fn serve(_: &mut (), _: &mut Log, _: u64, bytes: &[u8]) -> Result<u64, String> {
+        Err(format!("{bytes:?}{}", "x".repeat(40_000)))
+    }
+}
+
+/// Of calls in a run, and of those with heads of their own, which are the same.
+fn errors_that_are_larger_than_a_batch_come_back_for_their_calls(memory: Memory) {
+    with_log(memory, |node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let sent: Vec<[u8; 8]> = (0..20).map(|number| [number; 8]).collect();
+        for bytes in &sent {
+            let ended = ended.clone();
+            let note = move |end: Result<Result<u64, String>, DelegateError>| {
+                ended.borrow_mut().push(end.unwrap().unwrap_err());
+            };
+            let is_sent = match bytes[0] < 10 {
+                true => log.plain_call_then::<Verbose<8>, _>((7, None), bytes, &[], note).is_ok(),
+                false => log.plain_call_then::<Verbose<0>, _>((7, None), bytes, &[], note).is_ok(),
+            };
+            assert!(is_sent);
+        }
+        poll(node, || ended.borrow().len() == sent.len());
+        for (error, bytes) in ended.take().into_iter().zip(&sent) {
+            let (number, letters) = error.split_at(error.len() - 40_000);
+            assert_eq!(number, format!("{bytes:?}"));
+            assert!(letters.bytes().all(|letter| letter == b'x'));
+        }
     });
 }
 
@@ -479,6 +524,99 @@ fn a_panic_behind_the_last_call_of_a_run_is_of_no_request(memory: Memory) {
             "{incident:?}"
         );
     }
+}
+
+/// Calls of a kind that does with its runs what it must not, which the word says.
+struct Greedy;
+
+const MORE_IN_PLACE: u64 = 1;
+const ONE_MORE: u64 = 2;
+const ARGUMENTS_OF_ONE_MORE: u64 = 3;
+const FAILS_AFTER_THE_LAST: u64 = 4;
+const ENDS_NONE: u64 = 5;
+
+impl PlainCall<Log> for Greedy {
+    const BYTES: Option<usize> = Some(8);
+    type Run = ();
+    type Reply = u64;
+    type Error = String;
+
+    fn serve(_: &mut (), _: &mut Log, word: u64, _: &[u8]) -> Result<u64, String> {
+        Ok(word)
+    }
+
+    fn serve_run(
+        _: &mut Log,
+        word: u64,
+        calls: &mut PlainCalls<'_, '_, u64>,
+    ) -> Result<(), String> {
+        match word {
+            MORE_IN_PLACE => calls.end_in_place(calls.left() + 1),
+            ENDS_NONE => {}
+            _ => {
+                while calls.left() > 0 {
+                    calls.end(&word);
+                }
+            }
+        }
+        match word {
+            ONE_MORE => calls.end(&word),
+            ARGUMENTS_OF_ONE_MORE => calls.copy_arguments(&mut [0; 8]),
+            FAILS_AFTER_THE_LAST => return Err("too late".to_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Calls that have ended before keep their results, and the trustee reports the panic; the others end with it.
+fn a_run_that_ends_more_calls_than_it_has_panics(memory: Memory) {
+    let cases = [
+        (MORE_IN_PLACE, false, "more calls have ended than there are"),
+        (ONE_MORE, true, "there is no call left"),
+        (ARGUMENTS_OF_ONE_MORE, true, "there is no call left"),
+        (FAILS_AFTER_THE_LAST, true, "failed after the last call"),
+        (ENDS_NONE, false, "ended no call"),
+    ];
+    for (word, have_results, message) in cases {
+        let incidents = incidents_with_log(memory, |node, log| {
+            let ended = Rc::new(RefCell::new(Vec::new()));
+            for _ in 0..10 {
+                let noted = ended.clone();
+                let note = move |end: Result<Result<u64, String>, DelegateError>| {
+                    noted.borrow_mut().push(end.map_err(|error| error.to_string()));
+                };
+                assert!(log.plain_call_then::<Greedy, _>((word, None), &[1; 8], &[], note).is_ok());
+            }
+            poll(node, || ended.borrow().len() == 10);
+            for (at, ended) in ended.take().into_iter().enumerate() {
+                match (at, ended) {
+                    // The first has a head of its own.
+                    (0, ended) => assert_eq!(ended, Ok(Ok(word))),
+                    (_, Ok(result)) => assert!(have_results && result == Ok(word), "{word}"),
+                    (_, Err(error)) => assert!(!have_results && error.contains(message), "{error}"),
+                }
+            }
+        });
+        let messages = incidents.iter().filter(|incident| {
+            matches!(incident, Incident::Unobserved { error: DelegateError::Panicked { report, .. }, .. }
+                if report.message.contains(message))
+        });
+        assert_eq!(messages.count() > 0, have_results, "{word}: {incidents:?}");
+    }
+}
+
+fn a_call_of_more_bytes_than_a_message_has_is_an_error(memory: Memory) {
+    with_log(memory, |node, log| {
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let part = vec![0; MESSAGE_BYTES >> 10];
+        call::<0>(log, 5, (&[1; 8], &[&part[..]; 1 << 10]), &ended);
+        let error = ended.take().pop().expect("an end").unwrap_err();
+        assert!(error.contains("cannot encode the arguments"), "{error}");
+        call::<0>(log, 6, (&[1; 8], &[]), &ended);
+        poll(node, || ended.borrow().len() == 1);
+        assert_eq!(ended.take().pop().unwrap().unwrap().unwrap()[0], 6);
+    });
 }
 
 fn calls_under_way_end_when_the_node_closes(memory: Memory) {
