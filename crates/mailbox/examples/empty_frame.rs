@@ -143,7 +143,7 @@ impl Side {
             there,
             boxes,
             buffer: Buffer::new(bytes),
-            payload: Buffer::new(bytes - FRAME_OVERHEAD),
+            payload: Buffer::new((bytes - LINE).max(8)),
             written: Ring::default(),
             read: Ring::default(),
             streamed: 0,

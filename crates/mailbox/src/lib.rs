@@ -95,6 +95,8 @@ mod view;
 mod wait;
 
 #[cfg(all(test, not(loom)))]
+mod prefetch_tests;
+#[cfg(all(test, not(loom)))]
 mod streamed_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

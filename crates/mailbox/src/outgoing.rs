@@ -1,5 +1,7 @@
 //! [`Outgoing`]: a sender's side of a bank set, on any memory that takes writes in order.
 
+use std::ops::Range;
+
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
@@ -11,6 +13,10 @@ use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
 /// one [`Target::write`] prefetches it: too early, the receiver, which polls it, takes it back; a frame of 4
 /// bytes with 352 of code takes 350 ns instead of 294.
 const PREFETCHED: u64 = 128;
+
+/// Bytes of the next frame that are prefetched behind a frame, at most: the line of the header, which is left
+/// out, and eight of the body. A copy prefetches the lines behind those as it goes.
+const NEXT_BYTES: usize = 9 * LINE;
 
 /// What fills a part up to a whole word.
 static ZEROES: [u8; WORD] = [0; WORD];
@@ -38,9 +44,10 @@ pub trait Target {
     /// As [`write`](Self::write).
     fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Self::Error>;
 
-    /// Asks the processor for the line at byte `at`, to write it soon.
+    /// Asks the processor for the lines of `bytes`, of which the first begins at their start, to write
+    /// them soon.
     #[inline(always)]
-    fn prefetch(&self, _at: usize) {}
+    fn prefetch(&self, _bytes: Range<usize>) {}
 
     /// As [`write`](Self::write), of a whole frame; it may also wake the receiver.
     ///
@@ -158,7 +165,7 @@ impl Outgoing {
             return to.signal(at, &words);
         }
         if lengths.body() <= PREFETCHED {
-            to.prefetch(at);
+            to.prefetch(at..at + 1);
         }
         let inline = store_body(to, at, parts, lengths)?;
         let [tag, one, two, three, four, five] = words;
@@ -166,6 +173,18 @@ impl Outgoing {
             return to.signal(at, &[tag, one, two, three, four, five, inline[0]]);
         }
         to.signal(at, &[tag, one, two, three, four, five, inline[0], inline[1]])
+    }
+
+    /// Behind a frame with these lengths: prefetches the lines of the next one's body, if that may be written,
+    /// as if it were as long. So they come while nobody waits for them. The receiver polls the line of the next
+    /// header and would take it back.
+    #[inline(always)]
+    pub(crate) fn prefetch_next<T: Target>(&self, to: &T, lengths: Lengths) {
+        let (_, _, end) = lengths.places(Mode::Mapped);
+        if self.room > 0 && end > LINE {
+            let at = self.cursor.at;
+            to.prefetch(at + LINE..at + end.min(NEXT_BYTES));
+        }
     }
 
     /// Goes on to the frame behind the one that was stored.

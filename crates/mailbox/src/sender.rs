@@ -1,6 +1,7 @@
 //! [`Sender`]: writes frames to a mailbox of any host.
 
 use std::fmt;
+use std::ops::Range;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
@@ -105,8 +106,8 @@ impl Target for Mapped<'_> {
     }
 
     #[inline(always)]
-    fn prefetch(&self, at: usize) {
-        self.0.prefetch_write(at);
+    fn prefetch(&self, bytes: Range<usize>) {
+        self.0.prefetch_write(bytes);
     }
 }
 
@@ -215,19 +216,20 @@ impl Sender {
             return false;
         }
         self.outgoing.advance();
-        self.have_stored();
+        self.wake_receiver();
+        self.outgoing.look_ahead(self.flags.segment.memory());
+        self.outgoing.prefetch_next(&to, lengths);
         true
     }
 
-    /// Behind a frame in memory that is mapped.
+    /// Behind a frame in memory that is mapped: wakes the receiver, if it sleeps.
     #[inline(always)]
     #[track_caller]
-    fn have_stored(&mut self) {
+    fn wake_receiver(&self) {
         if self.geometry.may_sleep {
             // The frame was sent. If the receiver is gone, the next one fails.
             let _ = sleep::wake(&self.mailbox, ASLEEP);
         }
-        self.outgoing.look_ahead(self.flags.segment.memory());
     }
 
     /// As [`send`](Self::send), without waiting for the receiver: returns false, and sends nothing, if the
@@ -274,7 +276,8 @@ impl Sender {
         let written = self.outgoing.write_parts(&to, header, parts, lengths);
         written.map_err(MailboxError::of_mailbox)?;
         if self.mailbox.is_mapped() {
-            self.have_stored();
+            self.wake_receiver();
+            self.outgoing.look_ahead(self.flags.segment.memory());
         }
         Ok(())
     }

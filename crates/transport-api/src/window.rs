@@ -1,5 +1,7 @@
 //! [`Window`]: another's region where it is mapped, and the operations on it.
 
+use std::ops::Range;
+
 use primitive::SharedBytes;
 use primitive::sync::{Ordering, fence};
 
@@ -271,11 +273,12 @@ impl Window {
         Ok(())
     }
 
-    /// Asks the processor for the line at byte `at`, to write it soon; for a place outside, for nothing.
+    /// Asks the processor for the lines of `bytes`, of which the first begins at their start, to write
+    /// them soon; for bytes outside, for nothing.
     #[inline(always)]
-    pub fn prefetch_write(&self, at: usize) {
-        if at < self.memory.len() {
-            self.memory.prefetch_write(at, at + 1);
+    pub fn prefetch_write(&self, bytes: Range<usize>) {
+        if bytes.end <= self.memory.len() {
+            self.memory.prefetch_write(bytes.start, bytes.end);
         }
     }
 

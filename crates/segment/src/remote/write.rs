@@ -168,7 +168,7 @@ impl RemoteSegment {
     #[inline(always)]
     pub fn prefetch_write(&self, at: usize) {
         if let Some(window) = self.region.window() {
-            window.prefetch_write(at);
+            window.prefetch_write(at..at + 1);
         }
     }
 
