@@ -10,7 +10,7 @@ use std::ops::Bound;
 use gossamer::Step;
 use serde::{Deserialize, Serialize};
 
-use crate::store::{KeyHasher, Limits, Response, Store, Verb};
+use crate::store::{KeyHasher, Response, Store, Verb};
 
 /// The bench stores nothing that expires, so it needs no clock.
 const NO_TIME: u64 = 0;
@@ -89,10 +89,7 @@ pub struct Table {
 impl Table {
     /// An empty table without a memory limit, with an ordered index for scans if `ordered`.
     pub fn new(ordered: bool) -> Self {
-        Self {
-            store: Store::hashing_by(hasher(), Limits::default()),
-            order: ordered.then(BTreeSet::new),
-        }
+        Self { store: Store::hashing_by(hasher()), order: ordered.then(BTreeSet::new) }
     }
 
     /// The bytes of a record in `part`, or `None` if the record does not exist.

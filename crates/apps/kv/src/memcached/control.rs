@@ -1,11 +1,10 @@
-//! Executes commands on the server: reports, settings, flushes, the crawler; moves memory among shards.
+//! Executes commands on the server: reports, settings, flushes, the crawler.
 
 use crate::memcached::admin::{Admin, LruChange};
 use crate::memcached::output::Output;
 use crate::memcached::stats;
 use crate::memcached::target::{ServerState, Shards};
-use crate::store::limit::donations;
-use crate::store::{Control, LruSettings, Pressure, Response, Seconds, Setting, Settings};
+use crate::store::{Control, LruSettings, Response, Seconds, Setting, Settings};
 
 /// Items that one request to a shard crawls or evicts.
 const ITEMS_AT_ONCE: u32 = 1000;
@@ -67,25 +66,9 @@ pub(super) fn run(
 }
 
 /// Evicts what a shard is to evict: a few items at a time, because many take long.
-fn shrink(shards: &dyn Shards, shard: usize, now: Seconds) {
+pub(super) fn shrink(shards: &dyn Shards, shard: usize, now: Seconds) {
     let shrink = Control::Shrink { count: ITEMS_AT_ONCE };
     while shards.control_one(shard, shrink.clone(), now) == Some(Response::Busy) {}
-}
-
-/// Moves memory among shards that share a limit: to those that have evicted items since the last time, from
-/// those whose items have not been used for longer.
-pub fn balance(shards: &dyn Shards, of: &[usize], now: Seconds) {
-    let pressure = |&shard: &usize| match shards.control_one(shard, Control::Pressure, now) {
-        Some(Response::Pressure(pressure)) => pressure,
-        _ => Pressure::default(),
-    };
-    let donations = donations(&of.iter().map(pressure).collect::<Vec<_>>());
-    for (&shard, bytes) in of.iter().zip(donations) {
-        if bytes > 0 {
-            shards.control_one(shard, Control::Give { bytes }, now);
-            shrink(shards, shard, now);
-        }
-    }
 }
 
 fn changed(settings: LruSettings, change: LruChange) -> LruSettings {
@@ -126,64 +109,4 @@ pub fn crawl(
         }
     }
     shards.control_one(0, Control::EndCrawl, now());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memcached::local::LocalShards;
-    use crate::store::{Key, Request, Verb};
-
-    const NOW: Seconds = 1_700_000_000;
-
-    /// The bytes in use of each shard, in order.
-    fn used(shards: &LocalShards) -> Vec<u64> {
-        let stats = shards.control(Control::Stats, NOW).into_iter();
-        stats
-            .map(|stats| if let Response::Stats(stats) = stats { stats.bytes } else { 0 })
-            .collect()
-    }
-
-    fn set(shards: &LocalShards, shard: usize, number: usize, now: Seconds) -> Response {
-        // The first of these that belongs to the shard.
-        let keys = (0..).map(|attempt| format!("{number}:{attempt}"));
-        let key =
-            keys.map(|key| Key::new(key.as_bytes())).find(|key| shards.index_of(key) == shard);
-        let (verb, data, meta) = (Verb::Set, vec![b'v'; 900], None);
-        let key = key.expect("a key of every shard");
-        shards.call(Request::Store { verb, key, flags: 0, exptime: 0, data, meta }, now)
-    }
-
-    #[test]
-    fn one_shard_may_use_nearly_all_memory() {
-        let shards = LocalShards::new(4, Some(1 << 20));
-        (0..2000).for_each(|number| assert_eq!(set(&shards, 2, number, NOW), Response::Stored));
-        let used = used(&shards);
-        assert!(used[2] > (1 << 20) * 9 / 10 && used[2] <= 1 << 20, "{used:?}");
-        assert_eq!(used.iter().sum::<u64>(), used[2]);
-    }
-
-    #[test]
-    fn memory_moves_to_shards_whose_items_are_in_use() {
-        let shards = LocalShards::new(2, Some(1 << 20));
-        (0..2000).for_each(|number| drop(set(&shards, 0, number, NOW)));
-        // Without the others', which have not been used for longer, there is memory for few of these.
-        let later = NOW + 1000;
-        for number in 0..500 {
-            set(&shards, 1, number, later);
-            if number % 20 == 0 {
-                balance(&shards, &shards.of_host(), later);
-            }
-        }
-        let both = used(&shards);
-        assert!(both[1] > 200 * 900, "{both:?}");
-        assert!(both.iter().sum::<u64>() <= 1 << 20, "{both:?}");
-        // Between shards whose items are as old, none moves.
-        balance(&shards, &shards.of_host(), later);
-        (500..2000).for_each(|number| drop(set(&shards, 0, number, later)));
-        (500..2000).for_each(|number| drop(set(&shards, 1, number, later)));
-        let before = used(&shards);
-        balance(&shards, &shards.of_host(), later);
-        assert_eq!(used(&shards), before);
-    }
 }

@@ -2,6 +2,7 @@
 //! store and as the simplest implementation of [`Shards`].
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
@@ -19,13 +20,11 @@ impl LocalShards {
     /// `count` shards (at least one) that share `memory` bytes.
     pub fn new(count: usize, memory: Option<usize>) -> Self {
         let count = count.max(1);
-        let limit = memory.map(|bytes| MemoryLimit::new(bytes, count));
+        let limit = memory.map(|bytes| Arc::new(MemoryLimit::new(bytes, count)));
         let make = || limit.as_ref().map_or_else(Store::default, Store::sharing);
         Self { shards: (0..count).map(|_| Mutex::new(make())).collect() }
     }
-}
 
-impl LocalShards {
     /// The shard of a key.
     pub(super) fn index_of(&self, key: &[u8]) -> usize {
         (FixedState::default().hash_one(key) % self.shards.len() as u64) as usize
@@ -45,7 +44,7 @@ impl Shards for LocalShards {
         self.shards.get(shard).map(|shard| shard.lock().control(control, now))
     }
 
-    fn of_host(&self) -> Vec<usize> {
+    fn local_shards(&self) -> Vec<usize> {
         (0..self.shards.len()).collect()
     }
 

@@ -14,7 +14,7 @@
 //! (lines of meta commands and of commands on the server), [`parser`] (framing), [`budget`] (memory that
 //! connections share), [`output`] (unsent responses), [`target`] (what commands run on), [`batch`]
 //! (executing them), `format` (writing responses), `control` (executing commands
-//! on the server), [`stats`] (reports), [`local`] (a store without a rack), [`connection`] (one client:
+//! on the server), `balance` (moving memory among shards), [`stats`] (reports), [`local`] (a store without a rack), [`connection`] (one client:
 //! order, limits), `fuzzing` (properties for arbitrary input); [`base64`].
 
 /// The version reported to clients. It starts with the version of memcached whose responses these
@@ -26,6 +26,7 @@ macro_rules! version {
 }
 
 pub mod admin;
+mod balance;
 pub mod base64;
 pub mod batch;
 pub mod budget;
@@ -47,11 +48,12 @@ pub mod target;
 /// The version reported to clients.
 pub const VERSION: &str = version!();
 
+pub use balance::balance_memory;
 pub use batch::{Batch, Progress};
 pub use budget::{Budget, Place, Reservation};
 pub use command::{Command, Line};
 pub use connection::Connection;
-pub use control::{balance, crawl};
+pub use control::crawl;
 pub use keys::Keys;
 pub use output::{Output, Shortage};
 pub use parser::Parser;

@@ -22,8 +22,8 @@ pub trait Shards {
     /// Executes a control request on the shard with this number; `None` if there is no such shard.
     fn control_one(&self, shard: usize, control: Control, now: Seconds) -> Option<Response>;
 
-    /// The numbers of the shards of this host, which share a memory limit.
-    fn of_host(&self) -> Vec<usize> {
+    /// The numbers of this host's shards, which share a memory limit; empty without one.
+    fn local_shards(&self) -> Vec<usize> {
         Vec::new()
     }
 

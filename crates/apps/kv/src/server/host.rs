@@ -11,7 +11,7 @@ use gossamer::{Polled, Readiness};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::memcached::{Shards, balance};
+use crate::memcached::{Shards, balance_memory};
 use crate::server::Options;
 use crate::server::client::{self, Entry};
 use crate::server::counters::{HostState, unix_time};
@@ -94,13 +94,13 @@ impl Host {
                 }
             }));
         }
-        let of_host = state.shards.of_host();
-        if of_host.len() > 1 {
+        let shards = state.shards.local_shards();
+        if shards.len() > 1 {
             let state = state.clone();
             drop(fiber::spawn_local(move || {
                 while !state.drains.load(Ordering::Acquire) {
                     gossamer::sleep(BALANCE_INTERVAL);
-                    balance(&*state.shards, &of_host, unix_time());
+                    balance_memory(&*state.shards, &shards, unix_time());
                 }
             }));
         }

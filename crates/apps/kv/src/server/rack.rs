@@ -1,5 +1,6 @@
 //! The store on a rack: requests are delegated calls.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use gossamer::Sharded;
@@ -8,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::fibers::request_all;
 use crate::memcached::Shards;
-use crate::store::limit::WeakLimit;
 use crate::store::{Control, MemoryLimit, Request, Response, Seconds, Store};
 
 /// One store per trustee of a rack.
@@ -27,22 +27,21 @@ impl RackShards {
         let hosts = gossamer::hosts().count().max(1);
         let stores = gossamer::trustees().count() / hosts;
         let number = fastrand::u64(..);
-        let make =
-            |(number, memory, stores)| Store::sharing(&limit_of_host(number, memory, stores));
+        let make = |(number, memory, stores)| Store::sharing(&local_limit(number, memory, stores));
         Self { shards: Sharded::new_with(make, (number, memory / hosts, stores)) }
     }
 }
 
 /// The memory limit with this number on this host, which it makes for the first of its stores.
-fn limit_of_host(number: u64, memory: usize, stores: usize) -> MemoryLimit {
+fn local_limit(number: u64, memory: usize, stores: usize) -> Arc<MemoryLimit> {
     /// The limits of this process, by number.
-    static LIMITS: Mutex<Vec<(u64, WeakLimit)>> = Mutex::new(Vec::new());
+    static LIMITS: Mutex<Vec<(u64, Weak<MemoryLimit>)>> = Mutex::new(Vec::new());
     let mut limits = LIMITS.lock();
-    limits.retain(|(_, limit)| limit.upgrade().is_some());
+    limits.retain(|(_, limit)| limit.strong_count() > 0);
     let known = limits.iter().find(|(other, _)| *other == number);
     known.and_then(|(_, limit)| limit.upgrade()).unwrap_or_else(|| {
-        let limit = MemoryLimit::new(memory, stores);
-        limits.push((number, limit.weak()));
+        let limit = Arc::new(MemoryLimit::new(memory, stores));
+        limits.push((number, Arc::downgrade(&limit)));
         limit
     })
 }
@@ -109,14 +108,10 @@ impl Shards for RackShards {
         Some(shard.apply_with(control_at, (control, now)))
     }
 
-    fn of_host(&self) -> Vec<usize> {
+    fn local_shards(&self) -> Vec<usize> {
         let local = gossamer::local_host();
-        let is_here = |trustee: gossamer::Trustee| trustee.thread().host == local;
-        (0..)
-            .zip(gossamer::trustees())
-            .filter(|(_, at)| is_here(*at))
-            .map(|(index, _)| index)
-            .collect()
+        let all = gossamer::trustees().enumerate();
+        all.filter(|(_, at)| at.thread().host == local).map(|(index, _)| index).collect()
     }
 
     fn sleep_micros(&self, micros: u32) {

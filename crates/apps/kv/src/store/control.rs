@@ -52,7 +52,7 @@ impl Store {
                 }
             }
             Control::Pressure => return Response::Pressure(self.pressure(now)),
-            Control::Give { bytes } => self.give(usize::try_from(bytes).unwrap_or(usize::MAX)),
+            Control::Donate { bytes } => self.donate(usize::try_from(bytes).unwrap_or(usize::MAX)),
             Control::Settings => return Response::Settings(self.settings),
             Control::Set(setting) => self.set(setting),
             Control::BeginCrawl if self.is_crawled => return Response::Busy,

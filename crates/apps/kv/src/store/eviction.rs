@@ -121,26 +121,23 @@ impl Store {
     }
 
     /// Makes room: moves items that are due to other segments, and evicts the least recently used
-    /// until memory is within the store's share of the limit, but never `keep`. Of what is beyond the limit
-    /// since that was lowered, it evicts a few items.
+    /// until the limit has memory for the others, but never `keep`. Of what is beyond the limit since that
+    /// was lowered, it evicts a few items.
     pub(super) fn make_room(&mut self, keep: u32, now: Seconds) {
         if self.share.is_none() {
             return;
         }
         self.balance(now);
         let before = self.memory;
-        while let Some(share) = &mut self.share
-            && !share.covers(self.memory)
+        while self.share.as_mut().is_some_and(|share| !share.try_cover(self.memory))
+            && self.evict_oldest(keep, now)
         {
-            if !self.evict_oldest(keep, now) {
-                break;
-            }
             self.stats.direct_reclaims += 1;
         }
         self.evicted_bytes += (before - self.memory) as u64;
         if let Some(share) = &mut self.share {
-            share.exceed(self.memory);
-            share.settle(self.memory);
+            share.cover_beyond_limit(self.memory);
+            share.return_unused(self.memory);
         }
         self.evict_some(MOVES, keep, now);
     }
@@ -160,6 +157,9 @@ impl Store {
         // With items to spare nothing is left to evict.
         if left > 0 || self.memory <= target {
             self.shrinks_to = None;
+            if let Some(share) = &mut self.share {
+                share.return_all_unused(self.memory);
+            }
         }
     }
 
@@ -251,8 +251,8 @@ impl Store {
         self.lru = settings;
     }
 
-    /// Changes the memory limit of all stores that share it, to so many bytes for each, if there was one
-    /// before: without one, the order of use is not known. Items beyond it are evicted by
+    /// Changes the memory limit of all stores that share it, to `bytes` for each, if there was one before:
+    /// without one, the order of use is not known. Items beyond it are evicted by
     /// [`Store::shrink`], and a few by each insertion, because to evict all at once would take long.
     pub(super) fn set_memory_limit(&mut self, bytes: usize) {
         if let Some(share) = &mut self.share {
@@ -272,8 +272,8 @@ impl Store {
         }
     }
 
-    /// Is to shrink by so many bytes, as after a lowered limit.
-    pub(super) fn give(&mut self, bytes: usize) {
+    /// Makes the store shrink by `bytes`, as after a lowered limit.
+    pub(super) fn donate(&mut self, bytes: usize) {
         let target = self.memory.saturating_sub(bytes);
         self.shrinks_to = Some(self.shrinks_to.map_or(target, |earlier| earlier.min(target)));
     }

@@ -1,5 +1,7 @@
 //! [`Store`]: lookup, memory accounting, dead items.
 
+use std::sync::Arc;
+
 use gossamer::Step;
 use hashbrown::HashTable;
 
@@ -12,13 +14,6 @@ use crate::store::prefixes::Prefixes;
 use crate::store::reports::Settings;
 use crate::store::sizes::Sizes;
 use crate::store::stats::Stats;
-
-/// The limits of a store by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Memory in bytes for items, keys and tables; without a limit nothing is evicted.
-    pub memory: Option<usize>,
-}
 
 const _: () = assert!(
     std::mem::size_of::<crate::store::lru::Node<Item>>() == 64,
@@ -77,31 +72,26 @@ pub struct Store {
 
 impl Default for Store {
     fn default() -> Self {
-        Self::new(Limits::default())
+        Self::hashing_by(KeyHasher::random())
     }
 }
 
 impl Store {
-    /// An empty store.
-    pub fn new(limits: Limits) -> Self {
-        Self::hashing_by(KeyHasher::random(), limits)
-    }
-
-    /// An empty store that shares a memory limit with others.
-    pub fn sharing(limit: &MemoryLimit) -> Self {
+    /// An empty store that shares a memory limit, for items with their keys and data, with others.
+    pub fn sharing(limit: &Arc<MemoryLimit>) -> Self {
         Self { share: Some(Share::of(limit)), ..Self::default() }
     }
 
-    /// An empty store whose callers may hash keys, too, by `hasher`.
+    /// An empty store without a memory limit, which evicts nothing, whose callers may hash keys, too, by
+    /// `hasher`.
     ///
     /// A key that comes with another hash is not found; nothing else depends on it.
-    pub fn hashing_by(hasher: KeyHasher, limits: Limits) -> Self {
-        let share = limits.memory.map(|bytes| Share::of(&MemoryLimit::new(bytes, 1)));
+    pub fn hashing_by(hasher: KeyHasher) -> Self {
         Self {
             items: Lru::new(),
             index: HashTable::new(),
             hasher,
-            share,
+            share: None,
             lru: LruSettings::default(),
             settings: Settings::default(),
             is_crawled: false,
@@ -142,7 +132,7 @@ impl Store {
         Stats {
             bytes: self.memory as u64,
             curr_items: self.items.len() as u64,
-            limit_maxbytes: self.share.as_ref().map_or(0, Share::even) as u64,
+            limit_maxbytes: self.share.as_ref().map_or(0, Share::even_share) as u64,
             lru_crawler_running: self.is_crawled.into(),
             hash_bytes: self.index.allocation_size() as u64,
             ..self.stats
@@ -266,7 +256,7 @@ impl Store {
         self.index.clear();
         self.items = Lru::new();
         (self.memory, self.shrinks_to) = (0, None);
-        self.settle_share();
+        self.return_unused_memory();
         self.segment_bytes = [0; SEGMENTS];
         self.sizes = self.sizes.take().map(|_| Box::default());
     }
@@ -356,13 +346,13 @@ impl Store {
         if let Ok(entry) = self.index.find_entry(spread(item.hash), |&other| other == index) {
             entry.remove();
         }
-        self.settle_share();
+        self.return_unused_memory();
     }
 
     /// Leaves memory that is not needed any more to the stores that share the limit.
-    fn settle_share(&mut self) {
+    fn return_unused_memory(&mut self) {
         if let Some(share) = &mut self.share {
-            share.settle(self.memory);
+            share.return_unused(self.memory);
         }
     }
 }

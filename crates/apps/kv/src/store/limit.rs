@@ -1,40 +1,31 @@
-//! [`MemoryLimit`]: one memory limit for the stores of a host, and `Share`: what one of them has of it.
+//! [`MemoryLimit`]: one memory limit for the stores of a host, and `Share`: what one of them has borrowed
+//! of it.
 //!
-//! A store borrows from the limit in chunks as it grows, and returns chunks as it shrinks. So it may use
-//! what the others leave, wherever keys hash to. A sixteenth of an even share is kept for each store, so
-//! that the others cannot take all.
+//! A store borrows from the limit in chunks as it grows and returns them as it shrinks, so one store can
+//! use what the others do not. Once nothing is free, a store that grows evicts items of its own.
+//! [`donations`] says how much stores with older items evict instead, which leaves memory to the others.
 //!
-//! ```text
-//!   | kept for each store | borrowed, by any of them | free |
-//!   '------------------------- limit ----------------------'
-//! ```
-//!
-//! Once nothing is free, a store that grows evicts items of its own. If the items of another one have not
-//! been used for longer, `donations` says how much that one evicts instead.
+//! A store without other items keeps its newest one even if nothing is free. So memory can exceed the limit
+//! by one item of each store, until donations have made up for it.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The part of an even share that is kept for a store: one in so many.
-const KEPT_PART: usize = 16;
+use serde::{Deserialize, Serialize};
 
-/// The part of an even share that is borrowed at once: one in so many, up to [`CHUNK_BYTES_MAX`].
+/// A store borrows at least this part of an even share at a time, up to [`CHUNK_BYTES_MAX`].
 const CHUNK_PART: usize = 64;
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
-/// The part of its memory that a store gives at once: one in so many.
+/// A store donates at most this part of its memory at a time.
 const DONATED_PART: u64 = 8;
 
-/// A memory limit that some stores share; a clone is the same limit.
-#[derive(Clone, Debug)]
-pub struct MemoryLimit(Arc<Pool>);
-
+/// A memory limit that the stores of a host share.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub struct MemoryLimit {
     bytes: AtomicUsize,
-    /// Bytes that all stores together may borrow.
-    room: AtomicUsize,
-    /// Bytes that they have borrowed.
+    /// Bytes that the stores have borrowed.
     borrowed: AtomicUsize,
     stores: usize,
 }
@@ -42,155 +33,127 @@ pub(super) struct Pool {
 impl MemoryLimit {
     /// A limit of `bytes` for `stores` stores (at least one).
     pub fn new(bytes: usize, stores: usize) -> Self {
-        let [limit, room, borrowed] = [0; 3].map(AtomicUsize::new);
-        let pool = Pool { bytes: limit, room, borrowed, stores: stores.max(1) };
-        pool.set_bytes(bytes);
-        Self(Arc::new(pool))
+        let (bytes, borrowed) = (AtomicUsize::new(bytes), AtomicUsize::new(0));
+        Self { bytes, borrowed, stores: stores.max(1) }
     }
 
-    /// The limit, of which a store is to hold a weak reference.
-    pub(crate) fn weak(&self) -> WeakLimit {
-        WeakLimit(Arc::downgrade(&self.0))
-    }
-}
-
-/// A limit that ends with its stores.
-#[derive(Debug)]
-pub(crate) struct WeakLimit(std::sync::Weak<Pool>);
-
-impl WeakLimit {
-    pub(crate) fn upgrade(&self) -> Option<MemoryLimit> {
-        self.0.upgrade().map(MemoryLimit)
-    }
-}
-
-impl Pool {
-    fn even_share(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed) / self.stores
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
-    fn kept(&self) -> usize {
-        self.even_share() / KEPT_PART
+    fn borrowed(&self) -> usize {
+        self.borrowed.load(Ordering::Relaxed)
     }
 
     fn chunk(&self) -> usize {
-        (self.even_share() / CHUNK_PART).min(CHUNK_BYTES_MAX)
-    }
-
-    fn set_bytes(&self, bytes: usize) {
-        self.bytes.store(bytes, Ordering::Relaxed);
-        self.room.store(bytes - self.stores * self.kept(), Ordering::Relaxed);
-    }
-
-    fn room(&self) -> usize {
-        self.room.load(Ordering::Relaxed)
+        (self.bytes() / self.stores / CHUNK_PART).min(CHUNK_BYTES_MAX)
     }
 }
 
-/// What a store may use of a limit; returned on drop.
+/// What a store has borrowed of a limit; returned on drop.
 #[derive(Debug)]
 pub(super) struct Share {
-    pool: Arc<Pool>,
-    /// What is kept for the store, since it was last told the limit.
-    kept: usize,
+    limit: Arc<MemoryLimit>,
     borrowed: usize,
     /// What it borrows at once, at least.
     chunk: usize,
 }
 
 impl Share {
-    /// What is kept for a new store.
-    pub(super) fn of(limit: &MemoryLimit) -> Self {
-        let pool = limit.0.clone();
-        Self { kept: pool.kept(), borrowed: 0, chunk: pool.chunk(), pool }
+    /// Nothing yet.
+    pub(super) fn of(limit: &Arc<MemoryLimit>) -> Self {
+        Self { limit: Arc::clone(limit), borrowed: 0, chunk: limit.chunk() }
     }
 
-    /// The limit that falls to each store if all use as much.
-    pub(super) fn even(&self) -> usize {
-        self.pool.even_share()
+    /// The part of the limit for each store if all use the same.
+    pub(super) fn even_share(&self) -> usize {
+        self.limit.bytes() / self.limit.stores
     }
 
-    /// Whether the store may ever use so many bytes.
+    /// Whether the store may ever use `bytes`.
     pub(super) fn may_reach(&self, bytes: usize) -> bool {
-        bytes <= self.pool.room() + self.pool.kept()
+        bytes <= self.limit.bytes()
     }
 
-    /// Whether `memory` is within the share, for which it borrows more if there is more.
-    pub(super) fn covers(&mut self, memory: usize) -> bool {
-        let needed = memory.saturating_sub(self.kept + self.borrowed);
+    /// Borrows what is missing for `memory`; false if not as much is free.
+    pub(super) fn try_cover(&mut self, memory: usize) -> bool {
+        let needed = memory.saturating_sub(self.borrowed);
         if needed == 0 {
             return true;
         }
-        let (room, chunk) = (self.pool.room(), self.chunk);
-        let mut more = 0;
+        self.chunk = self.limit.chunk();
+        let (bytes, mut more) = (self.limit.bytes(), 0);
         let borrow = |borrowed: usize| {
-            let free = room.saturating_sub(borrowed);
-            more = needed.max(chunk).min(free);
+            let free = bytes.saturating_sub(borrowed);
+            more = needed.max(self.chunk).min(free);
             (free >= needed).then_some(borrowed + more)
         };
         let order = Ordering::Relaxed;
-        let is_there = self.pool.borrowed.fetch_update(order, order, borrow).is_ok();
-        self.borrowed += if is_there { more } else { 0 };
-        is_there
+        let is_free = self.limit.borrowed.fetch_update(order, order, borrow).is_ok();
+        if is_free {
+            self.borrowed += more;
+        }
+        is_free
     }
 
-    /// Covers `memory` even if that exceeds the limit: with an item that is new in a store without others.
-    pub(super) fn exceed(&mut self, memory: usize) {
-        let more = memory.saturating_sub(self.kept + self.borrowed);
+    /// Borrows what is missing for `memory`, also beyond the limit.
+    pub(super) fn cover_beyond_limit(&mut self, memory: usize) {
+        let more = memory.saturating_sub(self.borrowed);
         if more > 0 {
-            self.pool.borrowed.fetch_add(more, Ordering::Relaxed);
+            self.limit.borrowed.fetch_add(more, Ordering::Relaxed);
             self.borrowed += more;
         }
     }
 
-    /// Returns what is not needed for `memory`: all of it if the limit is exceeded, otherwise it keeps a
-    /// chunk, and returns no less than another one.
-    pub(super) fn settle(&mut self, memory: usize) {
-        let unused = (self.kept + self.borrowed).saturating_sub(memory);
-        if unused == 0 {
-            return;
+    /// Returns what is not needed for `memory`, if it is more than two chunks, but for one; all of it if
+    /// the limit is exceeded.
+    pub(super) fn return_unused(&mut self, memory: usize) {
+        let unused = self.borrowed.saturating_sub(memory);
+        if unused > 0 {
+            let kept = if self.exceeded() > 0 { 0 } else { self.chunk };
+            if unused > 2 * kept {
+                self.give_back(unused - kept);
+            }
         }
-        let chunk = if self.exceeded() > 0 { 0 } else { self.chunk };
-        if unused > 2 * chunk {
-            let less = (unused - chunk).min(self.borrowed);
-            self.pool.borrowed.fetch_sub(less, Ordering::Relaxed);
-            self.borrowed -= less;
-        }
+    }
+
+    /// Returns all that is not needed for `memory`.
+    pub(super) fn return_all_unused(&mut self, memory: usize) {
+        self.give_back(self.borrowed.saturating_sub(memory));
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.limit.borrowed.fetch_sub(bytes, Ordering::Relaxed);
+        self.borrowed -= bytes;
     }
 
     /// Bytes by which the stores together exceed the limit.
     pub(super) fn exceeded(&self) -> usize {
-        self.pool.borrowed.load(Ordering::Relaxed).saturating_sub(self.pool.room())
+        self.limit.borrowed().saturating_sub(self.limit.bytes())
     }
 
-    /// Sets the limit, as all of its stores are told to, to so many bytes for each. The memory that the
-    /// store is to shrink to, if it is beyond its part.
+    /// Sets the limit to `each` bytes per store; every store of the limit gets the same request. Returns
+    /// what this one is to shrink to, from `memory`, if the stores together exceed the limit: all of them
+    /// by the same part.
     pub(super) fn set_limit(&mut self, each: usize, memory: usize) -> Option<usize> {
-        let pool = &self.pool;
-        pool.set_bytes(each.saturating_mul(pool.stores));
-        // What was kept and is not any more counts as borrowed, until the store has shrunk.
-        let kept = pool.kept();
-        let more = self.kept.saturating_sub(kept);
-        let borrowed = pool.borrowed.fetch_add(more, Ordering::Relaxed) + more;
-        self.borrowed += more;
-        (self.kept, self.chunk) = (kept, pool.chunk());
-        // Each store by the same part. Not all of them may have counted what is not kept any more.
-        let borrowed = borrowed + more * (pool.stores - 1);
-        let part = pool.room() as f64 / borrowed.max(1) as f64;
-        let target = kept + (self.borrowed as f64 * part.min(1.0)) as usize;
-        self.settle(memory);
-        (memory > target).then_some(target)
+        let bytes = each.saturating_mul(self.limit.stores);
+        self.limit.bytes.store(bytes, Ordering::Relaxed);
+        self.return_unused(memory);
+        let borrowed = self.limit.borrowed();
+        // As wide as two words: the product is.
+        let part = |memory: usize| memory as u128 * bytes as u128 / borrowed as u128;
+        (borrowed > bytes).then(|| part(memory) as usize)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.pool.borrowed.fetch_sub(self.borrowed, Ordering::Relaxed);
+        self.give_back(self.borrowed);
     }
 }
 
 /// What a store says of its need for memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pressure {
     /// Bytes in use.
     pub bytes: u64,
@@ -202,8 +165,8 @@ pub struct Pressure {
     pub exceeded: u64,
 }
 
-/// How many bytes each of the stores that share a limit is to free: as much as others have evicted although
-/// their items were in use later, and what exceeds the limit.
+/// How many bytes each of the stores that share a limit must free: what stores with more recently used
+/// items have evicted, and what exceeds the limit, from those with the oldest items on.
 pub(crate) fn donations(stores: &[Pressure]) -> Vec<u64> {
     let evicts = stores.iter().filter(|store| store.evicted > 0);
     let youngest = evicts.map(|store| store.idle).min().unwrap_or(u32::MAX);
@@ -219,65 +182,106 @@ pub(crate) fn donations(stores: &[Pressure]) -> Vec<u64> {
     };
     let mut donations: Vec<u64> = stores.iter().map(gives).collect();
     // Once all have shrunk to a lowered limit.
-    let exceeded = stores.iter().map(|store| store.exceeded).min();
-    let oldest = (0..stores.len()).max_by_key(|&index| (stores[index].idle, stores[index].bytes));
-    if let (Some(exceeded), Some(oldest)) = (exceeded, oldest) {
-        donations[oldest] = donations[oldest].max(exceeded);
+    let exceeded = stores.iter().map(|store| store.exceeded).min().unwrap_or(0);
+    let mut left = exceeded.saturating_sub(donations.iter().sum());
+    let mut oldest_first: Vec<usize> = (0..stores.len()).collect();
+    oldest_first.sort_by_key(|&index| Reverse((stores[index].idle, stores[index].bytes)));
+    for index in oldest_first {
+        let more = left.min(stores[index].bytes - donations[index]);
+        donations[index] += more;
+        left -= more;
     }
     donations
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn a_share_uses_what_others_leave() {
-        let limit = MemoryLimit::new(1600, 2);
-        let [mut one, mut two] = [(); 2].map(|()| Share::of(&limit));
-        assert!(one.covers(1550) && !one.covers(1551), "50 are kept for the other one");
-        assert!(one.may_reach(1550) && !one.may_reach(1551));
-        assert!(two.covers(50) && !two.covers(51));
-        one.settle(1000);
-        assert!(two.covers(500));
-        // Less than a chunk of 12 is not returned.
-        one.settle(995);
-        assert!(!two.covers(600));
-        drop(one);
-        assert!(two.covers(1550));
+    fn shares<const N: usize>(bytes: usize) -> (Arc<MemoryLimit>, [Share; N]) {
+        let limit = Arc::new(MemoryLimit::new(bytes, N));
+        (limit.clone(), std::array::from_fn(|_| Share::of(&limit)))
     }
 
     #[test]
-    fn a_share_that_exceeds_the_limit_is_returned_first() {
-        let limit = MemoryLimit::new(1600, 2);
-        let [mut one, mut two] = [(); 2].map(|()| Share::of(&limit));
-        assert!(one.covers(1550));
-        two.exceed(400);
-        assert!(two.covers(400) && !two.covers(401));
-        one.settle(1540);
-        assert!(!one.covers(1541), "the limit is still exceeded");
-        one.settle(1200);
-        assert!(two.covers(400) && !two.covers(401));
+    fn a_share_uses_what_others_leave() {
+        let (_, [mut one, mut two]) = shares(1600);
+        assert!(one.try_cover(1600) && !one.try_cover(1601));
+        assert!(one.may_reach(1600) && !one.may_reach(1601));
+        assert!(!two.try_cover(1));
+        one.return_unused(1000);
+        assert!(two.try_cover(500));
+        // Less than two chunks of 12 are not returned, unless all is.
+        one.return_unused(990);
+        assert!(!two.try_cover(600));
+        one.return_all_unused(990);
+        assert!(two.try_cover(610) && !two.try_cover(611));
+        drop(one);
+        assert!(two.try_cover(1600));
+    }
+
+    #[test]
+    fn what_exceeds_the_limit_is_returned_first() {
+        let (_, [mut one, mut two]) = shares(1600);
+        assert!(one.try_cover(1600));
+        two.cover_beyond_limit(400);
+        assert_eq!(two.exceeded(), 400);
+        assert!(two.try_cover(400) && !two.try_cover(401));
+        one.return_unused(1590);
+        assert_eq!(two.exceeded(), 390);
+        assert!(!one.try_cover(1591), "the limit is still exceeded");
+        one.return_unused(1200);
+        assert!(!two.try_cover(401) && two.exceeded() == 0);
     }
 
     #[test]
     fn a_lowered_limit_falls_to_all_stores() {
-        let limit = MemoryLimit::new(1600, 2);
-        let [mut one, mut two] = [(); 2].map(|()| Share::of(&limit));
-        assert!(one.covers(1250) && two.covers(350));
-        let targets = [one.set_limit(400, 1250), two.set_limit(400, 350)];
-        let [Some(first), Some(second)] = targets else { panic!("{targets:?}") };
-        assert!((600..=800).contains(&(first + second)) && first > 3 * second, "{targets:?}");
-        one.settle(first);
-        two.settle(second);
-        assert!(!two.covers(800 - first + 10));
+        let (_, [mut one, mut two]) = shares(1600);
+        assert!(one.try_cover(1200) && two.try_cover(400));
+        assert_eq!([one.set_limit(400, 1200), two.set_limit(400, 400)], [Some(600), Some(200)]);
+        one.return_unused(600);
+        two.return_unused(200);
+        assert!(!two.try_cover(201));
         // A larger one is there at once.
-        assert_eq!([one.set_limit(800, first), two.set_limit(800, second)], [None, None]);
-        assert!(two.covers(1600 - first - 50));
+        assert_eq!([one.set_limit(800, 600), two.set_limit(800, 200)], [None, None]);
+        assert!(two.try_cover(1000));
     }
 
     #[test]
-    fn stores_with_older_items_give_what_others_evict() {
+    fn a_lowered_limit_evicts_nothing_that_fits() {
+        let (_, [mut one, mut two, mut three, mut four]) = shares(1 << 30);
+        let used = [40, 1, 1, 1].map(|mib| mib << 20);
+        let mut all = [&mut one, &mut two, &mut three, &mut four];
+        for (share, memory) in all.iter_mut().zip(used) {
+            assert!(share.try_cover(memory));
+        }
+        for (share, memory) in all.iter_mut().zip(used) {
+            assert_eq!(share.set_limit(16 << 20, memory), None);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_threads_change_at_once_is_one_of_theirs() {
+        let (limit, [one, two]) = shares(1 << 30);
+        let change = |mut share: Share, each: usize| {
+            move || {
+                for _ in 0..1000 {
+                    share.set_limit(each, 0);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(change(one, 4 << 20));
+            scope.spawn(change(two, 1 << 40));
+        });
+        assert!([8 << 20, 2 << 40].contains(&limit.bytes()));
+        assert_eq!(limit.borrowed(), 0);
+    }
+
+    #[test]
+    fn stores_with_older_items_donate_what_others_evict() {
         let store = |evicted, idle| Pressure { bytes: 800, evicted, idle, exceeded: 0 };
         assert_eq!(donations(&[store(0, 50), store(0, 7)]), [0, 0]);
         assert_eq!(donations(&[store(0, 50), store(60, 7), store(0, 40)]), [30, 0, 30]);
@@ -285,7 +289,54 @@ mod tests {
         assert_eq!(donations(&[store(0, 50), store(500, 7)]), [100, 0], "a part at a time");
         assert_eq!(donations(&[store(60, 50), store(60, 51), store(60, 49)]), [0, 0, 0]);
         assert_eq!(donations(&[store(60, 50), store(0, 7)]), [0, 0]);
-        let exceeded = |idle| Pressure { exceeded: 300, ..store(0, idle) };
-        assert_eq!(donations(&[exceeded(3), exceeded(4)]), [0, 300], "whatever its age");
+    }
+
+    #[test]
+    fn what_exceeds_the_limit_is_donated_by_the_stores_with_the_oldest_items() {
+        let store = |bytes, idle| Pressure { bytes, evicted: 0, idle, exceeded: 150 };
+        assert_eq!(donations(&[store(800, 3), store(800, 4), store(800, 2)]), [0, 150, 0]);
+        assert_eq!(donations(&[store(800, 3), store(0, 4), store(100, 5)]), [50, 0, 100]);
+        let shrinks = Pressure { exceeded: 0, ..store(800, 9) };
+        assert_eq!(donations(&[shrinks, store(800, 4)]), [0, 0]);
+    }
+
+    proptest! {
+        /// Whatever stores do, the limit knows what they have borrowed, and they have borrowed what they use.
+        #[test]
+        fn what_stores_use_is_counted(
+            steps in proptest::collection::vec((0usize..3, 0usize..5, 0usize..2000), 1..100),
+        ) {
+            let (limit, mut shares) = shares::<3>(1600);
+            let mut used = [0; 3];
+            for (index, step, amount) in steps {
+                let (share, memory) = (&mut shares[index], &mut used[index]);
+                match step {
+                    0 => {
+                        let target = (*memory + amount).min(limit.bytes());
+                        if share.try_cover(target) {
+                            *memory = (*memory).max(target);
+                        }
+                    }
+                    1 => {
+                        *memory += amount;
+                        share.cover_beyond_limit(*memory);
+                    }
+                    2 => {
+                        *memory = memory.saturating_sub(amount);
+                        share.return_unused(*memory);
+                    }
+                    3 => share.return_all_unused(*memory),
+                    _ => {
+                        let target = share.set_limit(amount, *memory);
+                        prop_assert!(target.is_none_or(|target| target <= *memory));
+                    }
+                }
+                let borrowed: usize = shares.iter().map(|share| share.borrowed).sum();
+                prop_assert_eq!(limit.borrowed(), borrowed);
+                prop_assert!(shares.iter().zip(used).all(|(share, used)| used <= share.borrowed));
+                let exceeded = shares[0].exceeded();
+                prop_assert!(used.iter().sum::<usize>() <= limit.bytes() + exceeded);
+            }
+        }
     }
 }

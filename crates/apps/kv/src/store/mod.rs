@@ -9,13 +9,14 @@
 //! used items.
 //!
 //! In reading order: [`wire`] and [`reports`] (requests and responses), `key` and [`data`] (the bytes of
-//! an item), [`item`] (an item and its expiry), [`lru`] (lists in order of use), [`limit`] (a memory limit that
-//! stores share), `index` (lookup, memory accounting), [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the
-//! whole store), [`number`] (numbers in items), [`stats`], [`prefixes`] and [`sizes`] (counters).
+//! an item), [`item`] (an item and its expiry), [`lru`] (lists in order of use), [`limit`] (a memory limit
+//! that stores share), `index` (lookup, memory accounting), [`eviction`] (the order of use), `ops` and
+//! `meta` (the operations), `control` (those on the whole store), [`number`] (numbers in items), [`stats`],
+//! [`prefixes`] and [`sizes`] (counters).
 //!
 //! ```
-//! use gossamer_kv::store::{Key, Limits, Request, Response, Store, Verb};
-//! let mut store = Store::new(Limits::default());
+//! use gossamer_kv::store::{Key, Request, Response, Store, Verb};
+//! let mut store = Store::default();
 //! let (key, data) = (Key::new(b"answer"), b"42".to_vec());
 //! let set =
 //!     Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data, meta: None };
@@ -44,7 +45,7 @@ pub mod wire;
 
 pub use data::Data;
 pub use eviction::LruSettings;
-pub use index::{Limits, Store};
+pub use index::Store;
 pub use item::{ITEM_BYTES_MAX, KEY_BYTES_MAX, Seconds, is_too_large};
 pub use key::{Key, KeyHasher};
 pub use limit::{MemoryLimit, Pressure};

@@ -1,10 +1,17 @@
 //! Responses to each request, memory accounting and eviction order.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
 
 const NOW: Seconds = 1_700_000_000;
+
+/// A store with a memory limit of its own.
+fn limited(bytes: usize) -> Store {
+    Store::sharing(&Arc::new(MemoryLimit::new(bytes, 1)))
+}
 
 fn set(store: &mut Store, key: &str, data: &str) -> Response {
     store.store(Verb::Set, key.as_bytes(), 0, 0, data.as_bytes(), NOW)
@@ -181,7 +188,7 @@ fn sizes_are_limited() {
 #[test]
 fn the_least_recently_used_items_are_evicted() {
     let each = item::Item::memory_for(1 + 100);
-    let mut store = Store::new(Limits { memory: Some(3 * each) });
+    let mut store = limited(3 * each);
     let data = "x".repeat(100);
     for key in ["a", "b", "c"] {
         set(&mut store, key, &data);
@@ -204,7 +211,7 @@ fn the_least_recently_used_items_are_evicted() {
 #[test]
 fn items_that_have_expired_make_room_before_live_ones() {
     let each = item::Item::memory_for(4 + 100);
-    let mut store = Store::new(Limits { memory: Some(100 * each) });
+    let mut store = limited(100 * each);
     let data = "x".repeat(100);
     let put = |store: &mut Store, number: usize, exptime, now| {
         let key = format!("{number:04}");
@@ -226,7 +233,7 @@ fn items_that_have_expired_make_room_before_live_ones() {
 #[test]
 fn hot_items_are_evicted_before_warm_ones() {
     let each = item::Item::memory_for(1 + 100);
-    let mut store = Store::new(Limits { memory: Some(3 * each) });
+    let mut store = limited(3 * each);
     let lru = LruSettings { hot_percent: 40, warm_percent: 100, ..LruSettings::default() };
     store.control(Control::SetLru(lru), NOW);
     let data = "x".repeat(100);
@@ -243,7 +250,7 @@ fn hot_items_are_evicted_before_warm_ones() {
 #[test]
 fn without_segments_a_read_counts_once_a_minute() {
     let each = item::Item::memory_for(1 + 100);
-    let mut store = Store::new(Limits { memory: Some(2 * each) });
+    let mut store = limited(2 * each);
     let flat = LruSettings { segmented: false, ..LruSettings::default() };
     store.control(Control::SetLru(flat), NOW);
     let data = "x".repeat(100);
@@ -264,7 +271,7 @@ fn without_segments_a_read_counts_once_a_minute() {
 
 #[test]
 fn items_that_expire_soon_stay_in_a_segment_of_their_own() {
-    let mut store = Store::new(Limits { memory: Some(1 << 20) });
+    let mut store = limited(1 << 20);
     let lru = LruSettings { temporary_ttl: Some(60), ..LruSettings::default() };
     store.control(Control::SetLru(lru), NOW);
     store.store(Verb::Set, b"soon", 0, 60, b"", NOW);
@@ -297,7 +304,7 @@ fn a_crawl_removes_dead_items_in_parts() {
 #[test]
 fn a_smaller_memory_limit_evicts() {
     let each = item::Item::memory_for(1 + 100);
-    let mut store = Store::new(Limits { memory: Some(4 * each) });
+    let mut store = limited(4 * each);
     for key in ["a", "b", "c", "d"] {
         set(&mut store, key, &"x".repeat(100));
     }
@@ -312,7 +319,7 @@ fn a_smaller_memory_limit_evicts() {
 #[test]
 fn insertions_evict_a_few_items_beyond_a_lowered_limit() {
     let each = item::Item::memory_for(4 + 100);
-    let mut store = Store::new(Limits { memory: Some(100 * each) });
+    let mut store = limited(100 * each);
     let put = |store: &mut Store, number: usize| {
         set(store, &format!("{number:04}"), &"x".repeat(100));
     };
@@ -450,7 +457,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120)
     ) {
         let limit = 3 * item::Item::memory_for(64);
-        let mut tight = Store::new(Limits { memory: Some(limit) });
+        let mut tight = limited(limit);
         let mut now = NOW;
         for step in steps {
             match step {

@@ -246,15 +246,15 @@ pub enum Control {
         /// Of each shard, in bytes.
         bytes: u64,
     },
-    /// Evict some of the items beyond the memory limit, or of those to [give](Self::Give).
+    /// Evict some of the items beyond the memory limit, or of those to [donate](Self::Donate).
     Shrink {
         /// Items to evict, at most.
         count: u32,
     },
-    /// Read the need for memory; see [`Pressure`].
+    /// Read the need for memory, and count evicted bytes anew; see [`Pressure`].
     Pressure,
     /// Free memory for the stores that share the limit. [`Control::Shrink`] does it.
-    Give {
+    Donate {
         /// Bytes to free.
         bytes: u64,
     },
