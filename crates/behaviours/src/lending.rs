@@ -180,7 +180,8 @@ pub fn panics_beside_lent_arguments_are_those_of_their_calls() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // A hook that panics at the trustee changes nothing; so does a closure after a hook.
+        // A panic of a hook at the trustee changes nothing; a panic of the closure that follows reaches
+        // the caller.
         if !sum.is_local() {
             let calls = sum.clone();
             let results = call_from_fibers(move |number| {

@@ -4,7 +4,8 @@
 //! A shop sets prices by a function that its processes were built with. While customers on every
 //! thread order, a source file is written and compiled (`jam-build`), and every later order is priced
 //! by that code, which travels to the shops and uses what their program exports. Orders are counted on
-//! both sides: none is lost, and the switch is one order after another.
+//! both sides: none is lost, and the switch falls between two
+//! consecutive orders.
 //!
 //! `cargo run --release -p gossamer-rack --example hot_patch` runs two hosts on this machine. It needs rustc.
 

@@ -45,8 +45,8 @@ pub(crate) fn check_spelling(arguments: &[String]) -> Result<(), RackError> {
     Ok(())
 }
 
-/// Whether `word` is `option` but for the case of its letters and one mistake: a letter that is wrong,
-/// missing, too much, or has changed places with the next.
+/// Whether `word` is `option` with at most one typing error (a letter wrong, missing, added or swapped with
+/// the next: a Damerau-Levenshtein distance of 1), whatever its case.
 fn is_mistyped(word: &str, option: &str) -> bool {
     let word = word.to_ascii_lowercase();
     let (word, option) = (word.as_bytes(), option.as_bytes());

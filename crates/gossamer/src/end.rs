@@ -2,8 +2,8 @@
 //!
 //! When `main` has returned there may still be requests in flight, above all drops of trusts. The
 //! fiber that ran `main` asks every thread how many of its requests have no reply yet. It continues
-//! when no thread has one in two rounds in a row, and no thread sent a request in between: a
-//! request may travel after the first round.
+//! when no thread has one in two rounds in a row, and no thread sent a request in between,
+//! because a thread may send one after the first round has asked it.
 //!
 //! A host may be lost at any time. A lost host has no requests in flight and gets no message.
 

@@ -32,7 +32,7 @@ pub(crate) const CALL: u64 = 0x10_2000_0000;
 pub(crate) const SIGNAL_STACK: u64 = 0x10_3000_0000;
 pub(crate) const STACK: u64 = 0x10_4000_0000;
 pub(crate) const SCRATCH: u64 = 0x10_8000_0000;
-/// After everything.
+/// The end of the last region.
 pub(crate) const END: u64 = 0x10_c000_0000;
 
 /// The longest payload, stack and scratch, in bytes: what the addresses leave room for.

@@ -105,7 +105,7 @@ impl<'a> Table<'a> {
             let entry = entry(index, record, name)?;
             let wrong = |expected| Err(PackageError::Element { index, expected });
             if entry.offset != end.next_multiple_of(PAD) {
-                return wrong("its bytes behind those of the one before");
+                return wrong("its bytes after those of the previous one");
             }
             if !table.entries.last().is_none_or(|before| is_next(before, &entry))
                 || table.entries.is_empty() && entry.id != 0

@@ -250,7 +250,7 @@ fn each_rule_has_its_error() {
     for name in ["a", "A"] {
         assert_eq!(
             refused(|blob| blob.imports[1].0 = name.to_owned()),
-            "import 1 of a blob: expected a name behind that of the one before"
+            "import 1 of a blob: expected a name that sorts after the previous one"
         );
     }
     let sizes = |sizes| refused(|blob| blob.sizes = sizes);
@@ -275,9 +275,9 @@ fn a_relocation_is_in_data_and_points_into_the_jam() {
     let at = |place, value| Relocation { place, value };
     let of = |place| format!("relocation 0 of a blob, of the word at {place} in data: expected ");
     assert_eq!(with(vec![at(17, 0)]), of(17) + "a multiple of 8");
-    let behind = "a place behind the imports and the relocation before";
-    assert_eq!(with(vec![at(8, 0)]), of(8) + behind);
-    assert!(with(vec![at(16, 0), at(16, 0)]).ends_with(behind));
+    let after = "a place after the imports and the previous relocation";
+    assert_eq!(with(vec![at(8, 0)]), of(8) + after);
+    assert!(with(vec![at(16, 0), at(16, 0)]).ends_with(after));
     assert_eq!(with(vec![at(32, 0)]), of(32) + "a place in data");
     assert_eq!(with(vec![at(u32::MAX - 7, 0)]), of(u32::MAX - 7) + "a place in data");
     for value in [9, DATA_DISTANCE - 1, DATA_DISTANCE + 33, u32::MAX] {

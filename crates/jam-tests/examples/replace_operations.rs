@@ -90,7 +90,7 @@ pub(crate) fn replace() {
     let all: u64 = clients.into_iter().map(|client| client.join().expect("a client")).sum();
     assert_eq!(index.apply(|index| index.searches), all, "no request was lost");
     println!("a ried of {} bytes, loaded in {took:.1?}", bisect.bytes().len());
-    println!("keys looked at in a search: {before:.1} before, {after:.1} behind it");
+    println!("keys looked at in a search: {before:.1} before, {after:.1} after it");
     println!("{all} searches, none lost, none wrong");
     assert!(after < before / 10.0, "the operation was replaced");
 }

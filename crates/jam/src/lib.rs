@@ -45,7 +45,7 @@
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
 //!    `arrived.rs` ([`ArrivedPackage`], brought by `gossamer jam send`).
 //! 6. `log.rs`, `ried/` (libraries that are loaded into the process).
-//! 7. `audit.rs` ([`AuditEntry`]), `receiver.rs` ([`Receiver`], [`packages`]), `receiver/by_handle.rs`,
+//! 7. `audit.rs` ([`AuditEntry`]), `receiver.rs` ([`Receiver`], [`packages`]), `receiver/running.rs`,
 //!    `inject.rs` ([`Inject`]), `inject/by_handle.rs`, `load.rs` ([`load_ried`]).
 //! 8. [`mailbox`]: jams that run as they arrive in memory, without a trustee. `send.rs` ([`offer`]):
 //!    jams that send work on.

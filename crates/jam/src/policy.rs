@@ -230,7 +230,7 @@ impl Gatekeeper {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// After the change: an answer of before it then has a number of before it.
+    /// Called after the change, so that an answer from before it carries an older number.
     fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }

@@ -10,7 +10,7 @@ use crate::number::Number;
 pub(crate) struct OwnFlags {
     pub(crate) segment: Segment,
     pub(crate) notifications: Notifications,
-    /// Behind the segment: the name is free when this is dropped.
+    /// Declared after the segment, so dropped after it: the name is free when this is dropped.
     number: Number,
 }
 

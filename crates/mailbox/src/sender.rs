@@ -222,7 +222,7 @@ impl Sender {
         true
     }
 
-    /// Behind a frame in memory that is mapped: wakes the receiver, if it sleeps.
+    /// Called after a frame in mapped memory: wakes the receiver, if it sleeps.
     #[inline(always)]
     #[track_caller]
     fn wake_receiver(&self) {

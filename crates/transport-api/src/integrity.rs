@@ -2,7 +2,7 @@
 //!
 //! The bytes of one write have no order: a word that says that data is there may be there before the
 //! data. A second write, for that word alone, says it surely and costs as much as the first
-//! (`docs/decisions/0022-proofs.md`). So what must arrive whole travels as one write with a word
+//! (`docs/decisions/0022-batch-checksum.md`). So what must arrive whole travels as one write with a word
 //! behind it, the checksum of all the others:
 //!
 //! ```text

@@ -273,8 +273,8 @@ impl Window {
         Ok(())
     }
 
-    /// Asks the processor for the lines of `bytes`, of which the first begins at their start, to write
-    /// them soon; for bytes outside, for nothing.
+    /// Prefetches the cache lines of `bytes` for writing, from `bytes.start` in steps of a line; does nothing
+    /// if they are not all in the region.
     #[inline(always)]
     pub fn prefetch_write(&self, bytes: Range<usize>) {
         if bytes.end <= self.memory.len() {

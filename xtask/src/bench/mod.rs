@@ -40,7 +40,7 @@ pub(crate) enum Bench {
     /// Measure Graph500 on one process, two and four, beside the reference implementation and petgraph:
     /// the figures of docs/graph.md
     Graph(Graph),
-    /// Write figures of segments, GETs and jams into the documents, and draw their plots
+    /// Write measured figures into the marked parts of the documents, and draw their plots
     Figures(Figures),
 }
 

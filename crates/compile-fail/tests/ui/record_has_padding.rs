@@ -1,4 +1,4 @@
-//! The type of a record has padding, whose bytes would be anything.
+//! The type of a record has padding, whose bytes are undefined.
 
 use gossamer::Segment;
 use zerocopy::{FromBytes, Immutable, IntoBytes};

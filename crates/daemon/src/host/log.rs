@@ -82,7 +82,7 @@ impl Log {
         Position(contents.first + contents.parts.len() as u64)
     }
 
-    /// The part at `position`, which moves after it; `None` at `last`, and where there is no
+    /// The part at `position`, which advances past it; `None` at `last`, and where there is no
     /// output yet. Parts that were dropped are skipped. One part at a time, so that a reader costs
     /// no copy of the log.
     pub(crate) fn next(
@@ -153,7 +153,7 @@ fn panic_in(lines: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The number of parts from `position` on; moves `position` after them.
+    /// The number of parts from `position` on; advances `position` past them.
     fn count(log: &Log, position: &mut Position) -> usize {
         std::iter::from_fn(|| log.next(position, Position::MAX)).count()
     }

@@ -55,7 +55,7 @@ pub(super) struct Queue<T> {
     capacity: u64,
     values: VecDeque<T>,
     taken: u64,
-    /// Those after the capacity, oldest first.
+    /// Those beyond the capacity, oldest first.
     unconfirmed: VecDeque<Unconfirmed<T>>,
     /// Values of senders that waited when the receiver went, by ticket.
     returned: HashMap<u64, Vec<T>>,

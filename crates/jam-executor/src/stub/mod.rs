@@ -68,11 +68,11 @@ macro_rules! labels {
 }
 
 labels! {
-    /// After the system call of `ended`.
+    /// The address of the instruction after the system call of `ended`.
     ended = gossamer_jam_executor_ended,
-    /// After that of `wait`.
+    /// The address of the instruction after the system call of `wait`.
     waited = gossamer_jam_executor_waited,
-    /// After that of the exit.
+    /// The address of the instruction after the system call of the exit.
     exited = gossamer_jam_executor_exited,
     handler = gossamer_jam_executor_handler,
     log = gossamer_jam_executor_log,

@@ -89,7 +89,7 @@ pub enum BlobError {
         of: NameKind,
     },
     /// Two imports are not in the order of their names.
-    #[error("import {index} of a blob: expected a name behind that of the one before")]
+    #[error("import {index} of a blob: expected a name that sorts after the previous one")]
     ImportOrder {
         /// Which of the imports.
         index: usize,

@@ -204,7 +204,7 @@ impl<'a> Parsed<'a> {
                 return wrong("expected a multiple of 8");
             }
             if at < free {
-                return wrong("expected a place behind the imports and the relocation before");
+                return wrong("expected a place after the imports and the previous relocation");
             }
             let Some(word) = self.data().get(at..).and_then(|rest| rest.first_chunk::<8>()) else {
                 return wrong("expected a place in data");

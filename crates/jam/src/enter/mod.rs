@@ -14,11 +14,11 @@
 //!   escape                  stack := Mark::stack; take back what is saved there; return ESCAPED from enter_jam
 //! ```
 //!
-//! Marks are a list per thread, so runs nest. A Local Function has frames that unwind (Rust, or C compiled with `-fexceptions`), which nothing may step
-//! over: it runs after a [`barrier`], a mark without a place to go back to. The list has no place for runs that take turns: a jam never
-//! waits, and neither does a function that it calls, which holds in delegated context. A run that
-//! finds at its end that another one has taken its place ends the process, as nothing it could return
-//! to is its own.
+//! Marks are a list per thread, so runs nest. A Local Function has frames that unwind (Rust, or C compiled
+//! with `-fexceptions`), which nothing may step over: so it runs inside [`barrier`], which lists a mark
+//! without a place to go back to. The list has no place for runs that take turns: a jam never waits, and
+//! neither does a function that it calls, which holds in delegated context. A run that finds at its end
+//! that another one has taken its place ends the process, as nothing it could return to is its own.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

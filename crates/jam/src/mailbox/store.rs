@@ -17,7 +17,7 @@ pub(super) struct Store {
     token: u64,
     /// Bytes that are taken.
     used: usize,
-    /// After the segment: the name is free when this is dropped.
+    /// Declared after the segment, so dropped after it: the name is free when this is dropped.
     _number: Number,
 }
 

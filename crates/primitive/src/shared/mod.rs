@@ -397,8 +397,8 @@ impl SharedBytes {
         (equal < ours.len()).then_some(from + equal)
     }
 
-    /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at `from`, to
-    /// read them soon. Never faults.
+    /// Prefetches the cache lines of the bytes `from..to` for reading, from `from` in steps of a line. Never
+    /// faults.
     #[inline(always)]
     pub fn prefetch(&self, from: usize, to: usize) {
         let mut at = from;
@@ -408,9 +408,8 @@ impl SharedBytes {
         }
     }
 
-    /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at
-    /// `from`, to write them soon: they are then ours before the first store waits for them. Never
-    /// faults.
+    /// Prefetches the cache lines of the bytes `from..to` for writing, from `from` in steps of a line: they
+    /// are then ours before the first store waits for them. Never faults.
     #[inline(always)]
     pub fn prefetch_write(&self, from: usize, to: usize) {
         let mut at = from;

@@ -1,7 +1,7 @@
 //! [`SleepFlags`]: which threads of the other hosts sleep, so that only those are woken.
 //!
 //! Waking a thread uses up a receive of its queue pair and costs it a completion, which delays small
-//! requests (`docs/decisions/0024-who-is-woken.md`). A thread that polls needs neither. So each thread
+//! requests (`docs/decisions/0024-sleep-flags.md`). A thread that polls needs neither. So each thread
 //! has a flag in the memory of every other host, which its own device writes when it goes to sleep
 //! and when it wakes. A writer whose target seems awake remembers the target, and checks its flag
 //! again:

@@ -14,8 +14,8 @@ use crate::Trust;
 /// map.apply_with(|map, (key, value)| map.insert(key, value), (key, value))
 /// ```
 ///
-/// `name = expression` sends another value under a name. References cannot be sent, and this is
-/// where the values after them are copied:
+/// `name = expression` sends another value under a name. References cannot be sent; copy the values
+/// that they refer to here:
 ///
 /// ```ignore
 /// let word: &str = "hello";
@@ -25,8 +25,8 @@ use crate::Trust;
 /// The result of the closure is the value of the macro, as with [`Trust::apply_with`]. A value
 /// that the closure uses and the list forgets is an ordinary type error.
 ///
-/// After an arrow stands which call it is, if not `apply`: any of `apply`, `launch` and `visit`, with
-/// `try_` in front, or `_then` or `_async` after it. A callback comes last:
+/// An arrow names the call if it is not `apply`: `apply`, `launch` or `visit`, with the prefix `try_`
+/// or the suffix `_then` or `_async`. A callback comes last:
 ///
 /// ```ignore
 /// delegate!(map => try_apply, [key] |map| map.remove(&key))?;

@@ -1,5 +1,5 @@
-//! Calls whose reply is waited for later: [`Reply`], `apply_later` and `launch_later`. (`timed.rs` has
-//! those that are not waited for long.)
+//! Calls whose reply is waited for later: [`Reply`], `apply_later` and `launch_later`. (Calls with a
+//! timeout are in `timed.rs`.)
 //!
 //! The reply goes into a cell that the fiber shares with the request's callback. So the fiber may wait
 //! for it beside other things ([`select!`](fiber::select)), and may stop waiting: the callback drops a

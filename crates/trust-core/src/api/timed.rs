@@ -1,5 +1,5 @@
-//! Calls whose reply is not waited for long: `apply_timeout`, `launch_timeout` and their `_with` forms. Each
-//! is a [`Reply`] that is waited for until a deadline.
+//! Calls with a timeout: `apply_timeout`, `launch_timeout` and their `_with` forms. Each waits for its
+//! [`Reply`] until a deadline.
 
 use std::panic::Location;
 use std::pin::Pin;

@@ -224,7 +224,7 @@ impl Completions {
         (self.next.get(), self.taken.get())
     }
 
-    /// The entry at `place`, if it is not after the last: its kind, its header, its first completion.
+    /// The entry at `place`: its kind, its header, its first completion. `None` past the last one.
     #[cfg_attr(optimised, inline(always))]
     fn at(&self, place: usize) -> Option<(&'static Kind, Header, *const u64)> {
         // SAFETY: in front of the end, where an entry begins: only what `push` and the steps over

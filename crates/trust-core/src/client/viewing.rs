@@ -16,7 +16,7 @@ use crate::client::waiter::Waiter;
 use crate::codec::AsView;
 use crate::error::{CallResult, NOT_SENT, Panic};
 
-/// Runs what is after a [`Viewing`], once.
+/// Completes the [`Viewing`] that begins with this, once.
 #[derive(Clone, Copy)]
 struct Run(unsafe fn(*const Run, Outcome<'_>));
 

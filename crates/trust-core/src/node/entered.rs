@@ -55,8 +55,8 @@ impl Node {
     }
 
     /// Keeps the node from going until the guard is dropped. For functions of the node that,
-    /// outside any other context, run code of users or park the fiber, and look at the node again
-    /// after it.
+    /// outside any other context, run code of users or park the fiber, and use the node
+    /// afterwards.
     pub(crate) fn stay(&self) -> Stay<'_> {
         self.staying.set(self.staying.get() + 1);
         Stay(self)
