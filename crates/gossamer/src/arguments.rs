@@ -46,7 +46,7 @@ pub(crate) fn check_spelling(arguments: &[String]) -> Result<(), RackError> {
 }
 
 /// Whether `word` is `option` with at most one typing error (a letter wrong, missing, added or swapped with
-/// the next: a Damerau-Levenshtein distance of 1), whatever its case.
+/// the next: a Damerau-Levenshtein distance of at most 1), whatever its case.
 fn is_mistyped(word: &str, option: &str) -> bool {
     let word = word.to_ascii_lowercase();
     let (word, option) = (word.as_bytes(), option.as_bytes());

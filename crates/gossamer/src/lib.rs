@@ -273,8 +273,8 @@
 // 1. `error.rs`, `policy.rs`, `topology.rs`, `arguments.rs`, `rack.rs` (`Rack`, its settings).
 // 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
 //    `losses.rs` (`on_host_lost`), `files.rs`, `readiness.rs` and `watcher.rs` (`Polled`), `worker.rs` (one thread).
-// 3. `members.rs` (hosts and threads), `placement.rs` (where fibers and properties go), `segments.rs`
-//    (`segments`), `publish.rs` (trusts under names), `Sharded`, `collective.rs` (calls of all its shards),
+// 3. `hosts.rs` (hosts and threads), `placement.rs` (where fibers and properties go), `segments.rs`
+//    (`segments`), `publish.rs` (trusts under names), `Sharded`, `all_shards.rs` (calls of all its shards),
 //    `scatter.rs` (`Scatter`), `records/` (`ShardedRecords`), `Barrier`, `team/` (`Team`: collectives), `sync` (channels and
 //    notifications), `blocking.rs` (`spawn_blocking`, `block_on`), `Handle`.
 // 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
@@ -289,6 +289,7 @@
 #![warn(missing_debug_implementations)]
 #![warn(clippy::must_use_candidate)]
 
+mod all_shards;
 mod arguments;
 mod barrier;
 mod blocking;
@@ -296,13 +297,12 @@ mod blocking;
 mod board;
 mod cause;
 mod children;
-mod collective;
 mod end;
 mod error;
 mod files;
 mod handle;
+mod hosts;
 mod losses;
-mod members;
 #[cfg(all(feature = "shm", feature = "tcp", not(feature = "rdma")))]
 mod mixed;
 #[cfg(all(feature = "jam", feature = "tcp"))]
@@ -363,10 +363,10 @@ pub use self::blocking::{block_on, spawn_blocking};
 pub use self::error::{RackError, StartError, Unobserved};
 pub use self::files::{OnReadable, Readiness};
 pub use self::handle::Handle;
-pub use self::losses::{OnHostLost, on_host_lost};
-pub use self::members::{
+pub use self::hosts::{
     Trustees, fence, hosts, live_hosts, local_host, threads, topology, trustee, trustees,
 };
+pub use self::losses::{OnHostLost, on_host_lost};
 pub use self::placement::{
     entrust, entrust_with, scope, spawn, spawn_on, spawn_on_with, spawn_with, try_entrust,
     try_entrust_with,

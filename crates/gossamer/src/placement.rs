@@ -13,7 +13,7 @@ use fiber::{JoinHandle, Scope};
 use transport_api::ThreadId;
 use trust_core::{Delegable, DelegateError, Portable, Trust, Trustee, local_trustee};
 
-use crate::members::{shared, trustee};
+use crate::hosts::{shared, trustee};
 use crate::worker::try_shared;
 
 /// Entrusts `value` to a thread of this host; values are spread over the threads in turn (over the

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use trust_core::{Delegable, DelegateError, Portable, Trust};
 
-use crate::members;
+use crate::hosts;
 
 /// One `T` for every trustee of the rack; each key belongs to one of them. Key-value stores
 /// and graphs are built on it.
@@ -87,7 +87,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         F: FnOnce(A) -> T + Delegable + Clone,
     {
         let mut shards = Vec::new();
-        for trustee in members::try_trustees()? {
+        for trustee in hosts::try_trustees()? {
             shards.push(trustee.try_entrust_with(make.clone(), arguments.clone())?);
         }
         Ok(Self::of_shards(shards))
@@ -106,7 +106,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     {
         let mut shards = Vec::new();
         // Not in a closure, whose panic would name this line instead of the caller's.
-        for trustee in members::trustees() {
+        for trustee in hosts::trustees() {
             shards.push(trustee.entrust_with(make.clone(), arguments.clone()));
         }
         Self::of_shards(shards)

@@ -104,11 +104,11 @@ fn topology_of(job: &JobDescription) -> Topology {
 /// The transports of a job, as [`join`] picks them.
 #[cfg(feature = "tcp")]
 const JOB_TRANSPORTS: Transports = if cfg!(feature = "rdma") {
-    Transports { near: TransportKind::Rdma, far: TransportKind::Rdma }
+    Transports { within_machine: TransportKind::Rdma, between_machines: TransportKind::Rdma }
 } else if cfg!(feature = "shm") {
-    Transports { near: TransportKind::SharedMemory, far: TransportKind::Tcp }
+    Transports { within_machine: TransportKind::SharedMemory, between_machines: TransportKind::Tcp }
 } else {
-    Transports { near: TransportKind::Tcp, far: TransportKind::Tcp }
+    Transports { within_machine: TransportKind::Tcp, between_machines: TransportKind::Tcp }
 };
 
 /// Joins this process's job: over shared memory to the hosts of this machine and over TCP to all

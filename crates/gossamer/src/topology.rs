@@ -44,7 +44,7 @@ pub struct Topology {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum TransportKind {
-    /// Memory that both map, of one machine.
+    /// Memory of their machine that both hosts map.
     SharedMemory,
     /// TCP and TLS.
     Tcp,
@@ -66,9 +66,9 @@ impl fmt::Display for TransportKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transports {
     /// Between hosts of one machine.
-    pub(crate) near: TransportKind,
+    pub(crate) within_machine: TransportKind,
     /// Between machines.
-    pub(crate) far: TransportKind,
+    pub(crate) between_machines: TransportKind,
 }
 
 /// A machine of the rack. Its hosts share its memory, unless the program was built for RDMA and runs in a
@@ -89,11 +89,13 @@ impl Topology {
     #[must_use]
     pub fn transport(&self, one: HostId, other: HostId) -> Option<TransportKind> {
         let machine = |host| self.machines.iter().position(|machine| machine.hosts.contains(&host));
-        let is_near = machine(one)? == machine(other)?;
-        Some(match is_near {
-            true if one == other => TransportKind::SharedMemory,
-            true => self.transports.near,
-            false => self.transports.far,
+        let (from, to) = (machine(one)?, machine(other)?);
+        Some(if one == other {
+            TransportKind::SharedMemory
+        } else if from == to {
+            self.transports.within_machine
+        } else {
+            self.transports.between_machines
         })
     }
 
@@ -121,7 +123,8 @@ impl Topology {
         let name = if name.is_empty() { "localhost" } else { name };
         let names = (0..transport.hosts()).map(|_| name);
         let memory = TransportKind::SharedMemory;
-        Self::new(None, transport.threads(), names, Transports { near: memory, far: memory })
+        let transports = Transports { within_machine: memory, between_machines: memory };
+        Self::new(None, transport.threads(), names, transports)
     }
 }
 
@@ -131,7 +134,8 @@ mod tests {
 
     #[test]
     fn hosts_are_grouped_by_machine() {
-        let transports = Transports { near: TransportKind::SharedMemory, far: TransportKind::Tcp };
+        let (within_machine, between_machines) = (TransportKind::SharedMemory, TransportKind::Tcp);
+        let transports = Transports { within_machine, between_machines };
         let topology = Topology::new(None, 3, ["b", "a", "b"].into_iter(), transports);
         let machines = topology.machines.iter();
         let machines: Vec<_> = machines.map(|m| (m.name.as_str(), m.hosts.clone())).collect();
@@ -140,9 +144,10 @@ mod tests {
 
     #[test]
     fn a_host_reaches_itself_by_memory_and_others_by_the_transport_of_their_machine() {
-        let from_first = |near, far| {
+        let from_first = |within_machine, between_machines| {
             let names = ["b", "a", "b"].into_iter();
-            let topology = Topology::new(None, 1, names, Transports { near, far });
+            let transports = Transports { within_machine, between_machines };
+            let topology = Topology::new(None, 1, names, transports);
             [0, 1, 2, 3].map(|host| topology.transport(HostId(0), HostId(host)))
         };
         let [memory, tcp, rdma] =

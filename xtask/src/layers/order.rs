@@ -258,9 +258,9 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["shared", "start"],
             &["files"],
             &["readiness", "reporter", "stalls", "worker"],
-            &["end", "handle", "members", "publish", "segments"],
+            &["end", "handle", "hosts", "publish", "segments"],
             &["placement", "run", "sharded", "sync", "team"],
-            &["collective", "records", "scatter"],
+            &["all_shards", "records", "scatter"],
         ],
     ),
     (

@@ -11,7 +11,7 @@ use trust_core::{Chain, Node, Trust, Trustee, local_trustee};
 
 use super::bytes::Bytes;
 use super::error::RecordsError;
-use crate::members;
+use crate::hosts;
 use crate::sharded::Sharded;
 
 /// Slots that a GET by READ looks at before it asks the trustee: in a full shard, about three keys
@@ -108,7 +108,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
     #[track_caller]
     pub fn new(name: &str, capacity: usize) -> Result<Self, RecordsError> {
         let mut shards = Vec::new();
-        for trustee in members::trustees() {
+        for trustee in hosts::trustees() {
             let make = |_: &Node, (name, capacity): (String, usize)| {
                 make::<K, V>(&name, capacity).map_err(|error| Chain(&error).to_string())
             };

@@ -14,7 +14,7 @@ use trust_core::{
     Chain, DelegateError, Node, Portable, Trust, Trustee, check_may_wait, local_trustee,
 };
 
-use crate::members;
+use crate::hosts;
 use crate::sync::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::sync::measure::{BATCH_VALUES, Counter};
 use crate::sync::queue::{Put, ReceiverEnd, SenderEnd, Taken, ends};
@@ -65,7 +65,7 @@ use crate::sync::queue::{Put, ReceiverEnd, SenderEnd, Taken, ends};
 #[must_use]
 pub fn channel<T: Portable>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     local_trustee();
-    entrust_ends(capacity as u64, members::local_host())
+    entrust_ends(capacity as u64, hosts::local_host())
 }
 
 /// As [`channel()`], with its values at `trustee`: the thread of the fiber that will get the receiver.
@@ -94,7 +94,7 @@ pub fn channel_on<T: Portable>(
     trustee: impl Into<Trustee>,
     capacity: usize,
 ) -> (Sender<T>, Receiver<T>) {
-    let arguments = (capacity as u64, members::local_host());
+    let arguments = (capacity as u64, hosts::local_host());
     let make = |_: &Node, (capacity, host): (u64, HostId)| entrust_ends::<T>(capacity, host);
     trustee.into().visit_node(make, arguments)
 }
@@ -344,7 +344,7 @@ impl<'de, T: Portable> Deserialize<'de> for Receiver<T> {
         // So that the channel is closed when this host is lost. If the channel's is lost, the receiver
         // learns of that when it receives.
         let moved = |end: &mut ReceiverEnd<T>, host| end.moved_to(host);
-        end.try_apply_with_then(moved, members::local_host(), drop);
+        end.try_apply_with_then(moved, hosts::local_host(), drop);
         Ok(Receiver::at(end, buffer))
     }
 }

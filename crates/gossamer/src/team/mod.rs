@@ -15,8 +15,8 @@ use trust_core::{Chain, Delegable, Portable, Trust};
 
 pub use self::error::TeamError;
 use self::inbox::{Inbox, OutOfStep};
+use crate::hosts;
 use crate::losses::{OnHostLost, on_host_lost};
-use crate::members;
 
 /// One of the fibers that [`Team::run`] starts, one on every trustee of the rack: what it does together
 /// with the others. All members call the same collectives in the same order; a collective fails if the
@@ -119,7 +119,7 @@ impl Team {
         U: Portable + Send,
     {
         trust_core::check_may_wait("`Team::run`", Location::caller());
-        let trustees: Vec<_> = members::trustees().collect();
+        let trustees: Vec<_> = hosts::trustees().collect();
         let size = trustees.len();
         let failed = |index: usize, error| TeamError::Member {
             member: index,
@@ -173,7 +173,7 @@ impl Team {
         };
         let losses = on_host_lost(host_lost.clone());
         // Some may have been lost before.
-        let live: Vec<_> = members::live_hosts().collect();
+        let live: Vec<_> = hosts::live_hosts().collect();
         of_team.iter().filter(|host| !live.contains(host)).for_each(|host| host_lost(*host));
         let (round, broken) = (Cell::new(0), Cell::new(None));
         let unsent = Rc::default();

@@ -126,17 +126,17 @@ fn rack_line(topology: &Topology) -> String {
     };
     let processes = count(hosts, "process", "processes");
     let threads = count(topology.threads as usize, "thread", "threads");
-    let near = topology.machines.iter().find_map(|machine| match machine.hosts[..] {
+    let within_machine = topology.machines.iter().find_map(|machine| match machine.hosts[..] {
         [one, other, ..] => topology.transport(one, other),
         _ => None,
     });
-    let far = match &topology.machines[..] {
+    let between_machines = match &topology.machines[..] {
         [one, other, ..] => topology.transport(one.hosts[0], other.hosts[0]),
         _ => None,
     };
-    match (near, far) {
-        (Some(near), Some(far)) if near != far => format!(
-            "rack: {processes} of {threads}, over {near} on a machine and {far} between machines"
+    match (within_machine, between_machines) {
+        (Some(within), Some(between)) if within != between => format!(
+            "rack: {processes} of {threads}, over {within} on a machine and {between} between machines"
         ),
         (Some(transport), _) | (None, Some(transport)) => {
             format!("rack: {processes} of {threads}, over {transport}")

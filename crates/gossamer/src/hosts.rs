@@ -25,7 +25,8 @@ pub(crate) fn shared() -> Arc<Shared> {
 }
 
 /// This process's host: where [`entrust`](crate::entrust) and [`spawn`](crate::spawn) put things, and where
-/// exported segments are. In the closure of [`spawn_on`](crate::spawn_on) and in a delegated closure, it is the host that runs the closure.
+/// exported segments are. In the closure of [`spawn_on`](crate::spawn_on) and in a delegated closure, it is
+/// the host that runs the closure.
 ///
 /// ```
 /// use gossamer::{Access, Rack, Segment, local_host};
