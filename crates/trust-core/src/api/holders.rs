@@ -1,6 +1,7 @@
 //! [`Holders`]: which fibers of a thread hold a latch, and which wait for it (`latch.rs` has the latch,
 //! which is this and a value).
 
+use std::any::type_name;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -10,9 +11,9 @@ use crate::api::latch_report::{AwaitsLatch, HeldByCaller, NamedHolder};
 use crate::node::CallSite;
 use crate::node::chain::{launched_by, relation};
 
-/// Who holds a latch, or waits for it.
+/// A fiber that holds a latch, or waits for it.
 #[derive(Clone, Copy)]
-pub(super) struct Holder {
+pub(super) struct Contender {
     /// `None` outside fibers.
     fiber: Option<FiberId>,
     /// Where it locks the latch; `None` for a launched closure.
@@ -21,52 +22,64 @@ pub(super) struct Holder {
 
 /// How a fiber holds a latch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    Alone,
+pub(super) enum LockMode {
+    Exclusive,
     Shared,
 }
 
-impl Holder {
+impl Contender {
     #[inline(always)]
-    pub(super) fn current(place: Option<CallSite>) -> Holder {
-        Holder { fiber: fiber::current(), place }
+    pub(super) fn current(place: Option<CallSite>) -> Contender {
+        Contender { fiber: fiber::current(), place }
     }
 }
 
 /// Who has a latch, and who waits for it.
-#[derive(Default)]
 pub(super) struct Holders {
     /// Who holds it alone; `None` if it is open or shared.
-    holder: Cell<Option<Holder>>,
+    holder: Cell<Option<Contender>>,
     /// Who shares it. Empty while it has a holder.
-    readers: RefCell<Vec<Holder>>,
+    readers: RefCell<Vec<Contender>>,
     /// In the order in which they get it. Empty while the latch is open; the first one of a latch that
     /// is shared wants it alone.
-    waiting: RefCell<VecDeque<(Holder, Access)>>,
+    waiting: RefCell<VecDeque<(Contender, LockMode)>>,
     /// The number of the latch's property, once a closure was launched on it: for messages.
     property: Cell<Option<u32>>,
+    /// The name of the value's type, for reports. A function, because that is one word.
+    value: fn() -> &'static str,
 }
 
 impl Holders {
+    /// Those of an open latch of a `T`.
+    pub(super) fn of<T>() -> Self {
+        Holders {
+            holder: Cell::default(),
+            readers: RefCell::default(),
+            waiting: RefCell::default(),
+            property: Cell::default(),
+            value: type_name::<T>,
+        }
+    }
+
     /// Whether a fiber may have the latch now. A reader waits behind a writer that waits, so that
     /// readers cannot keep writers out.
     #[inline]
-    pub(super) fn is_free_for(&self, access: Access) -> bool {
+    pub(super) fn is_free_for(&self, mode: LockMode) -> bool {
         self.holder.get().is_none()
-            && match access {
-                Access::Alone => self.readers.borrow().is_empty(),
-                Access::Shared => self.waiting.borrow().is_empty(),
+            && match mode {
+                LockMode::Exclusive => self.readers.borrow().is_empty(),
+                LockMode::Shared => self.waiting.borrow().is_empty(),
             }
     }
 
     /// Gives the latch to `me` if it may have it now.
     #[inline]
-    pub(super) fn take(&self, me: Holder, access: Access) -> bool {
-        let is_free = self.is_free_for(access);
-        match access {
+    pub(super) fn take(&self, me: Contender, mode: LockMode) -> bool {
+        let is_free = self.is_free_for(mode);
+        match mode {
             _ if !is_free => {}
-            Access::Alone => self.holder.set(Some(me)),
-            Access::Shared => self.readers.borrow_mut().push(me),
+            LockMode::Exclusive => self.holder.set(Some(me)),
+            LockMode::Shared => self.readers.borrow_mut().push(me),
         }
         is_free
     }
@@ -77,48 +90,41 @@ impl Holders {
         self.holder.get().is_none() && self.readers.borrow().is_empty()
     }
 
-    /// Waits until the current fiber may have the latch, whose value is of this type: for a lock at
-    /// `place`, or for a closure launched on the latch, which is that property. An error if that would wait
-    /// for itself.
+    /// Waits until the current fiber may have the latch: for a lock at `place`, or for a closure launched on
+    /// the latch, which is that property. An error if that would wait for itself.
     #[inline]
     pub(super) fn hold(
         &self,
         place: Option<CallSite>,
         property: Option<u32>,
-        access: Access,
-        value: &'static str,
-    ) -> Result<Holder, HeldByCaller> {
-        let me = Holder::current(place);
+        mode: LockMode,
+    ) -> Result<Contender, HeldByCaller> {
+        let me = Contender::current(place);
         if property.is_some() {
             self.property.set(property);
         }
-        if self.is_open() && self.take(me, access) {
+        if self.is_open() && self.take(me, mode) {
             return Ok(me);
         }
-        self.hold_slow(me, access, value)
+        self.hold_slow(me, mode)
     }
 
     /// As [`hold`](Self::hold), if the latch has a holder or readers.
     #[inline(never)]
-    fn hold_slow(
-        &self,
-        me: Holder,
-        access: Access,
-        value: &'static str,
-    ) -> Result<Holder, HeldByCaller> {
+    fn hold_slow(&self, me: Contender, mode: LockMode) -> Result<Contender, HeldByCaller> {
         // Readers also where they need not wait: whether a writer comes between is a matter of chance.
         if let Some(held) = self.held_by_caller(me) {
             return Err(held);
         }
-        if !self.take(me, access) {
+        if !self.take(me, mode) {
             assert!(me.fiber.is_some(), "a latch that is held is waited for by a fiber");
-            self.wait(me, access, value);
+            self.wait(me, mode);
         }
         Ok(me)
     }
 
     /// Whether a wait for the latch would wait for `me`, the current fiber.
-    fn held_by_caller(&self, me: Holder) -> Option<HeldByCaller> {
+    fn held_by_caller(&self, me: Contender) -> Option<HeldByCaller> {
         let fiber = me.fiber?;
         let holders = self.holders();
         let fibers = holders.iter().filter_map(|holder| holder.fiber);
@@ -129,10 +135,10 @@ impl Holders {
 
     /// Takes the latch from `me`, who has it, and gives it to those whose turn it is.
     #[inline]
-    pub(super) fn give_up(&self, me: Holder, access: Access) {
-        match access {
-            Access::Alone => self.holder.set(None),
-            Access::Shared => {
+    pub(super) fn give_up(&self, me: Contender, mode: LockMode) {
+        match mode {
+            LockMode::Exclusive => self.holder.set(None),
+            LockMode::Shared => {
                 let mut readers = self.readers.borrow_mut();
                 let at = readers.iter().position(|reader| reader.fiber == me.fiber);
                 at.map(|at| readers.swap_remove(at));
@@ -149,17 +155,17 @@ impl Holders {
     fn pass_on(&self) {
         loop {
             let mut waiting = self.waiting.borrow_mut();
-            let Some(&(next, access)) = waiting.front() else { return };
+            let Some(&(next, mode)) = waiting.front() else { return };
             let may_have = self.holder.get().is_none()
-                && (access == Access::Shared || self.readers.borrow().is_empty());
+                && (mode == LockMode::Shared || self.readers.borrow().is_empty());
             if !may_have {
                 return;
             }
             waiting.pop_front();
             drop(waiting);
-            match access {
-                Access::Alone => self.holder.set(Some(next)),
-                Access::Shared => self.readers.borrow_mut().push(next),
+            match mode {
+                LockMode::Exclusive => self.holder.set(Some(next)),
+                LockMode::Shared => self.readers.borrow_mut().push(next),
             }
             if let Some(fiber) = next.fiber {
                 fiber::unpark(fiber);
@@ -168,20 +174,20 @@ impl Holders {
     }
 
     /// Who holds it now.
-    fn holders(&self) -> Vec<Holder> {
+    fn holders(&self) -> Vec<Contender> {
         self.holder.get().into_iter().chain(self.readers.borrow().iter().copied()).collect()
     }
 
-    /// What `me`, the current fiber, waits for: the latch of a value of this type.
-    fn awaited_by(&self, me: Holder, value: &'static str) -> AwaitsLatch {
+    /// What `me`, the current fiber, waits for.
+    fn awaited_by(&self, me: Contender) -> AwaitsLatch {
         let launched = me.fiber.filter(|_| me.place.is_none());
-        let named = |holder: Holder| NamedHolder {
+        let named = |holder: Contender| NamedHolder {
             name: holder.fiber.and_then(fiber::name_of),
             locked_at: holder.place,
             held_for: holder.fiber.and_then(launched_by),
         };
         AwaitsLatch {
-            value,
+            value: (self.value)(),
             property: self.property.get(),
             launched_by: launched.and_then(launched_by),
             is_shared: self.holder.get().is_none(),
@@ -189,13 +195,13 @@ impl Holders {
         }
     }
 
-    /// Waits until the latch, whose value is of this type, is given to `me`, the current fiber.
-    pub(super) fn wait(&self, me: Holder, access: Access, value: &'static str) {
-        self.waiting.borrow_mut().push_back((me, access));
-        let queued = Queued { holders: self, me, access };
+    /// Waits until the latch is given to `me`, the current fiber.
+    pub(super) fn wait(&self, me: Contender, mode: LockMode) {
+        self.waiting.borrow_mut().push_back((me, mode));
+        let queued = Queued { holders: self, me, mode };
         let mut wait = me.place.map_or_else(fiber::Wait::new, fiber::Wait::at);
         while queued.is_waiting() {
-            wait.explain(|| self.awaited_by(me, value));
+            wait.explain(|| self.awaited_by(me));
             if !fiber::park_or_give_up() && queued.is_waiting() {
                 panic!(
                     "a latch that is held by a fiber that does not end cannot be locked in a \
@@ -210,8 +216,8 @@ impl Holders {
 /// A fiber in the queue of a latch. Dropped when the fiber is unwound there.
 struct Queued<'a> {
     holders: &'a Holders,
-    me: Holder,
-    access: Access,
+    me: Contender,
+    mode: LockMode,
 }
 
 impl Queued<'_> {
@@ -227,7 +233,7 @@ impl Drop for Queued<'_> {
             // Those after it may be readers, for whom the latch is free without it.
             self.holders.pass_on();
         } else {
-            self.holders.give_up(self.me, self.access);
+            self.holders.give_up(self.me, self.mode);
         }
     }
 }

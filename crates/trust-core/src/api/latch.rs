@@ -1,14 +1,13 @@
 //! [`Latch`]: exclusion between the fibers of one thread, so that a fiber may wait while it works on
 //! a property (thesis 2.4.3): one fiber that changes it, or several that read it.
 
-use std::any::type_name;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::api::holders::{Access, Holder, Holders};
+use crate::api::holders::{Contender, Holders, LockMode};
 use crate::api::latch_report::HeldByCaller;
 use crate::api::may_wait::check_may_wait;
 use crate::node::CallSite;
@@ -42,7 +41,7 @@ struct Inner<T> {
 impl<T> Latch<T> {
     /// An open latch.
     pub fn new(value: T) -> Self {
-        Latch(Rc::new(Inner { holders: Holders::default(), value: UnsafeCell::new(value) }))
+        Latch(Rc::new(Inner { holders: Holders::of::<T>(), value: UnsafeCell::new(value) }))
     }
 
     /// Another reference to the same latch, for a fiber that runs a launched closure.
@@ -63,7 +62,7 @@ impl<T> Latch<T> {
     #[track_caller]
     pub fn lock(&self) -> LatchGuard<'_, T> {
         let place = Location::caller();
-        self.check_may_hold("`Latch::lock`", place, Access::Alone);
+        self.check_may_hold("`Latch::lock`", place, LockMode::Exclusive);
         match self.acquire(Some(place), None) {
             Ok(guard) => guard,
             Err(held) => panic!("`Latch::lock` at {place} would never return: {}", held.reason()),
@@ -80,7 +79,7 @@ impl<T> Latch<T> {
     #[track_caller]
     pub fn read(&self) -> LatchReadGuard<'_, T> {
         let place = Location::caller();
-        self.check_may_hold("`Latch::read`", place, Access::Shared);
+        self.check_may_hold("`Latch::read`", place, LockMode::Shared);
         match self.acquire_shared(Some(place), None) {
             Ok(guard) => guard,
             Err(held) => panic!("`Latch::read` at {place} may never return: {}", held.reason()),
@@ -94,7 +93,7 @@ impl<T> Latch<T> {
         place: Option<CallSite>,
         property: Option<u32>,
     ) -> Result<LatchGuard<'_, T>, HeldByCaller> {
-        let me = self.0.holders.hold(place, property, Access::Alone, type_name::<T>())?;
+        let me = self.0.holders.hold(place, property, LockMode::Exclusive)?;
         Ok(LatchGuard { latch: self, me, holds: true })
     }
 
@@ -104,15 +103,15 @@ impl<T> Latch<T> {
         place: Option<CallSite>,
         property: Option<u32>,
     ) -> Result<LatchReadGuard<'_, T>, HeldByCaller> {
-        let me = self.0.holders.hold(place, property, Access::Shared, type_name::<T>())?;
+        let me = self.0.holders.hold(place, property, LockMode::Shared)?;
         Ok(LatchReadGuard { latch: self, me })
     }
 
     /// Refuses to wait for the latch in delegated context, if the call `what` at `place` would.
     #[inline]
     #[track_caller]
-    fn check_may_hold(&self, what: &str, place: CallSite, access: Access) {
-        if !self.0.holders.is_free_for(access) {
+    fn check_may_hold(&self, what: &str, place: CallSite, mode: LockMode) {
+        if !self.0.holders.is_free_for(mode) {
             check_may_wait(what, place);
         }
     }
@@ -120,8 +119,12 @@ impl<T> Latch<T> {
     /// Holds the latch if it is open.
     #[track_caller]
     pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
-        let me = Holder::current(Some(Location::caller()));
-        self.0.holders.take(me, Access::Alone).then(|| LatchGuard { latch: self, me, holds: true })
+        let me = Contender::current(Some(Location::caller()));
+        self.0.holders.take(me, LockMode::Exclusive).then(|| LatchGuard {
+            latch: self,
+            me,
+            holds: true,
+        })
     }
 }
 
@@ -138,7 +141,7 @@ impl<T: fmt::Debug> fmt::Debug for Latch<T> {
 #[must_use = "the latch is open again when the guard is dropped"]
 pub struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
-    me: Holder,
+    me: Contender,
     /// False only while its fiber waits at a [`Condvar`](crate::Condvar), and after it was unwound
     /// there.
     holds: bool,
@@ -154,12 +157,12 @@ impl<T> LatchGuard<'_, T> {
         // Without it, this would open the latch of another fiber's guard.
         self.check();
         self.holds = false;
-        self.latch.0.holders.give_up(self.me, Access::Alone);
+        self.latch.0.holders.give_up(self.me, LockMode::Exclusive);
         wait();
         // The fiber that has locked the latch may be another one, and have handed on the guard.
-        self.me = Holder::current(self.me.place);
-        if !self.latch.0.holders.take(self.me, Access::Alone) {
-            self.latch.0.holders.wait(self.me, Access::Alone, type_name::<T>());
+        self.me = Contender::current(self.me.place);
+        if !self.latch.0.holders.take(self.me, LockMode::Exclusive) {
+            self.latch.0.holders.wait(self.me, LockMode::Exclusive);
         }
         self.holds = true;
     }
@@ -197,7 +200,7 @@ impl<T> DerefMut for LatchGuard<'_, T> {
 impl<T> Drop for LatchGuard<'_, T> {
     fn drop(&mut self) {
         if self.holds {
-            self.latch.0.holders.give_up(self.me, Access::Alone);
+            self.latch.0.holders.give_up(self.me, LockMode::Exclusive);
         }
     }
 }
@@ -206,7 +209,7 @@ impl<T> Drop for LatchGuard<'_, T> {
 #[must_use = "the latch is open again when the guard is dropped"]
 pub struct LatchReadGuard<'a, T> {
     latch: &'a Latch<T>,
-    me: Holder,
+    me: Contender,
 }
 
 impl<T: fmt::Debug> fmt::Debug for LatchReadGuard<'_, T> {
@@ -227,6 +230,6 @@ impl<T> Deref for LatchReadGuard<'_, T> {
 
 impl<T> Drop for LatchReadGuard<'_, T> {
     fn drop(&mut self) {
-        self.latch.0.holders.give_up(self.me, Access::Shared);
+        self.latch.0.holders.give_up(self.me, LockMode::Shared);
     }
 }

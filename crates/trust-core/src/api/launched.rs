@@ -70,9 +70,9 @@ fn refused(call: ReplyTo, held: &HeldByCaller) -> String {
     format!("launched at {}, but {}", place_of(call), held.reason())
 }
 
-/// Who waits for the result of a launch, as its request says it: a token (`u64`), or a [`Call`] if
-/// other launches wait for this one.
-pub(super) trait Caller: Portable {
+/// Where the result of a launch goes, as its request says it: a token (`u64`), or a [`Call`] if other
+/// launches wait for this one.
+pub(super) trait ReplyAddress: Portable {
     /// The token that the result is for.
     fn token(&self) -> u64;
 
@@ -80,7 +80,7 @@ pub(super) trait Caller: Portable {
     fn call(self) -> Call;
 }
 
-impl Caller for u64 {
+impl ReplyAddress for u64 {
     #[inline(always)]
     fn token(&self) -> u64 {
         *self
@@ -95,7 +95,7 @@ impl Caller for u64 {
     }
 }
 
-impl Caller for Call {
+impl ReplyAddress for Call {
     fn token(&self) -> u64 {
         self.reply_to.token()
     }
@@ -105,8 +105,8 @@ impl Caller for Call {
     }
 }
 
-/// The kind of call that `launch` and its relatives make. The arguments are its caller and those of the
-/// closure, unless these are [nothing](takes_nothing).
+/// The kind of call that `launch` and its relatives make. The arguments are its reply address (`A` is `u64`,
+/// a token, or [`Call`]) and those of the closure, unless these are [nothing](takes_nothing).
 pub(super) struct ServeLaunch<T, A, V, L>(PhantomData<fn(T, A, V, L)>);
 
 /// Whether closures with arguments of this type take none.
@@ -118,7 +118,7 @@ pub(super) fn takes_nothing<V: 'static>() -> bool {
 impl<T, A, V, L> Delegated for ServeLaunch<T, A, V, L>
 where
     T: 'static,
-    A: Caller,
+    A: ReplyAddress,
     V: Portable,
     L: Launch<T, V>,
 {
@@ -126,15 +126,15 @@ where
         // SAFETY: the caller's promise is the same.
         let latch = unsafe { latch_of::<T>(property) };
         let taken = if takes_nothing::<V>() {
-            take::<A, L>(batch, request).map(|(launch, caller)| {
-                (launch, (caller, codec::from_plain(|| 0).expect("a plain type")))
+            take::<A, L>(batch, request).map(|(launch, address)| {
+                (launch, (address, codec::from_plain(|| 0).expect("a plain type")))
             })
         } else {
             take::<(A, V), L>(batch, request)
         };
         match taken {
-            Ok((launch, (caller, arguments))) => {
-                start(launch, latch, (caller.call(), arguments), batch, request);
+            Ok((launch, (address, arguments))) => {
+                start(launch, latch, (address.call(), arguments), batch, request);
             }
             Err(refusal) => batch.refuse_by(&refusal),
         }
@@ -230,7 +230,7 @@ fn reply<U: Portable>(batch: &mut Batch<'_>, request: Received, value: U) {
 impl<T, A, V, L> Kind for ServeLaunch<T, A, V, L>
 where
     T: 'static,
-    A: Caller,
+    A: ReplyAddress,
     V: Portable,
     L: Launch<T, V>,
 {

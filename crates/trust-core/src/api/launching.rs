@@ -6,7 +6,7 @@
 use std::panic::Location;
 
 use crate::api::latch::Latch;
-use crate::api::launched::{Caller, Launch, ServeLaunch, run, takes_nothing};
+use crate::api::launched::{Launch, ReplyAddress, ServeLaunch, run, takes_nothing};
 use crate::api::remote_fiber::{Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, WaitForRoom, boxed};
@@ -144,7 +144,7 @@ impl<T: 'static> Trust<Latch<T>> {
         completion: C,
     ) where
         L: Launch<T, V>,
-        A: Caller,
+        A: ReplyAddress,
         V: Portable,
         C: Completion + 'static,
     {
