@@ -102,8 +102,8 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// Makes a scheduler for the calling thread, and sees to it that a stack overflow in one of its
-    /// fibers, or on the thread's own stack while it is entered, ends in a message: a handler for SIGSEGV and SIGBUS is installed once per process and
-    /// passes on every fault that is no such overflow.
+    /// fibers, or on the thread's own stack while it is entered, ends in a message: a handler for SIGSEGV
+    /// and SIGBUS is installed once per process and passes on every fault that is no such overflow.
     ///
     /// # Errors
     /// When the signal handler or its stack cannot be installed.
@@ -130,8 +130,10 @@ impl Scheduler {
     }
 
     /// Takes in what other threads have sent, then resumes up to `limit` ready fibers, each until
-    /// it waits or ends. Returns how many were resumed: less than `limit` means that none is ready,
-    /// or that one called [`yield_to_worker`](crate::yield_to_worker).
+    /// it waits or ends. Returns how many were resumed. With a `limit` above 0, 0 means that none was
+    /// ready. Less than `limit` does not mean that: a fiber that called
+    /// [`yield_to_worker`](crate::yield_to_worker) has ended the round, or one that yields while no other
+    /// is ready, which counts as several.
     ///
     /// Called on one of its own fibers, it does nothing and returns 0.
     ///

@@ -15,7 +15,7 @@ fn scheduler() -> Scheduler {
 
 /// Runs until nothing is ready.
 fn settle(scheduler: &Scheduler) {
-    while scheduler.run(64) == 64 {}
+    while scheduler.run(64) > 0 {}
 }
 
 type Log = Rc<RefCell<Vec<u32>>>;
@@ -44,6 +44,16 @@ fn ready_fibers_take_turns_in_order() {
     assert!(!scheduler.has_ready());
     assert_eq!(scheduler.live(), 0);
     assert_eq!(scheduler.run(0), 0);
+}
+
+#[test]
+fn a_fiber_that_yields_alone_ends_the_round_and_stays_ready() {
+    let scheduler = scheduler();
+    let yielding = scheduler.enter(|| spawn_local(|| (0..100).for_each(|_| yield_now())));
+    let resumed = scheduler.run(64);
+    assert!((1..64).contains(&resumed) && scheduler.has_ready(), "{resumed} turns");
+    settle(&scheduler);
+    yielding.join().unwrap();
 }
 
 #[test]
@@ -219,7 +229,12 @@ fn a_timed_park_tells_the_token_from_the_deadline() {
     settle(&scheduler);
     assert!(with_token.join().unwrap());
     assert_eq!(scheduler.next_deadline(), None, "no deadline outlives its wait");
+}
 
+#[test]
+fn a_deadline_ends_with_its_wait() {
+    let scheduler = scheduler();
+    let deadline = Instant::now() + Duration::from_secs(60);
     let later = deadline + Duration::from_secs(60);
     let twice = scheduler.enter(|| spawn_local(move || (park_until(deadline), park_until(later))));
     settle(&scheduler);

@@ -37,7 +37,7 @@ fn a_fiber_that_waits_gives_its_value_when_it_ends() {
         let scheduler = scheduler();
         let log = Log::default();
         let id = Rc::new(Cell::new(None));
-        // A round that has turns left when it ends.
+        // Ends a round early: its unused turns must not count for the start below.
         assert_eq!(scheduler.run(64), 0);
         scheduler.enter(|| {
             let (others, value, own) = (log.clone(), log.clone(), id.clone());
