@@ -66,6 +66,8 @@ pub fn operations_stay_inside_the_segment(make: Make) {
             let result = segment.at::<u64>(index).read();
             assert!(matches!(result, Err(SegmentError::OutOfBounds { .. })), "{index}: {result:?}");
         }
+        // Prefetches nothing there.
+        [64, usize::MAX].into_iter().for_each(|place| segment.prefetch_write(place));
         let longer = segment.write_block(0, &[1; 65]);
         assert!(matches!(longer, Err(SegmentError::OutOfBounds { count: 65, .. })), "{longer:?}");
         segment.fence().expect("nothing was started that a fence could find refused");

@@ -162,13 +162,13 @@ impl RemoteSegment {
         if self.is_silent() { self.mapped() } else { None }
     }
 
-    /// For layers above: asks the processor for the line at byte `at`, to write it soon, where memory is
-    /// mapped.
+    /// For layers above: prefetches the cache line at byte `at` for writing, where memory is mapped; does
+    /// nothing for a place outside.
     #[doc(hidden)]
     #[inline(always)]
     pub fn prefetch_write(&self, at: usize) {
         if let Some(window) = self.region.window() {
-            window.prefetch_write(at..at + 1);
+            window.prefetch_write(at..at.saturating_add(1));
         }
     }
 
