@@ -135,17 +135,17 @@ fn counter(address: SocketAddr, name: &str) -> io::Result<u64> {
     socket.write_all(b"stats\r\nquit\r\n")?;
     let mut report = String::new();
     socket.read_to_string(&mut report)?;
-    number_behind(&report, &format!("STAT {name} "))
+    number_after(&report, &format!("STAT {name} "))
 }
 
 /// Resident memory of a process.
 fn resident_bytes(process: u32) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    Ok(number_behind(&status, "VmRSS:")? * 1024)
+    Ok(number_after(&status, "VmRSS:")? * 1024)
 }
 
 /// The number on the line of `text` that starts with `start`.
-fn number_behind(text: &str, start: &str) -> io::Result<u64> {
+fn number_after(text: &str, start: &str) -> io::Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(start));
     let number = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
     number.ok_or_else(|| io::Error::other(format!("no number after {start:?}")))
@@ -286,9 +286,9 @@ mod tests {
     #[test]
     fn numbers_are_found_in_reports() {
         let report = "VmPeak:\t9 kB\nVmRSS:\t   1234 kB\nSTAT curr_connections 17\r\n";
-        assert_eq!(number_behind(report, "VmRSS:").expect("a number"), 1234);
-        assert_eq!(number_behind(report, "STAT curr_connections ").expect("a number"), 17);
-        assert!(number_behind(report, "STAT none ").is_err());
+        assert_eq!(number_after(report, "VmRSS:").expect("a number"), 1234);
+        assert_eq!(number_after(report, "STAT curr_connections ").expect("a number"), 17);
+        assert!(number_after(report, "STAT none ").is_err());
         assert!(resident_bytes(std::process::id()).expect("its memory") > 1 << 20);
     }
 

@@ -16,7 +16,7 @@ use crate::error::{JamError, Refusal};
 use crate::handles;
 use crate::inject::by_digest::send_code_then;
 use crate::inject::errors::{failed, refused, undelivered};
-use crate::inject::layout::{Behind, with_front};
+use crate::inject::layout::{CallParts, with_front};
 use crate::inject::serve::{self, Enter};
 use crate::plain_bytes::{Payload, Value, bytes_of};
 use crate::receiver::Failure;
@@ -202,8 +202,8 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
         word: u64,
         bytes: &[u8],
     ) -> Result<Reply<R>, Box<Missed<T, A>>> {
-        match Behind::<()>::of::<A>(bytes) {
-            Ok(Behind { args, payload, .. }) => {
+        match CallParts::<()>::of::<A>(bytes) {
+            Ok(CallParts { args, payload, .. }) => {
                 run::<T, P, A, E, R>(running, property, word, args, payload)
             }
             Err(failure) => Err(Missed::new(failure, &[], &[])),

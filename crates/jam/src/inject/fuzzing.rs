@@ -4,7 +4,7 @@
 use jam_abi::entry::Part;
 use jam_format::Digest;
 
-use crate::inject::layout::{Behind, with_front};
+use crate::inject::layout::{CallParts, with_front};
 use crate::plain_bytes::Value;
 
 /// Takes the bytes apart as calls with code and calls by handle do: what is accepted lies inside them, and
@@ -19,17 +19,17 @@ pub(crate) fn plain_call(bytes: &[u8]) {
 }
 
 fn check<M: Part, A: Part>(bytes: &[u8]) {
-    let Ok(behind) = Behind::<M>::of::<A>(bytes) else { return };
-    let args = Value::<A>::of_bytes(behind.args).expect("as many bytes as the arguments have");
-    let Ok(code) = behind.code() else { return };
-    let (payload, code_len) = (behind.payload.len(), code.len());
-    with_front(payload, code_len, behind.more.get(), args.get(), |front| {
+    let Ok(call) = CallParts::<M>::of::<A>(bytes) else { return };
+    let args = Value::<A>::of_bytes(call.args).expect("as many bytes as the arguments have");
+    let Ok(code) = call.code() else { return };
+    let (payload, code_len) = (call.payload.len(), code.len());
+    with_front(payload, code_len, call.more.get(), args.get(), |front| {
         // The lengths, and the parts after them, up to padding.
         let parts = 16 + M::BYTES + A::BYTES;
         assert_eq!(front[..parts], bytes[..parts], "a call has two encodings");
         let (payload_at, code_at) = (front.len(), (front.len() + payload).next_multiple_of(8));
-        assert_eq!(behind.payload, &bytes[payload_at..][..payload]);
-        // Without code, nothing is behind the payload.
+        assert_eq!(call.payload, &bytes[payload_at..][..payload]);
+        // Without code, nothing follows the payload.
         if code_len > 0 {
             assert_eq!(code, &bytes[code_at..][..code_len]);
         }
@@ -39,8 +39,8 @@ fn check<M: Part, A: Part>(bytes: &[u8]) {
 /// Whether these are the bytes of a [`call_with_code`].
 #[cfg(test)]
 pub(crate) fn is_call(bytes: &[u8]) -> bool {
-    let behind = Behind::<[u8; Digest::BYTES]>::of::<[u32; 3]>(bytes);
-    behind.is_ok_and(|behind| behind.code().is_ok())
+    let call = CallParts::<[u8; Digest::BYTES]>::of::<[u32; 3]>(bytes);
+    call.is_ok_and(|call| call.code().is_ok())
 }
 
 /// A call with code, as a sender makes it.

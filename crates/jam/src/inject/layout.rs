@@ -59,7 +59,7 @@ pub(super) fn with_front<M: Part, A: Part, R>(
 }
 
 /// The parts of a call that has a front.
-pub(super) struct Behind<'b, M: Part> {
+pub(super) struct CallParts<'b, M: Part> {
     pub(super) more: Value<M>,
     /// As many bytes as the arguments have.
     pub(super) args: &'b [u8],
@@ -69,22 +69,22 @@ pub(super) struct Behind<'b, M: Part> {
     rest: &'b [u8],
 }
 
-impl<'b, M: Part> Behind<'b, M> {
+impl<'b, M: Part> CallParts<'b, M> {
     /// Takes a call apart whose bytes a peer has chosen.
     #[inline(always)]
     pub(super) fn of<A: Part>(bytes: &'b [u8]) -> Result<Self, Box<Failure>> {
-        let Some((front, behind)) = bytes.split_at_checked(size_of::<Front<M, A>>()) else {
+        let Some((front, rest)) = bytes.split_at_checked(size_of::<Front<M, A>>()) else {
             return Err(too_short(code::ARGS_LENGTH));
         };
         let (lens, parts) = front.split_at(16);
         let (more, args) = parts.split_at(M::BYTES);
         let len_at = |at: usize| lens[at..].first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
-        let payload_len = usize::try_from(len_at(0)).ok().filter(|len| *len <= behind.len());
+        let payload_len = usize::try_from(len_at(0)).ok().filter(|len| *len <= rest.len());
         match (Value::of_bytes(more), payload_len) {
             (Some(more), Some(len)) => {
-                let (payload, rest) = behind.split_at(len);
+                let (payload, rest) = rest.split_at(len);
                 let args = &args[..A::BYTES];
-                Ok(Behind { more, args, payload, code_len: len_at(8), rest })
+                Ok(CallParts { more, args, payload, code_len: len_at(8), rest })
             }
             _ => Err(too_short(code::PAYLOAD_LENGTH)),
         }
@@ -129,10 +129,10 @@ mod tests {
         for (payload, code) in [(0, 0), (0, 9), (1, 9), (8, 1), (15, 0), (16, 700)] {
             let (payload, code) = (vec![1; payload], vec![2; code]);
             let bytes = call(&payload, &code);
-            let behind = Behind::<[u8; 16]>::of::<[u32; 3]>(&bytes).unwrap();
-            assert_eq!((behind.more.get(), behind.payload), ([7; 16], &payload[..]));
-            assert_eq!(Value::<[u32; 3]>::of_bytes(behind.args).unwrap().get(), [3, 4, 5]);
-            assert_eq!(behind.code().unwrap(), code);
+            let call = CallParts::<[u8; 16]>::of::<[u32; 3]>(&bytes).unwrap();
+            assert_eq!((call.more.get(), call.payload), ([7; 16], &payload[..]));
+            assert_eq!(Value::<[u32; 3]>::of_bytes(call.args).unwrap().get(), [3, 4, 5]);
+            assert_eq!(call.code().unwrap(), code);
         }
     }
 
@@ -140,8 +140,8 @@ mod tests {
     fn lengths_beyond_the_bytes_are_refused() {
         let whole = call(&[1; 20], &[2; 30]);
         let part = |len: usize| {
-            let behind = Behind::<[u8; 16]>::of::<[u32; 3]>(&whole[..len])?;
-            behind.code().map(<[u8]>::len)
+            let call = CallParts::<[u8; 16]>::of::<[u32; 3]>(&whole[..len])?;
+            call.code().map(<[u8]>::len)
         };
         for len in 0..whole.len() {
             assert!(part(len).is_err(), "{len}");
@@ -151,8 +151,8 @@ mod tests {
             for len in [51, 1 << 40, u64::MAX - 7, u64::MAX] {
                 let mut bytes = whole.clone();
                 bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(len));
-                let behind = Behind::<[u8; 16]>::of::<[u32; 3]>(&bytes);
-                assert!(behind.and_then(|behind| behind.code().map(|_| ())).is_err(), "{at} {len}");
+                let call = CallParts::<[u8; 16]>::of::<[u32; 3]>(&bytes);
+                assert!(call.and_then(|call| call.code().map(|_| ())).is_err(), "{at} {len}");
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::error::JamError;
 use crate::handles;
 use crate::inject::by_handle::{JamOf, Reply, TypesOf};
 use crate::inject::errors::{failed, no_room, undelivered};
-use crate::inject::layout::{Behind, with_front};
+use crate::inject::layout::{CallParts, with_front};
 use crate::inject::serve;
 use crate::plain_bytes::bytes_of;
 use crate::receiver::Failure;
@@ -45,10 +45,10 @@ impl<T: Open, P: PropertyPart + 'static, A: Part, E: Part, R: Part> PlainCall<T>
         word: u64,
         bytes: &[u8],
     ) -> Result<Reply<R>, Box<Failure>> {
-        let behind = Behind::<[u8; Digest::BYTES]>::of::<A>(bytes)?;
-        let (digest, code) = (Digest::from_bytes(behind.more.get()), behind.code()?);
+        let parts = CallParts::<[u8; Digest::BYTES]>::of::<A>(bytes)?;
+        let (digest, code) = (Digest::from_bytes(parts.more.get()), parts.code()?);
         let (_, host) = handles::of_word(word);
-        let (args, payload) = (behind.args, behind.payload);
+        let (args, payload) = (parts.args, parts.payload);
         let context = running.context(host);
         let enter = |signature, call: &mut Call| {
             // SAFETY: the call is of `serve::run`; a delegated call does not wait.

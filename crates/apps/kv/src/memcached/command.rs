@@ -137,9 +137,9 @@ pub fn parse(line: &[u8]) -> Line {
     let noreply = arguments.last() == Some(&&b"noreply"[..]);
     match (name, arguments.len()) {
         (&[b'm', letter], _) => meta::parse(letter, arguments),
-        (b"get" | b"gets" | b"bget", 1..) => retrieve(behind(line, 1), None, name == b"gets"),
+        (b"get" | b"gets" | b"bget", 1..) => retrieve(after_words(line, 1), None, name == b"gets"),
         (b"gat" | b"gats", 1..) => match signed(arguments[0]) {
-            Some(exptime) => retrieve(behind(line, 2), Some(exptime as i32), name == b"gats"),
+            Some(exptime) => retrieve(after_words(line, 2), Some(exptime as i32), name == b"gats"),
             None => respond(BAD_EXPTIME),
         },
         (b"set", 4 | 5) => store(Verb::Set, arguments, noreply),
@@ -187,8 +187,8 @@ fn respond_unless(noreply: bool, text: &'static str) -> Line {
     respond(if noreply { "" } else { text })
 }
 
-/// What is behind the first `count` words of a line.
-fn behind(mut line: &[u8], count: usize) -> &[u8] {
+/// What follows the first `count` words of a line.
+fn after_words(mut line: &[u8], count: usize) -> &[u8] {
     for _ in 0..count {
         let start = line.iter().position(|&byte| byte != b' ').unwrap_or(line.len());
         line = &line[start..];
