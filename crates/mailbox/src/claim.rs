@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_is_read_whole_and_under_its_own_claim() {
+    fn a_torn_hello_or_one_of_another_claim_is_not_read() {
         let claim = Claim(0).next(HostId(3));
         let (memory, at) = (SharedBytes::heap(2 * HELLO_BYTES), 16);
         for mode in Mode::ALL {

@@ -8,7 +8,7 @@ use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
 use crate::frame::{FrameHeader, Lengths, Mode, Parts};
-use crate::layout::{FrameKind, Geometry, flag_at};
+use crate::layout::{FrameKind, Geometry, LINE, flag_at};
 use crate::outgoing::{Outgoing, Target};
 
 const EPOCH: u32 = 5;
@@ -43,7 +43,10 @@ fn the_body_of_the_next_frame_is_prefetched_if_its_bank_is_empty() {
     let mut outgoing = Outgoing::new(geometry, 0, EPOCH, Mode::Mapped);
     let (flags, to) = (SharedBytes::heap(geometry.flags_bytes()), Prefetched::default());
     let (first, stride) = (geometry.set_at(0), geometry.stride());
-    for (number, len) in [64, 16, 4096].into_iter().enumerate() {
+    // Each frame's length, and the lines of the next one that are prefetched: as many as this one has, but
+    // for that of the header. 16 bytes are all in that line; the receiver has the bank of the last one's next.
+    let cases = [(64, Some(LINE..2 * LINE)), (16, None), (4096, None)];
+    for (number, (len, expected)) in cases.into_iter().enumerate() {
         assert!(outgoing.may_write(&flags), "frame {number}");
         let payload = vec![7; len];
         let parts = Parts { args: &[], payload: &payload, attachment: &[] };
@@ -52,14 +55,7 @@ fn the_body_of_the_next_frame_is_prefetched_if_its_bank_is_empty() {
         to.0.take();
         outgoing.prefetch_next(&to, lengths);
         let next = first + (number + 1) * stride;
-        let expected = match number {
-            // As many lines as this frame has, but for that of the header.
-            0 => Some(next + 64..next + 128),
-            // All in that line.
-            1 => None,
-            // The receiver has the bank of the next frame.
-            _ => None,
-        };
+        let expected = expected.map(|lines| next + lines.start..next + lines.end);
         assert_eq!(to.0.take(), expected, "frame {number}");
     }
     assert!(!outgoing.may_write(&flags));
@@ -67,5 +63,5 @@ fn the_body_of_the_next_frame_is_prefetched_if_its_bank_is_empty() {
     assert!(outgoing.may_write(&flags));
     let lengths = Lengths { payload: 4096, ..Lengths::default() };
     outgoing.prefetch_next(&to, lengths);
-    assert_eq!(to.0.take(), Some(first + 64..first + 64 * 9), "eight lines at most");
+    assert_eq!(to.0.take(), Some(first + LINE..first + 9 * LINE), "eight lines at most");
 }

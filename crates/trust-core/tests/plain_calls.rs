@@ -80,8 +80,8 @@ over_mapped_and_unmapped_memory! {
     errors_and_panics_of_a_word_that_comes_again_come_back_for_their_calls,
     each_call_of_a_run_has_its_own_end,
     errors_that_are_larger_than_a_batch_come_back_for_their_calls,
-    a_panic_behind_the_last_call_of_a_run_is_of_no_request,
-    a_run_that_ends_more_calls_than_it_has_panics,
+    a_panic_after_the_last_call_of_a_run_is_of_no_request,
+    a_run_that_miscounts_its_calls_panics,
     a_call_with_the_key_of_the_one_before_has_its_word,
     a_call_of_more_bytes_than_a_message_has_is_an_error,
     calls_under_way_end_when_the_node_closes,
@@ -485,13 +485,13 @@ impl PlainCall<Log> for Late {
             calls.copy_arguments(&mut bytes);
             calls.end(&Self::serve(&mut (), log, word, &bytes)?);
         }
-        panic!("behind the last call");
+        panic!("after the last call");
     }
 }
 
 /// All calls of the run have their results, and the request after it is served: the trustee reports the
 /// panic.
-fn a_panic_behind_the_last_call_of_a_run_is_of_no_request(memory: Memory) {
+fn a_panic_after_the_last_call_of_a_run_is_of_no_request(memory: Memory) {
     let incidents = incidents_with_log(memory, |node, log| {
         let ended = Rc::new(RefCell::new(Vec::new()));
         for number in 0..30_u64 {
@@ -520,7 +520,7 @@ fn a_panic_behind_the_last_call_of_a_run_is_of_no_request(memory: Memory) {
     for incident in incidents {
         assert!(
             matches!(&incident, Incident::Unobserved { error: DelegateError::Panicked { report, .. }, .. }
-                if report.message == "behind the last call"),
+                if report.message == "after the last call"),
             "{incident:?}"
         );
     }
@@ -570,7 +570,7 @@ impl PlainCall<Log> for Greedy {
 }
 
 /// Calls that have ended before keep their results, and the trustee reports the panic; the others end with it.
-fn a_run_that_ends_more_calls_than_it_has_panics(memory: Memory) {
+fn a_run_that_miscounts_its_calls_panics(memory: Memory) {
     let cases = [
         (MORE_IN_PLACE, false, "more calls have ended than there are"),
         (ONE_MORE, true, "there is no call left"),

@@ -186,7 +186,8 @@ fn the_limit_of_open_files_is_raised() {
     }
 }
 
-/// The fiber that hands it to the others serves it then.
+/// The fiber that hands it to the others serves it then. Its stack was the only free one, or no second
+/// connection would be turned away.
 #[test]
 fn a_connection_is_served_when_no_further_stack_can_be_mapped() {
     let server = Server::with(&["--hosts", "1", "--threads", "1"]);
@@ -199,6 +200,9 @@ fn a_connection_is_served_when_no_further_stack_can_be_mapped() {
         client.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"MN\r\n");
     }
+    let mut second = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    second.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(second.read(&mut [0; 4]).unwrap(), 0, "a stack was left for a fiber of the pool");
 }
 
 #[test]

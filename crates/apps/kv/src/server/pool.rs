@@ -227,8 +227,8 @@ impl Drop for WakeOnPanic<'_> {
     }
 }
 
-/// Adds a connection, which may have a command already. If no other fiber can look for it, the calling one
-/// becomes a fiber of the pool: there may be none yet, and they own the pool and its connections.
+/// Adds a connection, which may have a command already. If no other fiber can serve it, the
+/// calling fiber joins the pool: the pool lives only as long as one of its fibers.
 pub(super) fn add(serving: Serving) {
     let pool = Pool::of_thread();
     pool.ready.borrow_mut().push_back(Box::new(serving));

@@ -14,15 +14,15 @@ use crate::memcached::local::LocalShards;
 use crate::server::{Options, pool};
 use crate::store::{Control, Request, Response, Seconds};
 
-/// A store whose calls panic for one key, wait for two others until the test releases them, and count: the
-/// fibers of their thread, or those that wait.
+/// A store whose calls panic for one key, wait for two others until the test releases them, and count.
 struct FaultyStore {
     shards: LocalShards,
     /// Ends the wait.
-    is_released: Arc<AtomicBool>,
-    /// For `counts`, the most fibers that a thread had waiting for connections; for `stores`, the calls that
-    /// have waited.
-    counter: Arc<AtomicUsize>,
+    is_released: AtomicBool,
+    /// At a call for `counts`: the most fibers that a thread had waiting for connections.
+    idle_fibers: AtomicUsize,
+    /// The calls for `stores` that have waited.
+    waiting_stores: AtomicUsize,
 }
 
 impl FaultyStore {
@@ -38,11 +38,11 @@ impl Shards for FaultyStore {
         match request.key() {
             b"panics" => panic!("a test's panic"),
             b"counts" => {
-                self.counter.fetch_max(pool::idle_fibers(), Ordering::Relaxed);
+                self.idle_fibers.fetch_max(pool::idle_fibers(), Ordering::Relaxed);
             }
             b"waits" => self.wait(),
             b"stores" => {
-                self.counter.fetch_add(1, Ordering::AcqRel);
+                self.waiting_stores.fetch_add(1, Ordering::AcqRel);
                 self.wait();
             }
             _ => {}
@@ -63,23 +63,23 @@ impl Shards for FaultyStore {
     }
 }
 
-/// A server, what ends its waits, and what it counts.
-fn faulty_server(options: Options) -> (TestServer, Arc<AtomicBool>, Arc<AtomicUsize>) {
-    let (is_released, counter) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
-    let (released, counts) = (is_released.clone(), counter.clone());
-    let store = move || {
-        let shards = LocalShards::new(1, None);
-        Arc::new(FaultyStore { shards, is_released: released, counter: counts })
-            as Arc<dyn Shards + Send + Sync>
-    };
-    (TestServer::with_shards(options, store), is_released, counter)
+/// A server and its store.
+fn faulty_server(options: Options) -> (TestServer, Arc<FaultyStore>) {
+    let store = Arc::new(FaultyStore {
+        shards: LocalShards::new(1, None),
+        is_released: AtomicBool::new(false),
+        idle_fibers: AtomicUsize::new(0),
+        waiting_stores: AtomicUsize::new(0),
+    });
+    let shards = store.clone();
+    (TestServer::with_shards(options, || shards), store)
 }
 
 /// Each time that a fiber yields, all others still have connections to serve.
 #[test]
 fn connections_that_are_always_ready_are_served_by_few_fibers() {
     const CONNECTIONS: usize = 100;
-    let (server, _, idle_fibers) = faulty_server(Options::default());
+    let (server, store) = faulty_server(Options::default());
     let value = vec![b'v'; 8000];
     let mut sets = Vec::new();
     for _ in 0..200 {
@@ -102,16 +102,16 @@ fn connections_that_are_always_ready_are_served_by_few_fibers() {
         stream.write_all(b"get counts\r\n").unwrap();
         stream.read_exact(&mut [0; 5]).unwrap();
     }
-    let fibers = idle_fibers.load(Ordering::Relaxed);
+    let fibers = store.idle_fibers.load(Ordering::Relaxed);
     assert!(fibers <= 2, "{fibers} fibers of a thread served {CONNECTIONS} connections");
 }
 
 /// The fiber that runs the command serves other connections, too.
 #[test]
 fn a_command_that_panics_or_waits_affects_only_its_connection() {
-    let (server, is_released, _) = faulty_server(Options::default());
+    let (server, store) = faulty_server(Options::default());
     for _ in 0..4 {
-        is_released.store(false, Ordering::Release);
+        store.is_released.store(false, Ordering::Release);
         let mut others: Vec<_> = (0..8).map(|_| server.connect()).collect();
         let mut slow = server.connect();
         slow.write_all(b"get waits\r\n").unwrap();
@@ -122,7 +122,7 @@ fn a_command_that_panics_or_waits_affects_only_its_connection() {
             other.read_exact(&mut answer).unwrap();
             assert_eq!(&answer, b"END\r\n");
         }
-        is_released.store(true, Ordering::Release);
+        store.is_released.store(true, Ordering::Release);
         slow.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"END\r\n");
     }
@@ -220,10 +220,11 @@ fn answers_are_sent_although_more_and_more_connections_are_ready() {
 
 /// A large value is in memory twice while its command runs: as received, and as sent to its shard.
 #[test]
-fn the_memory_of_commands_that_run_counts() {
+fn running_commands_count_against_the_input_budget() {
     const BYTES: usize = 1_000_000;
     let options = Options { input_bytes: 8 << 20, ..Options::default() };
-    let (server, is_released, running) = faulty_server(options);
+    let (server, store) = faulty_server(options);
+    let running = &store.waiting_stores;
     let set = [&b"set stores 0 0 1000000\r\n"[..], &[b'v'; BYTES], b"\r\n"].concat();
     let mut clients: Vec<_> = (0..12).map(|_| server.connect()).collect();
     thread::scope(|scope| {
@@ -242,7 +243,7 @@ fn the_memory_of_commands_that_run_counts() {
             assert_eq!(server.exchange(b"get k\r\n"), "END\r\n");
         }
         let most = running.load(Ordering::Acquire);
-        is_released.store(true, Ordering::Release);
+        store.is_released.store(true, Ordering::Release);
         assert_eq!(most, 3, "commands with {BYTES} bytes in 8 MiB");
     });
 }
