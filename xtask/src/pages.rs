@@ -1,14 +1,20 @@
-//! Part of `cargo xtask doc`: every file and every test that docs/thesis.md names exists, so that the
-//! page stays true when code moves.
+//! Part of `cargo xtask doc`: every file and every test that docs/thesis.md names exists, and every
+//! document that a Rust file names by its path, so that both stay true when files move.
 //!
 //! In the tables of the page, backquotes around a path with a slash name a file, and `file::function`
 //! names a test in it.
 
 use anyhow::{Result, bail, ensure};
 
-use crate::workspace::Workspace;
+use crate::workspace::{Source, Workspace};
 
 const PAGE: &str = "docs/thesis.md";
+
+/// Where documents are, as Rust files name them.
+const DOCUMENTS: &str = "docs/";
+
+/// The folders with Rust files.
+const SOURCES: [&str; 5] = ["benchmarks", "crates", "fuzz", "tools", "xtask"];
 
 /// A file of the workspace, and perhaps a test in it, that the page names.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,8 +23,42 @@ struct Named {
     test: Option<String>,
 }
 
-/// Checks the page.
+/// Checks the page and the Rust files.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    check_page(workspace)?;
+    check_sources(workspace)
+}
+
+fn check_sources(workspace: &Workspace) -> Result<()> {
+    let mut wrong = Vec::new();
+    let mut named = 0;
+    for folder in SOURCES {
+        for Source { path, text } in workspace.sources(folder)? {
+            let documents = documents(&text);
+            named += documents.len();
+            let gone = documents.into_iter().filter(|document| workspace.read(document).is_err());
+            wrong.extend(gone.map(|document| format!("{path}: no {document}")));
+        }
+    }
+    ensure!(named > 0, "no Rust file names a document");
+    if !wrong.is_empty() {
+        bail!("Rust files name documents that do not exist:\n  {}", wrong.join("\n  "));
+    }
+    println!("doc: the documents that Rust files name exist ({named} names)");
+    Ok(())
+}
+
+/// The documents that a Rust file names by path; patterns with `*` are none.
+fn documents(text: &str) -> Vec<&str> {
+    let is_of_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let paths = text.match_indices(DOCUMENTS).map(|(at, _)| {
+        let path = &text[at..];
+        path[..path.find(|c| !is_of_path(c)).unwrap_or(path.len())].trim_end_matches('.')
+    });
+    paths.filter(|path| path.ends_with(".md")).collect()
+}
+
+fn check_page(workspace: &Workspace) -> Result<()> {
     let mut named = named(&workspace.read(PAGE)?);
     named.sort();
     named.dedup();
@@ -90,7 +130,16 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_the_thesis_is_true() {
+    fn documents_of_comments_are_found() {
+        // No document that this file would name.
+        let text =
+            "// See DIR/a.md. `DIR/b/c-1.md`, DIR/d*.md, ../DIR/e.md:3".replace("DIR/", DOCUMENTS);
+        let found: Vec<_> = documents(&text).into_iter().map(|path| &path[5..]).collect();
+        assert_eq!(found, ["a.md", "b/c-1.md", "e.md"]);
+    }
+
+    #[test]
+    fn the_pages_and_comments_are_true() {
         check(&Workspace::find().unwrap()).unwrap();
     }
 }
