@@ -22,6 +22,17 @@ impl Verifier for Ann {
     }
 }
 
+/// Accepts everything, and has [`Ann`] take its place meanwhile: a certificate is revoked while a
+/// signature is verified.
+struct Replaced(Arc<Gatekeeper>);
+
+impl Verifier for Replaced {
+    fn verify(&self, _: &Proof<'_>) -> Result<String, Refusal> {
+        self.0.set_verifier(Arc::new(Ann::default()));
+        Ok("bob".to_owned())
+    }
+}
+
 /// The digests of the jams of a package, and its proof.
 fn signed_by(signature: &[u8]) -> ([Digest; 2], Vec<u8>) {
     let machine = Machine::CURRENT.expect("a machine that jams run on");
@@ -101,6 +112,19 @@ fn a_proof_of_another_jam_or_a_forged_one_admits_nothing() {
     let refused = gatekeeper.gate(None).check_with(&sum, &unseen);
     assert!(refused.is_err_and(|refusal| refusal.is_transient()), "as its verifier says");
     assert!(gatekeeper.gate(None).check(&sum).is_err());
+}
+
+#[test]
+fn a_verifier_that_is_replaced_while_it_verifies_admits_nothing() {
+    let gatekeeper = Arc::new(Gatekeeper::default());
+    gatekeeper.set_verifier(Arc::new(Replaced(gatekeeper.clone())));
+    let ([sum, put], proof) = signed_by(b"bob");
+    let check = || gatekeeper.gate(None).check_with(&sum, &proof);
+    assert!(check().is_err_and(|refusal| refusal.is_transient()), "it is to be sent again");
+    for digest in [sum, put] {
+        assert!(gatekeeper.gate(None).check(&digest).is_err());
+    }
+    assert_eq!(reason(check()), "it is forged", "the new one judges it");
 }
 
 #[test]
