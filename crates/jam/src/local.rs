@@ -102,8 +102,13 @@ impl Resolved<'_> {
 
 impl Locals {
     pub(crate) fn of_program() -> Self {
+        Self::of(packages())
+    }
+
+    /// Those of these packages, in their order.
+    pub(crate) fn of(packages: &[&'static PackageData]) -> Self {
         let (mut all, mut by_digest, mut rieds) = (Vec::new(), HashMap::default(), Vec::new());
-        for package in packages() {
+        for package in packages {
             for PackageElement { kind, id, digest, bytes, .. } in elements_here(package) {
                 if kind == ElementKind::Ried {
                     rieds.push(digest);

@@ -2,6 +2,7 @@
 //! ones and with hostile ones.
 
 mod figures;
+mod locals;
 mod memory;
 mod policy;
 mod running;
