@@ -44,12 +44,17 @@ impl Scene {
 
     /// Claims a bank set for `host`, with these flags.
     fn claim(&self, set: usize, host: u32, flags: u64, mode: u64) -> u64 {
-        let claim = 7 << 32 | (u64::from(host) + 1);
+        self.claim_in(7, set, host, flags, mode)
+    }
+
+    /// As [`claim`](Self::claim), in this epoch.
+    fn claim_in(&self, epoch: u64, set: usize, host: u32, flags: u64, mode: u64) -> u64 {
+        let claim = epoch << 32 | (u64::from(host) + 1);
         let hello = [claim, flags, mode];
         let at = CLAIMS + set * CLAIM;
         self.write(at + 8, &[claim, flags, mode, checksum_of(3, |at| hello[at])]);
         self.write(at, &[claim]);
-        7
+        epoch
     }
 
     fn stride(&self) -> usize {
@@ -238,6 +243,22 @@ fn claims_without_a_hello_are_freed() {
     assert!(!is_free(&mut scene), "another claim is done");
     scene.write(CLAIMS + 40, &[7 << 32]);
     assert!(is_free(&mut scene), "its hello has failed");
+}
+
+/// A receiver that frees the banks of a sender finds the claim of another there: that one keeps them.
+#[test]
+fn a_bank_set_that_another_has_claimed_is_not_freed() {
+    for mode in [MAPPED, CHECKED] {
+        let builder = Mailbox::builder("taken").banks(2).frames(2).frame_bytes(64).variable();
+        let mut scene = Scene::new(builder, 1, 4);
+        for epoch in 7..12 {
+            scene.claim_in(epoch, 0, 0, 99, mode);
+            scene.write(scene.frame_at(0, 0), &checked(&frame(epoch, 0, epoch)));
+            assert!(scene.takes(epoch), "a frame of epoch {epoch}");
+            let claim: u64 = scene.raw.at_byte(CLAIMS).read().expect("a claim");
+            assert_eq!((claim >> 32, claim as u32), (epoch, 1), "it was freed");
+        }
+    }
 }
 
 /// A sender that names the flags of another one does not make the receiver write to them.
