@@ -137,3 +137,69 @@ fn remember(code: &Code, home: u64, word: u64) {
         drop(before);
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code that is never dropped, as that of packages.
+    fn code_of_package() -> Code {
+        let code: &'static Code = Box::leak(Box::new(Code::new("jam", b"code")));
+        Code::from(code.inner())
+    }
+
+    fn key(number: usize) -> Key {
+        Key::new(number).expect("a number that is not 0")
+    }
+
+    /// They are threads of processes that have linked other jams under the same handles.
+    #[test]
+    fn the_word_of_one_trustee_is_not_sent_to_another() {
+        let code = code_of_package();
+        let place_of = |home| place(code.inner(), home);
+        let one = 1;
+        // With the same place, in which the last one stays.
+        let mut others = (2..).filter(|home| place_of(*home) == place_of(one));
+        let (two, three) = (others.next().expect("one"), others.next().expect("another"));
+        remember(&code, one, 7);
+        assert_eq!(handle(&code, one, Mode::Automatic), Some(7));
+        assert_eq!(handle(&code, one, Mode::Cached), Some(7));
+        assert_eq!(handle(&code, one, Mode::Injected), None);
+        assert_eq!(handle(&code, one, Mode::Local), None, "that is another jam");
+        assert_eq!(handle(&code, two, Mode::Automatic), None);
+        remember(&code, two, 9);
+        assert_eq!(handle(&code, two, Mode::Automatic), Some(9));
+        assert_eq!(handle(&code, one, Mode::Automatic), None, "it was displaced");
+        assert!(!has_code(&code, three) && has_code(&code, three));
+        assert_eq!(handle(&code, three, Mode::Automatic), None, "its handle has not come");
+        assert!(!has_code(&code, two));
+    }
+
+    #[test]
+    fn a_recent_word_is_that_of_one_jam_at_one_trustee() {
+        let (code, jam) = (code_of_package(), key(0x1000));
+        let word = |jam, home| recent(jam, home).map(|(_, word)| word);
+        note(jam, 1, 7, &code);
+        assert_eq!(word(jam, 1), Some(7));
+        // All of these have its place.
+        for (other, home) in [(jam, 1 + RECENT_PLACES as u64), (jam | 1, 1), (key(0x2000), 1)] {
+            assert_eq!(recent_place(other, home), recent_place(jam, 1));
+            assert_eq!(word(other, home), None, "{other:x} at {home}");
+        }
+        let counted = Code::new("jam", b"code");
+        note(key(0x1010), 1, 8, &counted);
+        assert_eq!(word(key(0x1010), 1), None, "its code may be dropped");
+    }
+
+    /// A trustee that has evicted the code and linked it again names it by another handle.
+    #[test]
+    fn a_recent_word_ends_when_another_is_learned() {
+        let (code, jam) = (code_of_package(), key(0x1000));
+        remember(&code, 1, 7);
+        note(jam, 1, 7, &code);
+        assert!(recent(jam, 1).is_some());
+        remember(&code, 1, 9);
+        assert!(recent(jam, 1).is_none());
+        assert_eq!(handle(&code, 1, Mode::Automatic), Some(9));
+    }
+}
