@@ -21,12 +21,8 @@
 //! by a last line that it writes only in part.
 
 use thiserror::Error;
-use transport_api::integrity::{checksum_of, checksum_of_many};
 
 use crate::layout::{Geometry, HEADER_BYTES, HEADER_WORDS, LINE, WORD};
-
-/// Words from which several chains of a checksum are faster than one.
-const CHAINED: usize = 16;
 
 /// How the frames of a sender come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,9 +178,4 @@ pub(crate) fn decode(
     id[..WORD].copy_from_slice(&words[3].to_ne_bytes());
     id[WORD..].copy_from_slice(&words[4].to_ne_bytes());
     Ok((FrameHeader { kind, id, reply: words[5] }, lengths))
-}
-
-/// The checksum of the `count` words of a frame.
-pub(crate) fn checksum(count: usize, word: impl FnMut(usize) -> u64) -> u64 {
-    if count < CHAINED { checksum_of(count, word) } else { checksum_of_many(count, word) }
 }

@@ -4,6 +4,7 @@
 //! on its committed corpus, `fuzz/corpus/jam_frame`.
 
 use primitive::SharedBytes;
+use transport_api::integrity::checksum_of;
 
 use crate::claim::{Claim, Hello};
 use crate::frame::{self, Mode, encode};
@@ -56,7 +57,7 @@ fn take_frames(data: &[u8]) -> Seen {
         if place & 0x80 != 0
             && let Some((last, others)) = words.split_last_mut()
         {
-            *last = frame::checksum(others.len(), |at| others[at]);
+            *last = checksum_of(others.len(), |at| others[at]);
         }
         let start = usize::from(place & 0x7f) * 2 % set_words;
         for (number, word) in words.iter().enumerate().take(set_words - start) {

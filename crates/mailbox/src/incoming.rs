@@ -2,9 +2,10 @@
 //! panic, read outside the bank set, or allocate.
 
 use primitive::SharedBytes;
-use primitive::sync::Ordering;
+use primitive::sync::{Ordering, fence};
+use transport_api::integrity::is_intact;
 
-use crate::frame::{self, FrameHeader, Lengths, Malformed, Mode, checksum, decode};
+use crate::frame::{self, FrameHeader, Lengths, Malformed, Mode, decode};
 use crate::layout::{Cursor, FrameKind, Geometry, HEADER_WORDS, WORD};
 
 /// The most polls that skip a frame whose checksum was wrong before.
@@ -153,7 +154,8 @@ impl Incoming {
             self.skip -= 1;
             return Arrival::Nothing;
         }
-        if self.copy_intact(memory, copy) {
+        let claimed = self.claimed(memory);
+        if claimed.is_some_and(|count| self.copy_intact(memory, copy, count)) {
             (self.wrong, self.skip) = (0, 0);
             return match self.parse(copy, 0) {
                 Err(malformed) => self.refuse(malformed),
@@ -169,31 +171,37 @@ impl Incoming {
         Arrival::Nothing
     }
 
-    /// Copies the next frame to `copy`; whether all of it is there.
-    fn copy_intact(&self, memory: &SharedBytes, copy: &SharedBytes) -> bool {
-        let at = self.cursor.at;
-        let count = match self.geometry.kind {
-            FrameKind::Fixed => self.cursor.stride() / WORD - 1,
-            FrameKind::Variable => match self.parse(memory, at) {
-                // Perhaps the lengths of an earlier frame.
-                Err(_) => return false,
-                Ok((_, lengths)) => lengths.places(self.mode).2 / WORD,
-            },
-        };
-        let (from, to) = (memory.words(), copy.words());
-        for word in 0..=count {
-            to.store(word, from.load(at / WORD + word, Ordering::Acquire), Ordering::Relaxed);
+    /// The words of the next frame in front of its checksum, as far as `memory` says so at this moment.
+    pub(crate) fn claimed(&self, memory: &SharedBytes) -> Option<usize> {
+        match self.geometry.kind {
+            FrameKind::Fixed => Some(self.cursor.stride() / WORD - 1),
+            // Perhaps the lengths of an earlier frame, or none that a frame can have.
+            FrameKind::Variable => {
+                let (_, lengths) = self.parse(memory, self.cursor.at).ok()?;
+                Some(lengths.places(self.mode).2 / WORD)
+            }
         }
-        let is_intact = to.load(count, Ordering::Relaxed)
-            == checksum(count, |at| to.load(at, Ordering::Relaxed));
+    }
+
+    /// Copies the next frame, of `count` words and their checksum, to `copy`; whether all of it is there.
+    pub(crate) fn copy_intact(
+        &self,
+        memory: &SharedBytes,
+        copy: &SharedBytes,
+        count: usize,
+    ) -> bool {
+        let at = self.cursor.at;
+        memory.copy_out(at..at + (count + 1) * WORD, copy, 0);
+        // Whoever acts on the frame sees what its sender wrote before.
+        fence(Ordering::Acquire);
         // The tag and the lengths were loaded before, and may have been others.
         let is_expected = || {
-            let is_next = to.load(0, Ordering::Relaxed) == self.tag;
+            let is_next = copy.load(0, Ordering::Relaxed) == self.tag;
             let is_same_len = self.geometry.kind == FrameKind::Fixed
                 || self.parse(copy, 0).is_ok_and(|(_, it)| it.places(self.mode).2 / WORD == count);
             is_next && is_same_len
         };
-        is_intact && is_expected()
+        is_intact(copy, 0, count) && is_expected()
     }
 
     /// The header at byte `at` of `memory`, each of whose words is loaded once.

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
+use transport_api::integrity::checksum_of_bytes;
 
-use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, checksum, encode};
+use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, encode};
 pub use crate::layout::flag_at;
 use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
 
@@ -270,8 +271,7 @@ impl Outgoing {
         };
         self.put_together(header, parts, lengths, end);
         let bytes = &mut self.scratch;
-        let (all, _) = bytes.as_chunks::<WORD>();
-        let sum = checksum(all.len(), |at| u64::from_ne_bytes(all[at]));
+        let sum = checksum_of_bytes(bytes.as_chunks().0);
         bytes.extend_from_slice(&sum.to_ne_bytes());
         to.write_frame(self.cursor.at, bytes)
     }
@@ -290,7 +290,7 @@ impl Outgoing {
         let (payload, attachment, _) = lengths.places(self.mode);
         let bytes = &mut self.scratch;
         bytes.clear();
-        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        bytes.extend_from_slice(words.map(u64::to_ne_bytes).as_flattened());
         for (place, part) in
             [(HEADER_BYTES, parts.args), (payload, parts.payload), (attachment, parts.attachment)]
         {

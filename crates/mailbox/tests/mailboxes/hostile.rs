@@ -116,18 +116,8 @@ fn a_malformed_frame_is_reported_and_skipped() {
             let mut words = vec![0; scene.stride() / 8 - 1];
             words[..3].copy_from_slice(&[epoch << 32 | number as u64, args, rest]);
             let tag = words[0];
-            let words = if mode == CHECKED {
-                // Of so many words, several chains make the checksum.
-                let all = |at: usize| words[at];
-                let sum = if words.len() < 16 {
-                    checksum_of(words.len(), all)
-                } else {
-                    transport_api::integrity::checksum_of_many(words.len(), all)
-                };
-                [&words[..], &[sum]].concat()
-            } else {
-                [&words[..], &[tag]].concat()
-            };
+            let words =
+                if mode == CHECKED { checked(&words) } else { [&words[..], &[tag]].concat() };
             scene.write(scene.frame_at(0, number), &words);
             match scene.inbox.poll() {
                 Ok(Some(frame)) => {

@@ -6,14 +6,11 @@ use std::marker::PhantomData;
 
 use primitive::SharedBytes;
 use primitive::sync::{Ordering, fence};
-use transport_api::integrity::{checksum_of, checksum_of_many};
+use transport_api::integrity::checksum_of;
 use transport_api::{OpError, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(super) const WORD: usize = size_of::<u64>();
-
-/// Words of a payload from which several chains of its checksum are faster than one.
-const CHAINED: usize = 16;
 
 /// Words of a payload from which a copy of all of them is faster than loading each by itself.
 const COPIED: usize = 32;
@@ -204,8 +201,7 @@ fn checksum<T: IntoBytes + Immutable>(version: u64, value: &T) -> u64 {
     let bytes = value.as_bytes();
     let word = |index| payload_word(bytes, index);
     let words = Record::<T>::WORDS - 2;
-    let payload =
-        if words < CHAINED { checksum_of(words, word) } else { checksum_of_many(words, word) };
+    let payload = checksum_of(words, word);
     checksum_of(2, |index| if index == 0 { version } else { payload })
 }
 

@@ -26,6 +26,9 @@ use primitive::SharedBytes;
 use primitive::sync::{AtomicU64, Ordering};
 use transport_api::integrity::is_intact;
 
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
 /// Where the other side's writes appear.
 #[derive(Debug)]
 pub(crate) struct Landing {
@@ -72,10 +75,8 @@ impl Landing {
 
     #[inline(never)]
     fn copy(&self, sequence: u32, own: &SharedBytes, start: usize, count: usize) -> bool {
-        let (from, to) = (self.memory.words(), own.words());
-        for at in start..=start + count {
-            to.store(at, from.load(at, Ordering::Relaxed), Ordering::Relaxed);
-        }
+        let bytes = start * WORD..(start + count + 1) * WORD;
+        self.memory.copy_out(bytes, own, start * WORD);
         let expected = is_intact(own, start, count);
         if expected {
             self.taken.set(sequence);
