@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use proptest::prelude::*;
+use transport_api::integrity;
 
 use crate::frame::{FrameHeader, Mode, Parts};
 use crate::incoming::{Arrival, Incoming};
@@ -351,6 +352,37 @@ fn a_whole_frame_of_another_tag_is_not_taken() {
         let taken = inbox.incoming.take(&inbox.memory, &inbox.copy);
         assert_eq!(taken, Arrival::Nothing, "{kind:?}");
     }
+}
+
+/// The lengths count that are in the copy, with the checksum: a malicious peer may write others between the
+/// look at them and the copy, with a checksum that is right where the first ones end.
+#[test]
+fn a_frame_whose_lengths_change_before_it_is_copied_is_not_taken() {
+    let kind = FrameKind::Variable;
+    let geometry = Geometry { banks: 1, frames: 1, body: 64, senders: 2, kind, may_sleep: false };
+    let inbox = Inbox::new(geometry, Mode::Checked);
+    let at = inbox.incoming.watched();
+    // A frame with this many bytes of arguments, and the checksum of 7 words behind those.
+    let write = |args: u64| {
+        let words = [crate::frame::tag(EPOCH, 0), args << 32, 0, 0, 0, 0, 9];
+        for (number, word) in words.into_iter().enumerate() {
+            inbox.memory.store(at + number * 8, word, Ordering::Relaxed);
+        }
+        let sum = integrity::checksum(&inbox.memory, at / 8, words.len());
+        inbox.memory.store(at + words.len() * 8, sum, Ordering::Relaxed);
+    };
+    write(8);
+    let count = inbox.incoming.claimed(&inbox.memory).unwrap();
+    assert_eq!(count, 7);
+    assert!(inbox.incoming.copy_intact(&inbox.memory, &inbox.copy, count));
+    for args in [0, 16, 64, 65] {
+        write(args);
+        let is_taken = inbox.incoming.copy_intact(&inbox.memory, &inbox.copy, count);
+        assert!(!is_taken, "{args} bytes of arguments");
+    }
+    // As many words.
+    write(1);
+    assert!(inbox.incoming.copy_intact(&inbox.memory, &inbox.copy, count));
 }
 
 /// A sender that is woken too early is not woken again when its bank is empty.
