@@ -1,5 +1,6 @@
 //! Mailboxes used by fibers: a wait parks the fiber, and others of its thread run.
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -114,8 +115,9 @@ fn export(host: &Host) -> Mailbox {
     builder.export(&host.segments).expect("a mailbox")
 }
 
-/// Where the first claim is: `layout.rs`.
+/// Where the first claim is (`layout.rs`), and in it the end of its sender (`claim.rs`).
 const CLAIM: usize = 128;
+const DONE: usize = CLAIM + 40;
 
 /// A host that claims a bank set again and again, and serves nobody that opens its flags, keeps one
 /// fiber of the receiver waiting.
@@ -142,6 +144,48 @@ fn one_opening_of_a_bank_set_at_a_time() {
                 fiber::yield_now();
             }
             LIVE.with(|live| assert!(live.get() <= 4, "{} fibers", live.get()));
+        });
+    });
+}
+
+/// The banks may be another's as soon as a sender is told that they are released.
+#[test]
+fn a_sender_that_was_released_writes_nothing_more() {
+    on_each(1, |hosts| {
+        let host = hosts[0].clone();
+        in_fiber(&hosts[0], 0, move || {
+            let mut inbox = export(&host);
+            let raw = host.segments.open("fibers").expect("its segment");
+            let may_close = Rc::new(Cell::new(false));
+            let told = may_close.clone();
+            let closing = spawn_local(move || {
+                let options = Sender::options(&host.segments).timeout(Duration::from_secs(30));
+                let sender = options.open("fibers").expect("an open mailbox");
+                while !told.get() {
+                    fiber::yield_now();
+                }
+                sender.close(Duration::from_secs(30)).expect("it is released");
+            });
+            let mut poll = || {
+                assert!(inbox.poll().expect("no error").is_none(), "a frame");
+                fiber::yield_now();
+                inbox.senders()
+            };
+            while poll() == 0 {}
+            may_close.set(true);
+            let done = || raw.at_byte::<u64>(DONE).read().expect("a word");
+            while done() == 0 {
+                fiber::yield_now();
+            }
+            // As the receiver and another sender have it, before this one runs again.
+            let epoch = raw.at_byte::<u64>(CLAIM).read().expect("a claim") >> 32;
+            raw.write(DONE, &0_u64.to_ne_bytes()).expect("a write");
+            raw.write(CLAIM, &(epoch << 32).to_ne_bytes()).expect("a write");
+            while !closing.is_finished() {
+                poll();
+            }
+            closing.join().expect("no panic");
+            assert_eq!(done(), 0, "it says once more that it is done");
         });
     });
 }

@@ -251,6 +251,52 @@ fn a_bank_set_that_another_has_claimed_is_not_freed() {
     }
 }
 
+/// A sender that always has frames does not keep the receiver from those of others.
+#[test]
+fn senders_that_have_frames_take_turns() {
+    const SENDERS: usize = 3;
+    let builder = Mailbox::builder("turns").banks(2).frames(4).frame_bytes(64).variable();
+    let mut scene = Scene::new(builder, SENDERS, 8);
+    let epochs: Vec<u64> = (0..SENDERS).map(|set| scene.claim(set, 0, 99, CHECKED)).collect();
+    scene.until_senders(SENDERS);
+    for (set, epoch) in epochs.into_iter().enumerate() {
+        for number in 0..8 {
+            let words = checked(&frame(epoch, number, set as u64));
+            scene.write(scene.frame_at(set, number as usize), &words);
+        }
+    }
+    for turn in 0..8 {
+        let mut seen = [0; SENDERS];
+        for _ in 0..SENDERS {
+            let frame = scene.inbox.poll().expect("no error").expect("a frame");
+            seen[frame.header().reply as usize] += 1;
+        }
+        assert_eq!(seen, [1; SENDERS], "turn {turn}");
+    }
+}
+
+/// A sender whose banks are taken from it gets an error instead of waiting for ever.
+#[test]
+fn a_sender_that_has_lost_its_banks_learns_it() {
+    let builder = Mailbox::builder("lost").banks(1).frames(1).frame_bytes(64);
+    let scene = Scene::new(builder, 1, 1);
+    let mut sender = Sender::open(&scene.segments, "lost").expect("a bank set");
+    let header = FrameHeader::default();
+    sender.send(&header, Parts::default()).expect("a frame");
+    assert!(!sender.try_send(&header, Parts::default()).expect("no error"), "its bank is full");
+    sender.check_claim().expect("it has its banks");
+    let claim: u64 = scene.raw.at_byte(CLAIMS).read().expect("a claim");
+    for now in [claim >> 32 << 32, claim + (1 << 32)] {
+        scene.write(CLAIMS, &[now]);
+        let sent = sender.try_send(&header, Parts::default()).map(drop);
+        for ended in [sender.check_claim(), sent] {
+            assert!(matches!(ended, Err(MailboxError::Closed(_))), "{now:x}: {ended:?}");
+        }
+        let waited = sender.send(&header, Parts::default());
+        assert!(matches!(waited, Err(MailboxError::Closed(_))), "{now:x}: {waited:?}");
+    }
+}
+
 /// A sender that names the flags of another one does not make the receiver write to them.
 #[test]
 fn flags_of_others_are_not_written() {
