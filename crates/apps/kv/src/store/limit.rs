@@ -3,7 +3,7 @@
 //!
 //! A store borrows from the limit in chunks as it grows and returns them as it shrinks, so one store can
 //! use what the others do not. Once nothing is free, a store that grows evicts items of its own.
-//! [`donations`] says how much stores with older items evict instead, which leaves memory to the others.
+//! `donations` says how much stores with older items evict instead, which leaves memory to the others.
 //!
 //! A store without other items keeps its newest one even if nothing is free. So memory can exceed the limit
 //! by one item of each store, until donations have made up for it.
