@@ -48,7 +48,7 @@ fn check_sources(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// The documents that a Rust file names by path; patterns with `*` are none.
+/// The paths of documents that a Rust file names; patterns with `*` do not count.
 fn documents(text: &str) -> Vec<&str> {
     let is_of_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let paths = text.match_indices(DOCUMENTS).map(|(at, _)| {

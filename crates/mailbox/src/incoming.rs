@@ -192,7 +192,7 @@ impl Incoming {
     ) -> bool {
         let at = self.cursor.at;
         memory.copy_out(at..at + (count + 1) * WORD, copy, 0);
-        // Whoever acts on the frame sees what its sender wrote before.
+        // What acts on the frame must see everything that its sender wrote before it.
         fence(Ordering::Acquire);
         // The tag and the lengths were loaded before, and may have been others.
         let is_expected = || {

@@ -192,8 +192,8 @@ mod tests {
         }
     }
 
-    /// As the checksum is defined: whoever computes it otherwise breaks frames, batches and records that
-    /// another build has written.
+    /// The definition of the checksum, which every implementation must match: other builds check the frames,
+    /// batches and records that this one writes.
     fn defined(words: &[u64]) -> u64 {
         let mix = |first: u64, second: u64| {
             let product = u128::from(first ^ SALT[0]) * u128::from(second ^ SALT[1]);
