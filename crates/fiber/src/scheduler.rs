@@ -131,9 +131,8 @@ impl Scheduler {
 
     /// Takes in what other threads have sent, then resumes up to `limit` ready fibers, each until
     /// it waits or ends. Returns how many were resumed. With a `limit` above 0, 0 means that none was
-    /// ready. Less than `limit` does not mean that: a fiber that called
-    /// [`yield_to_worker`](crate::yield_to_worker) has ended the round, or one that yields while no other
-    /// is ready, which counts as several.
+    /// ready. Less than `limit` does not mean that: a fiber that calls
+    /// [`yield_to_worker`](crate::yield_to_worker), or yields while no other is ready, ends the round.
     ///
     /// Called on one of its own fibers, it does nothing and returns 0.
     ///

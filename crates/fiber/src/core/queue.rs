@@ -14,11 +14,6 @@ use std::hint::cold_path;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
-/// How many turns of a round the yield of a lone fiber counts as. What it waits for comes by a poll, most
-/// often, so the round ends after few: with all 128 turns of one, a fiber with 64 requests under way
-/// between two processes made a third fewer.
-const LONE_TURNS: usize = 16;
-
 /// What can be queued.
 pub(crate) trait Linked {
     /// What is queued behind it.
@@ -37,7 +32,7 @@ pub(crate) struct Queue<T> {
     last: Cell<*const Link<T>>,
     /// How many fibers may still be taken in this round.
     left: Cell<usize>,
-    /// How many might when it began, less what lone fibers have used up without being taken.
+    /// How many might when it began.
     limit: Cell<usize>,
 }
 
@@ -89,20 +84,6 @@ impl<T: Linked> Queue<T> {
     pub(crate) fn end_round(&self) {
         self.limit.set(self.taken());
         self.left.set(0);
-    }
-
-    /// Counts a block as taken that would be pushed and taken at once, and takes [`LONE_TURNS`] from what is
-    /// left of the round; false if that is over.
-    #[inline(always)]
-    pub(crate) fn count_lone_turn(&self) -> bool {
-        let left = self.left.get();
-        if left == 0 {
-            return false;
-        }
-        let turns = left.min(LONE_TURNS);
-        self.left.set(left - turns);
-        self.limit.set(self.limit.get() - (turns - 1));
-        true
     }
 
     /// How many blocks were taken in this round.
@@ -203,14 +184,5 @@ mod tests {
         assert!(!queue.is_empty());
         queue.begin_round(1);
         assert_eq!((take_all(&queue), queue.taken()), (vec![1], 1));
-    }
-
-    #[test]
-    fn a_lone_block_ends_a_round_after_few_turns() {
-        let queue = Queue::<Numbered>::new();
-        queue.begin_round(2 * LONE_TURNS + 1);
-        let counted = [(); 4].map(|()| queue.count_lone_turn());
-        assert_eq!(counted, [true, true, true, false]);
-        assert_eq!((queue.taken(), queue.take()), (3, None));
     }
 }

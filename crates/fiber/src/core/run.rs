@@ -217,9 +217,9 @@ impl Core {
         if block.state.get() == State::Cancelled && Core::returns_at_once(block) {
             return;
         }
-        // A fiber often yields until a reply comes, with no other ready: it would be resumed at once.
-        if self.queue.is_empty() && self.queue.count_lone_turn() {
-            return;
+        // With no other ready, only what the worker does between two rounds brings what it waits for.
+        if self.queue.is_empty() {
+            self.queue.end_round();
         }
         // SAFETY: `block` is the running fiber, which is not queued, and not cancelled; blocks stay in place
         // as long as their core.
