@@ -276,12 +276,15 @@ impl Host {
             }
             sink(event);
         });
+        if !any {
+            return false;
+        }
         for (link, cost) in taken {
             let mut conn = self.link(event_queue.peer(), link);
             conn.machine.taken(event_queue.thread(), cost);
             self.push_or_lose(conn, event_queue.peer(), link);
         }
-        any
+        true
     }
 
     /// Wakes `thread`, which exists, if it sleeps.

@@ -99,6 +99,8 @@ impl Stream {
 pub(crate) struct Outbound {
     /// In the order of their turns.
     streams: VecDeque<Stream>,
+    /// What is in the queues of all streams: mostly nothing, while streams stay once they were used.
+    queued: usize,
 }
 
 impl Outbound {
@@ -113,12 +115,14 @@ impl Outbound {
     }
 
     pub(crate) fn payload(&mut self, thread: u16, tag: u64, bytes: Vec<u8>) {
+        self.queued += 1;
         let stream = self.stream(thread);
         stream.waiting.add_bulk(Tag(tag), bytes.len());
         stream.queue.push_back(Item::Payload { tag, bytes });
     }
 
     pub(crate) fn notify(&mut self, header: Header, body: [u64; 2]) {
+        self.queued += 1;
         let stream = self.stream(header.thread);
         stream.waiting.add_notification();
         stream.queue.push_back(Item::Notify(header, body));
@@ -135,9 +139,11 @@ impl Outbound {
     /// Appends frames, a turn for each stream, until `out` has `enough` bytes.
     pub(crate) fn fill(&mut self, out: &mut Vec<u8>, enough: usize) {
         let mut idle = 0;
-        while out.len() < enough && idle < self.streams.len() {
+        while self.queued > 0 && out.len() < enough && idle < self.streams.len() {
             let Some(mut stream) = self.streams.pop_front() else { return };
+            let before = stream.queue.len();
             idle = if stream.advance(out) { 0 } else { idle + 1 };
+            self.queued -= before - stream.queue.len();
             self.streams.push_back(stream);
         }
     }
@@ -148,7 +154,7 @@ impl Outbound {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.streams.iter().all(|stream| stream.queue.is_empty())
+        self.queued == 0
     }
 }
 

@@ -273,7 +273,9 @@ impl Machine {
         let answer = asked.as_ref().map_or(0, Asked::answer);
         if self.held.is_empty() && self.may_ask(answer) {
             self.owed += answer;
-            self.asked.extend(asked);
+            if let Some(asked) = asked {
+                self.asked.push_back(asked);
+            }
             encode(&mut self.requests);
         } else {
             let mut frame = Vec::with_capacity(HEADER + len);
