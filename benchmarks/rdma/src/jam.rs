@@ -24,6 +24,7 @@ pub(crate) fn suites(hosts: &[Host; 2]) -> Vec<Suite> {
         placement: Placement::Unpinned,
         payloads: PAYLOADS.to_vec(),
         time: TIME,
+        is_mapped: false,
     };
     let hosts = hosts.clone();
     let mut suites = transport.suites();

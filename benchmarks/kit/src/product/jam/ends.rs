@@ -18,29 +18,18 @@ use jam_tests::jams::indirect_put::{INDIRECT_PUT, PutArgs};
 use jam_tests::jams::mixed::MIXED;
 use jam_tests::jams::server_side_sum::SERVER_SIDE_SUM;
 use jam_tests::jams::slot::SLOT;
-use primitive::sync::Ordering::Acquire;
-use segment::{HostId, MAX_OPERATION};
+use segment::HostId;
 
 use super::frames::{BANKS, FRAMES, FramePlan, Message, Shape, Waiting};
+use super::writes::{Counts, Writes};
 use super::{Function, KEYS, TABLE};
 use crate::measure::watch::{WaitMode, cpu_of_process};
-use crate::product::segment::board::{Board, DATA, HostError, PID, STOP, TIMEOUT};
+use crate::product::segment::board::{Board, HostError, PID, STOP, TIMEOUT};
 use crate::product::segment::importer::{half, median_ns, watched};
 use crate::product::segment::plan::{Figure, Statistic};
 
-/// The word that says how many messages of a stream were taken, where no report does: in the segment of
-/// the host that sends them.
-const TAKEN: usize = DATA;
-/// Where writes go, in a segment of [`Board`]: places of as many bytes, in turn.
-const RING: usize = DATA + 256;
-/// Bytes of a cache line.
-const LINE: usize = 64;
-/// Frames of a mailbox.
-const PLACES: u64 = (BANKS * FRAMES) as u64;
 /// Bytes of a frame besides the payload: arguments, code.
 const BESIDES: usize = 1024;
-/// Looks that find nothing between two polls of the lanes, where memory is mapped, as mailboxes have it.
-const LANES_EVERY: u32 = 32;
 /// Looks that find nothing after which a host reads the clock.
 const LOOKS: u32 = 1 << 16;
 /// How long a host that may sleep waits before it looks whether it is over.
@@ -49,18 +38,17 @@ const NAP: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// One host's end of both ways.
-trait End: Sized {
+pub(super) trait End: Sized {
     fn new(board: &Board, plan: FramePlan) -> Result<Self, HostError>;
-    /// Sends a message; waits for room.
-    fn send(&mut self, board: &Board) -> Result<(), HostError>;
+    /// Sends a message; waits for room. The other host is to tell at once that it has taken one that
+    /// `is_last`, and all before it.
+    fn send(&mut self, board: &Board, is_last: bool) -> Result<(), HostError>;
     /// Takes a message, if one has come.
     fn take(&mut self, board: &Board) -> Result<bool, HostError>;
     /// Takes a message, and waits for it for a while; may sleep.
     fn wait(&mut self, board: &Board) -> Result<bool, HostError>;
-    /// Waits until the other host has taken all that was sent.
+    /// Waits until the other host has taken all that was sent, behind a message that was the last.
     fn flush(&mut self, board: &Board) -> Result<(), HostError>;
-    /// Tells the other host what was taken, if it is to know and does not yet.
-    fn tell(&mut self, board: &Board) -> Result<(), HostError>;
 }
 
 fn failed(error: impl Display) -> HostError {
@@ -75,7 +63,7 @@ pub(in crate::product) fn measure(
     time: Duration,
 ) -> Result<Figure, HostError> {
     match plan.message {
-        Message::Write => measure_by::<Writes>(board, plan, statistic, time),
+        Message::Write | Message::BareWrite => measure_by::<Writes>(board, plan, statistic, time),
         Message::Empty => measure_by::<Frames>(board, plan, statistic, time),
         Message::Jam(..) => measure_by::<Jams>(board, plan, statistic, time),
     }
@@ -84,7 +72,7 @@ pub(in crate::product) fn measure(
 /// What host 1 does, until host 0 stops it.
 pub(in crate::product) fn serve(board: &Board, plan: FramePlan) -> Result<(), HostError> {
     match plan.message {
-        Message::Write => serve_by::<Writes>(board, plan),
+        Message::Write | Message::BareWrite => serve_by::<Writes>(board, plan),
         Message::Empty => serve_by::<Frames>(board, plan),
         Message::Jam(..) => serve_by::<Jams>(board, plan),
     }
@@ -102,14 +90,14 @@ fn measure_by<E: End>(
     let pid = u32::try_from(u64::from_ne_bytes(pid)).unwrap_or(0);
     // The first jam of a process takes long, and what comes after the samples is not part of them.
     let trip = |end: &mut E, waiting| {
-        end.send(board)?;
+        end.send(board, false)?;
         match receive(end, board, waiting)? {
             true => Ok(()),
             false => Err(HostError::other("stopped by itself")),
         }
     };
     let burst = |end: &mut E, n| {
-        (0..n).try_for_each(|_| end.send(board))?;
+        (1..=n).try_for_each(|number| end.send(board, number == n))?;
         end.flush(board)
     };
     match plan.shape {
@@ -151,7 +139,7 @@ fn serve_by<E: End>(board: &Board, plan: FramePlan) -> Result<(), HostError> {
     let mut end = E::new(board, plan)?;
     while receive(&mut end, board, plan.waiting)? {
         if plan.shape != Shape::Stream {
-            end.send(board)?;
+            end.send(board, false)?;
         }
     }
     Ok(())
@@ -169,7 +157,6 @@ fn receive<E: End>(end: &mut E, board: &Board, waiting: Waiting) -> Result<bool,
         if has_come {
             return Ok(true);
         }
-        end.tell(board)?;
         if board.word(STOP) != 0 {
             return Ok(false);
         }
@@ -182,116 +169,6 @@ fn receive<E: End>(end: &mut E, board: &Board, waiting: Waiting) -> Result<bool,
                 return Err(HostError::other("no message came in time"));
             }
         }
-    }
-}
-
-/// Messages that were sent and taken, and what hosts tell each other about them.
-#[derive(Default)]
-struct Counts {
-    sent: u64,
-    taken: u64,
-    told: u64,
-    is_stream: bool,
-}
-
-impl Counts {
-    fn of(plan: FramePlan) -> Counts {
-        Counts { is_stream: plan.shape == Shape::Stream, ..Counts::default() }
-    }
-
-    /// Writes how many were taken to the host that sent them.
-    #[inline(always)]
-    fn tell(&mut self, board: &Board) -> Result<(), HostError> {
-        if self.is_stream && self.told != self.taken {
-            board.remote.signal(TAKEN, self.taken)?;
-            self.told = self.taken;
-        }
-        Ok(())
-    }
-
-    /// Waits until at least `taken` were taken.
-    #[inline(always)]
-    fn wait(&self, board: &Board, taken: u64) -> Result<(), HostError> {
-        match board.word(TAKEN) >= taken || board.poll_until(|| board.word(TAKEN) >= taken)? {
-            true => Ok(()),
-            false => Err(HostError::other("stopped by itself")),
-        }
-    }
-}
-
-/// Writes into places of the other's segment, whose last word says that all of a place is there, as the
-/// header of a frame does.
-struct Writes {
-    buffer: Vec<u8>,
-    counts: Counts,
-    misses: u32,
-}
-
-impl Writes {
-    fn place(&self, number: u64) -> usize {
-        RING + (number % PLACES) as usize * self.buffer.len()
-    }
-}
-
-impl End for Writes {
-    fn new(_: &Board, plan: FramePlan) -> Result<Self, HostError> {
-        let buffer = vec![0; plan.message_bytes()];
-        Ok(Writes { buffer, counts: Counts::of(plan), misses: 0 })
-    }
-
-    #[inline(always)]
-    fn send(&mut self, board: &Board) -> Result<(), HostError> {
-        let Counts { sent, is_stream, .. } = self.counts;
-        if is_stream && sent >= PLACES && sent.is_multiple_of(FRAMES.into()) {
-            self.counts.wait(board, sent + u64::from(FRAMES) - PLACES)?;
-        }
-        let (at, number) = (self.place(sent), sent + 1);
-        let last = self.buffer.len() - LINE;
-        let write = |bytes: &[u8]| match bytes.len() {
-            0 => Ok(()),
-            len if len <= MAX_OPERATION => board.remote.write(at, bytes),
-            _ => board.remote.write_block(at, bytes),
-        };
-        if board.remote.is_mapped() {
-            // The bytes of a write come in no order: only the words after it say that all are there.
-            write(&self.buffer[..last])?;
-            board.remote.signal_words(at + last, &[number, 0, 0, 0, 0, 0, 0, number])?;
-        } else {
-            self.buffer[last + LINE - 8..].copy_from_slice(&number.to_ne_bytes());
-            write(&self.buffer)?;
-        }
-        self.counts.sent += 1;
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn take(&mut self, board: &Board) -> Result<bool, HostError> {
-        let at = self.place(self.counts.taken) + self.buffer.len() - 8;
-        if board.own.memory().load(at, Acquire) != self.counts.taken + 1 {
-            self.misses += 1;
-            if !board.remote.is_mapped() || self.misses.is_multiple_of(LANES_EVERY) {
-                board.attached.poll();
-            }
-            return Ok(false);
-        }
-        self.counts.taken += 1;
-        if self.counts.taken.is_multiple_of(FRAMES.into()) {
-            self.counts.tell(board)?;
-        }
-        Ok(true)
-    }
-
-    fn wait(&mut self, board: &Board) -> Result<bool, HostError> {
-        self.take(board)
-    }
-
-    fn flush(&mut self, board: &Board) -> Result<(), HostError> {
-        self.counts.wait(board, self.counts.sent)
-    }
-
-    #[inline(always)]
-    fn tell(&mut self, board: &Board) -> Result<(), HostError> {
-        self.counts.tell(board)
     }
 }
 
@@ -330,33 +207,41 @@ impl End for Frames {
     }
 
     #[inline(always)]
-    fn send(&mut self, _: &Board) -> Result<(), HostError> {
-        let header = FrameHeader { reply: self.counts.sent, ..FrameHeader::default() };
+    fn send(&mut self, _: &Board, is_last: bool) -> Result<(), HostError> {
+        let (kind, reply) = (is_last.into(), self.counts.sent);
+        let header = FrameHeader { kind, reply, ..FrameHeader::default() };
         self.counts.sent += 1;
         let parts = Parts { payload: &self.payload, ..Parts::default() };
         self.out.send(&header, parts).map_err(failed)
     }
 
     #[inline(always)]
-    fn take(&mut self, _: &Board) -> Result<bool, HostError> {
-        let has_come = self.inbox.poll().map_err(failed)?.is_some();
-        self.counts.taken += u64::from(has_come);
-        Ok(has_come)
+    fn take(&mut self, board: &Board) -> Result<bool, HostError> {
+        let is_last = self.inbox.poll().map_err(failed)?.map(|frame| frame.header().kind != 0);
+        self.took(board, is_last)
     }
 
-    fn wait(&mut self, _: &Board) -> Result<bool, HostError> {
-        let has_come = self.inbox.next_timeout(NAP).map_err(failed)?.is_some();
-        self.counts.taken += u64::from(has_come);
-        Ok(has_come)
+    fn wait(&mut self, board: &Board) -> Result<bool, HostError> {
+        let frame = self.inbox.next_timeout(NAP).map_err(failed)?;
+        let is_last = frame.map(|frame| frame.header().kind != 0);
+        self.took(board, is_last)
     }
 
     fn flush(&mut self, board: &Board) -> Result<(), HostError> {
         self.counts.wait(board, self.counts.sent)
     }
+}
 
+impl Frames {
+    /// Notes that a frame was taken, if one was; it may have been the last.
     #[inline(always)]
-    fn tell(&mut self, board: &Board) -> Result<(), HostError> {
-        self.counts.tell(board)
+    fn took(&mut self, board: &Board, is_last: Option<bool>) -> Result<bool, HostError> {
+        let Some(is_last) = is_last else { return Ok(false) };
+        self.counts.taken += 1;
+        if is_last {
+            self.counts.tell(board)?;
+        }
+        Ok(true)
     }
 }
 
@@ -387,7 +272,7 @@ impl End for Jams {
     }
 
     #[inline(always)]
-    fn send(&mut self, _: &Board) -> Result<(), HostError> {
+    fn send(&mut self, _: &Board, _is_last: bool) -> Result<(), HostError> {
         let Jams { out, function, mode, numbers, payload, .. } = self;
         let key = out.sent() % KEYS;
         let sent = match function {
@@ -416,10 +301,6 @@ impl End for Jams {
             0 => Ok(()),
             failed => Err(HostError::other(format!("{failed} calls failed"))),
         }
-    }
-
-    fn tell(&mut self, _: &Board) -> Result<(), HostError> {
-        Ok(())
     }
 }
 

@@ -12,8 +12,12 @@ pub const FRAMES: u32 = 8;
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// The transport's own write of as many bytes as a frame has, for which the other host polls.
+    /// The transport's own write of as many bytes as a frame has, with a word behind it for which the other
+    /// host polls: all bytes of the write are there when that is.
     Write,
+    /// The same without that word: the other host polls for the last word of the write, though the bytes of
+    /// a write come in no order. Only for memory that is not mapped.
+    BareWrite,
     /// A frame that runs nothing.
     Empty,
     /// A call of a jam.
@@ -69,6 +73,7 @@ impl FramePlan {
         let size = size(self.bytes);
         match self.message {
             Message::Write => format!("gossamer/write, {size}"),
+            Message::BareWrite => format!("gossamer/bare write, {size}"),
             Message::Empty => format!("gossamer/empty frame, {size}"),
             Message::Jam(function, form) => {
                 format!("gossamer/{}, {}, {size}", function.text(), form.text())

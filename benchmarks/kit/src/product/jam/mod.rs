@@ -4,8 +4,8 @@
 //! In reading order:
 //! - [`Function`], [`Form`]: what runs, and how it gets there.
 //! - [`calls`]: calls of a property of another host of a rack, beside `apply` of the same functions.
-//! - [`frames`]: what two hosts send to each other's mailboxes, and [`Work`](frames::FramePlan); `ends`:
-//!   how they do it.
+//! - [`frames`]: what two hosts send to each other's mailboxes, and [`Work`](frames::FramePlan); `ends`,
+//!   `writes`: how they do it.
 //! - [`suites`]: the paper's figures over one transport; [`tail`]: its latencies on a loaded machine, and
 //!   the processor time of waiting; [`arrival`]: what the arrival of code costs.
 
@@ -15,6 +15,7 @@ pub(in crate::product) mod ends;
 pub mod frames;
 pub mod suites;
 pub mod tail;
+mod writes;
 
 use gossamer::jam::Mode;
 use serde::{Deserialize, Serialize};

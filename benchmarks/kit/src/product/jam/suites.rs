@@ -36,13 +36,15 @@ pub struct Transport {
     pub payloads: Vec<usize>,
     /// How long a sample takes.
     pub time: Duration,
+    /// Whether each host maps the memory of the other.
+    pub is_mapped: bool,
 }
 
 impl Transport {
     /// One between two processes on two cores, with all payloads.
     pub fn on_a_pair(over: &'static str, candidate: Candidate, ucx: &'static str) -> Transport {
-        let (placement, payloads) = (Placement::Pair, PAYLOADS.to_vec());
-        Transport { over, candidate, ucx: Some(ucx), placement, payloads, time: TIME }
+        let (placement, payloads, is_mapped) = (Placement::Pair, PAYLOADS.to_vec(), over == "shm");
+        Transport { over, candidate, ucx: Some(ucx), placement, payloads, time: TIME, is_mapped }
     }
 
     /// The suites of mailboxes: those of a frame beside a write, and those of jams.
@@ -58,8 +60,9 @@ impl Transport {
 
     /// Figure 5.
     fn frame_latency(&self) -> Suite {
-        let about = "a frame that runs nothing, beside a write of as many bytes for which the other \
-                     process polls, and a put of UCX; an operation is half a round trip";
+        let about = "a frame that runs nothing, beside a write of as many bytes and a word behind it for \
+                     which the other process polls, without that word (bare), and a put of UCX; an \
+                     operation is half a round trip";
         let mut suite = self.suite("frame-latency", about);
         for &bytes in &self.payloads {
             let write = self.one_way(Message::Write, bytes);
@@ -67,6 +70,11 @@ impl Transport {
             let frame = self.one_way(Message::Empty, bytes);
             let mut frame = frame.bar(peer, Bar::ratio(AtMost(FRAME)));
             suite.push(write);
+            if !self.is_mapped {
+                let bare = self.one_way(Message::BareWrite, bytes);
+                frame = frame.beside(Peer::case(bare.name()));
+                suite.push(bare);
+            }
             let message = FramePlan::ping_pong(Message::Write, bytes).message_bytes();
             if let Some(case) = self.ucx_latency(Test::PutLatency, message, bytes) {
                 frame = frame.beside(Peer::case(case.name()));
@@ -80,8 +88,8 @@ impl Transport {
     /// Figure 6.
     fn frame_bandwidth(&self) -> Suite {
         let about = "frames that run nothing, one way, in 4 banks of 8, beside writes of as many bytes \
-                     that the other process sees, as many of them under way, and puts of UCX that it \
-                     does not see; all bytes of a frame count";
+                     that the other process sees, as many of them under way, by words behind them or \
+                     not (bare), and puts of UCX that it does not see; all bytes of a frame count";
         let mut suite = self.suite("frame-bandwidth", about);
         for &bytes in &self.payloads {
             let message = FramePlan::stream(Message::Write, bytes).message_bytes();
@@ -93,6 +101,11 @@ impl Transport {
             let peer = Peer::case(write.name());
             let mut frame = case(Message::Empty).bar(peer, Bar::ratio(AtLeast(1.0)));
             suite.push(write);
+            if !self.is_mapped {
+                let bare = case(Message::BareWrite);
+                frame = frame.beside(Peer::case(bare.name()));
+                suite.push(bare);
+            }
             if let Some(ucx) = self.ucx_rate(Test::PutRate, message) {
                 let name = format!("ucx/{}, {}", Test::PutRate.name(), size(bytes));
                 let case = Case::new(name, Unit::GigabytesPerSecond, move |sampler| {
