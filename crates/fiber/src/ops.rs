@@ -92,7 +92,8 @@ pub fn unparker() -> Option<Unparker> {
     current::with_fiber(|core, block| Unparker::new(Arc::clone(&core.shared), block.id.get()))
 }
 
-/// Lets every other ready fiber of the thread run once.
+/// Lets every other ready fiber of the thread run once. If none is ready, the round of
+/// [`Scheduler::run`](crate::Scheduler::run) ends, so that the thread's worker polls.
 ///
 /// # Panics
 /// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) refuses.

@@ -50,8 +50,8 @@ fn ready_fibers_take_turns_in_order() {
 fn a_fiber_that_yields_alone_ends_the_round_and_stays_ready() {
     let scheduler = scheduler();
     let yielding = scheduler.enter(|| spawn_local(|| (0..100).for_each(|_| yield_now())));
-    let resumed = scheduler.run(64);
-    assert!((1..64).contains(&resumed) && scheduler.has_ready(), "{resumed} turns");
+    assert_eq!(scheduler.run(64), 1);
+    assert!(scheduler.has_ready());
     settle(&scheduler);
     yielding.join().unwrap();
 }

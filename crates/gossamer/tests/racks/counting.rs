@@ -198,9 +198,7 @@ fn use_and_drop(first: Trust<()>) {
     };
     trust.apply_then(hold_up, |()| {});
     common::wait_until("the trustee", || HELD_UP.load(SeqCst));
-    count(&trust, 10);
-    gossamer::yield_now();
-    count(&trust, 10);
+    count(&trust, 20);
     drop(trust);
     // After whatever the drop has asked of the first thread; and then after what that has sent.
     first.apply(|()| ());
