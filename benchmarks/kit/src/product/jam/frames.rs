@@ -1,4 +1,4 @@
-//! What two hosts send to each other's mailboxes: jams, empty frames, or bare writes in their place.
+//! What two hosts send to each other's mailboxes: jams, empty frames, or writes in their place.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +12,11 @@ pub const FRAMES: u32 = 8;
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// The transport's own write of as many bytes as a frame has, with a word behind it for which the other
-    /// host polls: all bytes of the write are there when that is.
+    /// The transport's own write of as many bytes as a frame has, one word of which becomes visible last; the
+    /// other host polls for that word.
     Write,
-    /// The same without that word: the other host polls for the last word of the write, though the bytes of
-    /// a write come in no order. Only for memory that is not mapped.
+    /// One write of as many bytes; the other host polls for its last word, although nothing orders the bytes
+    /// of a write. Only for memory that is not mapped.
     BareWrite,
     /// A frame that runs nothing.
     Empty,

@@ -60,8 +60,8 @@ impl Transport {
 
     /// Figure 5.
     fn frame_latency(&self) -> Suite {
-        let about = "a frame that runs nothing, beside a write of as many bytes and a word behind it for \
-                     which the other process polls, without that word (bare), and a put of UCX; an \
+        let about = "a frame that runs nothing, beside a write of as many bytes with a word that becomes \
+                     visible last, for which the other process polls, a bare write, and a put of UCX; an \
                      operation is half a round trip";
         let mut suite = self.suite("frame-latency", about);
         for &bytes in &self.payloads {
@@ -88,8 +88,8 @@ impl Transport {
     /// Figure 6.
     fn frame_bandwidth(&self) -> Suite {
         let about = "frames that run nothing, one way, in 4 banks of 8, beside writes of as many bytes \
-                     that the other process sees, as many of them under way, by words behind them or \
-                     not (bare), and puts of UCX that it does not see; all bytes of a frame count";
+                     that the other process sees, ordered and bare, as many of them under way, and \
+                     puts of UCX that it does not see; all bytes of a frame count";
         let mut suite = self.suite("frame-bandwidth", about);
         for &bytes in &self.payloads {
             let message = FramePlan::stream(Message::Write, bytes).message_bytes();
