@@ -67,8 +67,6 @@ pub(crate) struct Outbox {
     pub(super) lingers: Cell<bool>,
     /// For how many polls the batch being filled has waited for the answer to another.
     coalescing: Cell<u32>,
-    /// Requests of the batches in flight, each until all replies of its batch have been taken.
-    pub(super) unanswered: Cell<usize>,
     /// Requests and words in both directions, counted by the batch.
     requests_out: Cell<u64>,
     words_out: Cell<u64>,
@@ -102,7 +100,6 @@ impl Outbox {
             listed: Cell::new(false),
             lingers: Cell::new(false),
             coalescing: Cell::new(0),
-            unanswered: Cell::new(0),
             requests_out: Cell::new(0),
             words_out: Cell::new(0),
             words_in: Cell::new(0),
@@ -259,9 +256,10 @@ impl Outbox {
 
     #[inline(never)]
     fn waits_once_more(&self) -> bool {
+        let under_way = self.in_flight.iter().map(Completions::count).sum::<usize>();
         let polls = self.coalescing.get() + 1;
         self.coalescing.set(polls);
-        polls <= COALESCING_POLLS && COALESCING_FACTOR * self.filled() < self.unanswered.get()
+        polls <= COALESCING_POLLS && COALESCING_FACTOR * self.filled() < under_way
     }
 
     /// Whether a poll would find something to do here.
@@ -286,7 +284,6 @@ impl Outbox {
         let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
         self.coalescing.set(0);
         self.lingers.set(true);
-        self.unanswered.set(self.unanswered.get() + handover.requests);
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.move_to(&self.in_flight[handover.buffer]);
@@ -327,7 +324,8 @@ impl Outbox {
         if self.is_closed.get() {
             return 0;
         }
-        self.unanswered.get() + self.filled() + self.backlog.borrow().len()
+        let batches = self.in_flight.iter().map(Completions::count).sum::<usize>();
+        batches + self.filled() + self.backlog.borrow().len()
     }
 
     /// Requests that were ever made here: those handed over, and those that wait for it.

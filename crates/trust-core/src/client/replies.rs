@@ -41,7 +41,6 @@ impl Outbox {
         if !finished {
             return completions.place() != first;
         }
-        self.unanswered.set(self.unanswered.get() - completions.count());
         completions.clear();
         self.apart.set(0);
         self.bulk_out.forget(answer.buffer);
