@@ -23,7 +23,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// What has come of sender `number`: in the mailbox's memory, or in the copy that was checked.
+    /// What has come of sender `number`: in the mailbox's memory, or, with a checksum, in the copy that was
+    /// checked.
     #[inline(always)]
     pub(crate) fn new(
         senders: &'a mut Senders,

@@ -84,17 +84,23 @@ pub fn frames_of_several_senders_keep_their_order(make: Make) {
     play(make, [receiver, sender(0), sender(1)]);
 }
 
-/// A sender writes to all its banks without an answer, and to none of them again before it was emptied.
+/// A sender writes to all its banks without an answer, and to none of them again before it was emptied. A
+/// flag of one bank alone reaches it, however many there are, since the receiver's thread polls.
 pub fn a_full_bank_stops_its_sender(make: Make) {
-    let receiver = script(|player| {
-        let builder = Mailbox::builder("slow").banks(2).frames(3).frame_bytes(64);
+    [2, 4].into_iter().for_each(|banks| full_banks_stop_their_sender(make, banks));
+}
+
+fn full_banks_stop_their_sender(make: Make, banks: u32) {
+    let all = 3 * u64::from(banks);
+    let receiver = script(move |player| {
+        let builder = Mailbox::builder("slow").banks(banks).frames(3).frame_bytes(64);
         let mut inbox = player.export_mailbox(builder);
         player.meet();
         // The sender fills its banks.
         player.meet();
         let mut number = 0;
-        // What is taken empties no bank, then one of them, and then both.
-        for count in [2, 1, 6] {
+        // What is taken empties no bank, then one of them, and then all.
+        for count in [2, 1, all] {
             for _ in 0..count {
                 let taken = Taken::of(&inbox.next().expect("a frame"));
                 assert_eq!(taken, Taken::numbered(number, [8, 0, 0]));
@@ -105,7 +111,7 @@ pub fn a_full_bank_stops_its_sender(make: Make) {
             player.meet();
         }
     });
-    let sender = script(|player| {
+    let sender = script(move |player| {
         player.meet();
         let mut sender = player.open_mailbox("slow");
         let mut number = 0;
@@ -124,9 +130,9 @@ pub fn a_full_bank_stops_its_sender(make: Make) {
                 player.attached.poll();
             }
         };
-        send_all(6);
+        send_all(all);
         player.meet();
-        for count in [0, 3, 6] {
+        for count in [0, 3, all] {
             player.meet();
             send_all(count);
             player.meet();
