@@ -57,7 +57,7 @@ pub struct Mailbox {
     notifications: Notifications,
     geometry: Geometry,
     senders: Senders,
-    /// Where a frame is checked that has a checksum.
+    /// Where a frame is checked that has a checksum, and read from: no peer writes to it.
     copy: SharedBytes,
     /// Polls that have found nothing since the last frame or look.
     idle: u32,
@@ -176,10 +176,7 @@ impl Mailbox {
         if let [sender] = &mut self.senders.active[..] {
             // Most mailboxes have one: without the arithmetic of turns, which is a quarter of a poll.
             return match sender.incoming.poll(self.segment.memory(), &self.copy) {
-                Arrival::Nothing => {
-                    self.note_idle();
-                    Ok(None)
-                }
+                Arrival::Nothing => self.look_behind_lanes(),
                 Arrival::Frame => {
                     self.idle = 0;
                     Ok(Some(0))
@@ -197,8 +194,22 @@ impl Mailbox {
                 return Ok(Some(found));
             }
         }
-        self.note_idle();
+        let _has_moved = self.note_idle();
         Ok(None)
+    }
+
+    /// The only sender has no frame: polls the lanes, if that is due, and looks again if they have brought
+    /// anything.
+    #[inline]
+    #[track_caller]
+    fn look_behind_lanes(&mut self) -> Result<Option<usize>, MailboxError> {
+        let has_moved = self.note_idle();
+        match &self.senders.active[..] {
+            [sender] if has_moved && sender.incoming.has_come(self.segment.memory()) => {
+                self.take(0)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The sender `number`, if it has a frame.
@@ -227,20 +238,20 @@ impl Mailbox {
         MailboxError::Malformed { host, reason }
     }
 
-    /// Nothing has come.
+    /// Nothing has come; whether a poll of the lanes, if one was due, has brought anything.
     #[inline]
     #[track_caller]
-    fn note_idle(&mut self) {
+    fn note_idle(&mut self) -> bool {
         self.idle += 1;
         if self.senders.owes_wakes {
             self.senders.wake(&self.segment);
         }
-        if self.senders.brings_lanes || self.idle.is_multiple_of(LANES_EVERY) {
-            self.segments.poll();
-        }
+        let is_due = self.senders.brings_lanes || self.idle.is_multiple_of(LANES_EVERY);
+        let has_moved = is_due && self.segments.poll();
         if self.idle >= LOOK_EVERY {
             self.look();
         }
+        has_moved
     }
 
     /// Looks at the claims.

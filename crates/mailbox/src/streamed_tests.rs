@@ -72,9 +72,9 @@ fn send(sender: &mut Sender) {
     while !sender.try_send(&FrameHeader::default(), Parts::default()).expect("a receiver") {}
 }
 
-/// A poll that finds nothing takes what has arrived on connections along.
+/// A poll that finds nothing takes what has arrived on connections along, and looks again.
 #[test]
-fn a_frame_comes_with_the_next_poll_but_one() {
+fn a_frame_comes_with_the_next_poll() {
     const COUNT: usize = 50;
     for banks in [1, 4] {
         on_two_hosts(
@@ -96,7 +96,7 @@ fn a_frame_comes_with_the_next_poll_but_one() {
                     })
                     .collect();
                 polls.sort_unstable();
-                assert!(polls[COUNT / 2] <= 2, "{polls:?}");
+                assert!(polls[COUNT / 2] <= 1, "{polls:?}");
             },
             |mut sender, talk| {
                 for number in 0..COUNT {
