@@ -125,9 +125,9 @@ impl Parts<'_> {
     #[inline(always)]
     pub(crate) fn lengths(&self, geometry: &Geometry) -> Result<Lengths, usize> {
         let all = [self.args, self.payload, self.attachment];
-        let body = all.iter().fold(0, |sum: usize, part| {
-            sum.saturating_add(part.len().checked_next_multiple_of(WORD).unwrap_or(usize::MAX))
-        });
+        // No slice is so long that rounding its length up overflows; the sum of three may.
+        let rounded = |part: &[u8]| (part.len() + (WORD - 1)) & !(WORD - 1);
+        let body = all.iter().fold(0, |sum: usize, part| sum.saturating_add(rounded(part)));
         if body > geometry.body as usize {
             return Err(body);
         }

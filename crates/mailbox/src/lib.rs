@@ -97,6 +97,8 @@ mod wait;
 #[cfg(all(test, not(loom)))]
 mod prefetch_tests;
 #[cfg(all(test, not(loom)))]
+mod private_tests;
+#[cfg(all(test, not(loom)))]
 mod streamed_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
-use transport_api::integrity::checksum_of_bytes;
+use transport_api::integrity::checksum;
 
 use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, encode};
 pub use crate::layout::flag_at;
@@ -49,12 +49,15 @@ pub trait Target {
     #[inline(always)]
     fn prefetch(&self, _bytes: Range<usize>) {}
 
-    /// As [`write`](Self::write), of a whole frame; it may also wake the receiver.
+    /// As [`write`](Self::write), of a whole frame, which does not change meanwhile; it may also wake the
+    /// receiver.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    fn write_frame(&self, at: usize, bytes: &[u8]) -> Result<(), Self::Error> {
-        self.write(at, bytes, at)
+    fn write_frame(&self, at: usize, frame: &SharedBytes) -> Result<(), Self::Error> {
+        let mut bytes = vec![0; frame.len()];
+        frame.read_into(0, &mut bytes);
+        self.write(at, &bytes, at)
     }
 
     /// As [`write_frame`](Self::write_frame), of `tag` and `parts`, one behind the other: a reader that sees
@@ -81,15 +84,15 @@ pub struct Outgoing {
     /// The bank behind those that make the room, and how often it was filled before.
     ahead: (u32, u64),
     geometry: Geometry,
-    /// Where a frame is put together that is written at once.
-    scratch: Vec<u8>,
+    /// Where a frame is put together that is written at once, from where it is sent: made by the first one.
+    scratch: Option<SharedBytes>,
 }
 
 impl Outgoing {
     /// The sender that has claimed the bank set `set`, with this epoch.
     pub fn new(geometry: Geometry, set: u32, epoch: u32, mode: Mode) -> Outgoing {
         let (cursor, frames) = (Cursor::new(&geometry, set), geometry.frames);
-        let (ahead, scratch) = ((0, 0), Vec::new());
+        let (ahead, scratch) = ((0, 0), None);
         Outgoing { cursor, room: 0, frames, epoch, mode, ahead, geometry, scratch }
     }
 
@@ -244,16 +247,20 @@ impl Outgoing {
         let Cursor { at, next, .. } = self.cursor;
         debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
         let [tag, rest @ ..] = encode(frame::tag(self.epoch, next), header, lengths);
-        let mut head = [0; HEADER_BYTES - WORD];
-        for (bytes, word) in head.as_chunks_mut().0.iter_mut().zip(rest) {
-            *bytes = word.to_ne_bytes();
+        let head = rest.map(u64::to_ne_bytes);
+        // The head, and three parts with what fills each up to a whole word, as copies of those are the fast
+        // ones. A run without bytes costs the lane as much as another, so it is left out.
+        let (mut all, mut count) = ([head.as_flattened(); 7], 1);
+        for part in [parts.args, parts.payload, parts.attachment] {
+            if !part.is_empty() {
+                (all[count], count) = (part, count + 1);
+                let filling = part.len().wrapping_neg() % WORD;
+                if filling > 0 {
+                    (all[count], count) = (&ZEROES[..filling], count + 1);
+                }
+            }
         }
-        // Copies of whole words are the fast ones, so each part is filled up to one.
-        let filled = |part: &[u8]| &ZEROES[..part.len().wrapping_neg() % WORD];
-        let Parts { args, payload, attachment } = *parts;
-        let all: [&[u8]; 7] =
-            [&head, args, filled(args), payload, filled(payload), attachment, filled(attachment)];
-        to.write_tagged(at, tag, &all)
+        to.write_tagged(at, tag, &all[..count])
     }
 
     /// Writes the frame, with its checksum, at once.
@@ -264,41 +271,41 @@ impl Outgoing {
         parts: &Parts<'_>,
         lengths: Lengths,
     ) -> Result<(), T::Error> {
-        let (_, _, end) = lengths.places(self.mode);
+        let Cursor { at, next, .. } = self.cursor;
+        debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
+        let (payload, attachment, end) = lengths.places(self.mode);
+        let stride = self.cursor.stride();
         let end = match self.geometry.kind {
-            FrameKind::Fixed => self.cursor.stride() - WORD,
+            FrameKind::Fixed => stride - WORD,
             FrameKind::Variable => end,
         };
-        self.put_together(header, parts, lengths, end);
-        let bytes = &mut self.scratch;
-        let sum = checksum_of_bytes(bytes.as_chunks().0);
-        bytes.extend_from_slice(&sum.to_ne_bytes());
-        to.write_frame(self.cursor.at, bytes)
-    }
-
-    /// Puts the frame together in the scratch, up to byte `end` of it.
-    fn put_together(
-        &mut self,
-        header: &FrameHeader,
-        parts: &Parts<'_>,
-        lengths: Lengths,
-        end: usize,
-    ) {
-        let next = self.cursor.next;
-        debug_assert!(self.has_room(), "the bank of frame {next} is not empty");
-        let words = encode(frame::tag(self.epoch, next), header, lengths);
-        let (payload, attachment, _) = lengths.places(self.mode);
-        let bytes = &mut self.scratch;
-        bytes.clear();
-        bytes.extend_from_slice(words.map(u64::to_ne_bytes).as_flattened());
-        for (place, part) in
-            [(HEADER_BYTES, parts.args), (payload, parts.payload), (attachment, parts.attachment)]
-        {
-            bytes.resize(place, 0);
-            bytes.extend_from_slice(part);
+        let frame = self.scratch.get_or_insert_with(|| SharedBytes::heap(stride));
+        let head = encode(frame::tag(self.epoch, next), header, lengths);
+        for (number, word) in head.into_iter().enumerate() {
+            frame.words().store(number, word, Ordering::Relaxed);
         }
-        bytes.resize(end, 0);
+        put(frame, (HEADER_BYTES, payload), parts.args);
+        put(frame, (payload, attachment), parts.payload);
+        put(frame, (attachment, end), parts.attachment);
+        let sum = checksum(frame, 0, end / WORD);
+        frame.store(end, sum, Ordering::Relaxed);
+        to.write_frame(at, &frame.slice(0, end + WORD))
     }
+}
+
+/// Puts a part of a frame at byte `from` of it, and zeroes behind it, up to byte `to`: what an earlier frame
+/// had there is not for the receiver of this one. Both places are multiples of a word.
+#[inline]
+fn put(frame: &SharedBytes, (from, to): (usize, usize), part: &[u8]) {
+    if !part.is_empty() {
+        frame.write_from(from, part);
+    }
+    let end = from + part.len();
+    let behind = end.next_multiple_of(WORD);
+    if end < behind {
+        frame.write_from(end, &ZEROES[..behind - end]);
+    }
+    (behind..to).step_by(WORD).for_each(|at| frame.store(at, 0, Ordering::Relaxed));
 }
 
 /// Writes the body of the frame at byte `at`, but for what belongs into the line of the header: returns

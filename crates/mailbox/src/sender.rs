@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use gossamer_segment::{HostId, Label, MAX_OPERATION, RemoteSegment, SegmentError, Segments};
+use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{OpError, Window};
 
@@ -76,12 +77,8 @@ impl Target for To<'_> {
         numbered.try_for_each(|(number, word)| self.mailbox.signal(at + number * WORD, *word))
     }
 
-    fn write_frame(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        match (self.notifies, bytes.len() <= MAX_OPERATION) {
-            (false, _) => self.write(at, bytes, at),
-            (true, true) => self.mailbox.write_notify(at, bytes),
-            (true, false) => self.mailbox.write_block_notify(at, bytes),
-        }
+    fn write_frame(&self, at: usize, frame: &SharedBytes) -> Result<(), SegmentError> {
+        self.mailbox.write_memory(at, frame, self.notifies)
     }
 
     fn write_tagged(&self, at: usize, tag: u64, parts: &[&[u8]]) -> Result<(), SegmentError> {
@@ -268,7 +265,7 @@ impl Sender {
     /// Sends a frame, whose bank is empty.
     #[track_caller]
     fn write(&mut self, header: &FrameHeader, parts: &Parts<'_>) -> Result<(), MailboxError> {
-        if self.store(header, parts) {
+        if self.is_mapped() && self.store(header, parts) {
             return Ok(());
         }
         let lengths = parts.lengths(&self.geometry).map_err(|len| self.too_large(len))?;

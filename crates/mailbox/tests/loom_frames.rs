@@ -1,6 +1,7 @@
-//! Every interleaving of a sender that stores frames into mapped memory with their receiver: no frame is
-//! torn, lost or overwritten before it was taken, and neither side loses a wake. Each side writes to the
-//! other's memory through a [`Window`], as it does in a rack. Run by `cargo xtask loom`.
+//! Every interleaving of a sender that stores frames into mapped memory, or whose frames a device stores there
+//! in any order, with their receiver: no frame is torn, lost or overwritten before it was taken, and neither
+//! side loses a wake. Each side writes to the other's memory through a [`Window`], as it does in a rack. Run
+//! by `cargo xtask loom`.
 #![cfg(loom)]
 
 use mailbox::testing::{
@@ -62,14 +63,17 @@ fn send(outgoing: &mut Outgoing, to: &To, flags: &SharedBytes, number: u64) {
 }
 
 /// Takes the next frame, if it has come, and sets the flag of its bank if that is empty then; its number.
-fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &To) -> Option<u64> {
-    // Frames on mapped memory are not copied.
-    let copy = memory.clone();
-    match incoming.poll(memory, &copy) {
+/// `(memory, frame)`: the mailbox's, and where a frame is read: in a copy if it has a checksum.
+fn take(
+    incoming: &mut Incoming,
+    (memory, frame): (&SharedBytes, &SharedBytes),
+    flags: &To,
+) -> Option<u64> {
+    match incoming.poll(memory, frame) {
         Arrival::Nothing => None,
         Arrival::Malformed => panic!("{}", incoming.malformed()),
         Arrival::Frame => {
-            let words = [0, WORDS - 1].map(|index| incoming.arrived().args_word(memory, index));
+            let words = [0, WORDS - 1].map(|index| incoming.arrived().args_word(frame, index));
             let [(number, first), (_, last)] = words;
             assert_eq!([first, last], [number + 100; 2], "torn");
             if let Some((bank, emptied)) = incoming.advance() {
@@ -80,23 +84,27 @@ fn take(incoming: &mut Incoming, memory: &SharedBytes, flags: &To) -> Option<u64
     }
 }
 
-fn frames_are_whole(kind: FrameKind, size: (u32, u32), count: u64, bound: usize) {
+fn frames_are_whole(mode: Mode, kind: FrameKind, size: (u32, u32), count: u64, bound: usize) {
     check(bound, move || {
         let geometry = geometry(kind, size);
         let memory = SharedBytes::heap(geometry.bytes());
         let flags = SharedBytes::heap(geometry.flags_bytes());
+        let frame = match mode {
+            Mode::Checked => SharedBytes::heap(geometry.stride()),
+            _ => memory.clone(),
+        };
         let sender = {
             let (to, flags) = (To::new(&memory), flags.clone());
             loom::thread::spawn(move || {
-                let mut outgoing = Outgoing::new(geometry, 0, EPOCH, Mode::Mapped);
+                let mut outgoing = Outgoing::new(geometry, 0, EPOCH, mode);
                 (0..count).for_each(|number| send(&mut outgoing, &to, &flags, number));
             })
         };
         let flags = To::new(&flags);
-        let mut incoming = Incoming::new(geometry, 0, EPOCH, Mode::Mapped);
+        let mut incoming = Incoming::new(geometry, 0, EPOCH, mode);
         for expected in 0..count {
             let number = loop {
-                if let Some(number) = take(&mut incoming, &memory, &flags) {
+                if let Some(number) = take(&mut incoming, (&memory, &frame), &flags) {
                     break number;
                 }
                 spin_hint();
@@ -104,30 +112,36 @@ fn frames_are_whole(kind: FrameKind, size: (u32, u32), count: u64, bound: usize)
             assert_eq!(number, expected, "out of order");
         }
         sender.join().unwrap();
-        assert_eq!(take(&mut incoming, &memory, &flags), None);
+        assert_eq!(take(&mut incoming, (&memory, &frame), &flags), None);
     });
 }
 
 #[test]
 fn fixed_frames_are_whole_and_in_order() {
-    frames_are_whole(FrameKind::Fixed, (1, 1), 2, 5);
+    frames_are_whole(Mode::Mapped, FrameKind::Fixed, (1, 1), 2, 5);
 }
 
 #[test]
 fn variable_frames_are_whole_and_in_order() {
-    frames_are_whole(FrameKind::Variable, (1, 1), 2, 5);
+    frames_are_whole(Mode::Mapped, FrameKind::Variable, (1, 1), 2, 5);
 }
 
 #[test]
 fn a_bank_is_not_written_again_before_it_is_empty() {
-    frames_are_whole(FrameKind::Variable, (2, 1), 3, 3);
+    frames_are_whole(Mode::Mapped, FrameKind::Variable, (2, 1), 3, 3);
 }
 
 /// The fifth frame is in the place of the first, whose bank has another one that must be taken, too: the
 /// sixth is in its place.
 #[test]
 fn a_bank_of_two_frames_is_not_written_again_before_both_were_taken() {
-    frames_are_whole(FrameKind::Variable, (2, 2), 6, 3);
+    frames_are_whole(Mode::Mapped, FrameKind::Variable, (2, 2), 6, 3);
+}
+
+/// A frame with a checksum, whose words come in any order, is read from the copy that was checked.
+#[test]
+fn checked_frames_are_whole() {
+    frames_are_whole(Mode::Checked, FrameKind::Variable, (1, 1), 2, 1);
 }
 
 /// A receiver that goes to sleep sees the frame, or its sender sees that it sleeps.
@@ -149,7 +163,7 @@ fn no_wake_of_a_receiver_is_lost() {
         let flags = To::new(&flags);
         let mut incoming = Incoming::new(geometry, 0, EPOCH, Mode::Mapped);
         announce(&memory, ASLEEP);
-        let is_taken = take(&mut incoming, &memory, &flags).is_some();
+        let is_taken = take(&mut incoming, (&memory, &memory), &flags).is_some();
         let is_woken = sender.join().unwrap();
         assert!(is_taken || is_woken, "the receiver sleeps, and a frame waits");
     });
@@ -171,8 +185,8 @@ fn no_wake_of_a_sender_is_lost() {
             let to = To::new(&flags);
             loom::thread::spawn(move || {
                 let mut incoming = Incoming::new(geometry, 0, EPOCH, Mode::Mapped);
-                assert_eq!(take(&mut incoming, &memory, &to), Some(0));
-                assert_eq!(take(&mut incoming, &memory, &to), None);
+                assert_eq!(take(&mut incoming, (&memory, &memory), &to), Some(0));
+                assert_eq!(take(&mut incoming, (&memory, &memory), &to), None);
                 must_wake(|| to.0.load_word(WAITING).ok_or(())).unwrap()
             })
         };

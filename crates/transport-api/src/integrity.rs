@@ -62,20 +62,6 @@ fn checksum_of_many(words: Words<'_>) -> u64 {
     chains.end(|at| words.load(at, Ordering::Relaxed))
 }
 
-/// As [`checksum`], of words whose bytes are in private memory.
-#[inline]
-pub fn checksum_of_bytes(words: &[[u8; size_of::<u64>()]]) -> u64 {
-    let word = |at: usize| u64::from_ne_bytes(words[at]);
-    if words.len() < CHAINED {
-        return chain(0, words.len(), word);
-    }
-    let mut chains = Chains::new(words.len());
-    for round in words.as_chunks::<ROUND>().0 {
-        chains.add(|at| u64::from_ne_bytes(round[at]));
-    }
-    chains.end(word)
-}
-
 /// As [`checksum`], of `count` words that are elsewhere: `word` is asked for each of them once, in
 /// order.
 #[inline(always)]
@@ -220,10 +206,8 @@ mod tests {
             start in 0_usize..9,
         ) {
             let expected = defined(&words);
-            let bytes: Vec<_> = words.iter().map(|word| word.to_ne_bytes()).collect();
             let shared = memory(&[&vec![1; start], &words[..], &[expected]].concat());
             prop_assert_eq!(checksum_of(words.len(), |at| words[at]), expected);
-            prop_assert_eq!(checksum_of_bytes(&bytes), expected);
             prop_assert_eq!(checksum(&shared, start, words.len()), expected);
             prop_assert!(is_intact(&shared, start, words.len()));
         }

@@ -163,9 +163,9 @@ pub trait Lane: Send {
     fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError>;
 
     /// Writes `parts`, one behind the other, behind the word at byte `at`, and then stores `tag` there, as
-    /// [`signal`](Self::signal) does. The parts may change once this has returned. `staging` is as long as
-    /// all parts, unless those have no bytes, and must not change until the next [`flush`](Self::flush) has returned. An error says
-    /// that the tag is not written.
+    /// [`signal`](Self::signal) does. The parts may change once this has returned. `staging` is at least as
+    /// long as all parts, and must not change until the next [`flush`](Self::flush) has returned. An error
+    /// says that the tag is not written.
     ///
     /// # Errors
     /// See above.
@@ -356,7 +356,7 @@ pub fn write_staged<L: Lane + ?Sized>(
         end += part.len();
     }
     if end > 0 {
-        lane.write(to, at + size_of::<u64>(), staging)?;
+        lane.write(to, at + size_of::<u64>(), &staging.slice(0, end))?;
     }
     lane.signal(to, at, tag)
 }

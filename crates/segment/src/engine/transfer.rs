@@ -24,9 +24,9 @@ pub(crate) enum Atomic {
 
 /// Writing.
 impl Engine {
-    /// `len` bytes of the staging memory.
-    pub(super) fn staging(&self, len: usize) -> SharedBytes {
-        self.staging.get_or_init(|| SharedBytes::heap(PIECE)).slice(0, len)
+    /// The staging memory, of [`PIECE`] bytes.
+    pub(super) fn staging(&self) -> &SharedBytes {
+        self.staging.get_or_init(|| SharedBytes::heap(PIECE))
     }
 
     /// Writes at most [`PIECE`] bytes, which are in flight when this returns; `notify` is the
@@ -39,21 +39,53 @@ impl Engine {
         bytes: &[u8],
         notify: Option<u32>,
     ) -> Result<(), OpError> {
-        let host = to.owner();
         self.reserve(to, bytes.len(), notify)?;
-        let staging = self.staging(bytes.len());
+        let staging = self.staging().slice(0, bytes.len());
         staging.write_from(0, bytes);
+        // The staging memory may change once this has returned.
+        self.write_reserved(to, at, &staging, notify)
+    }
+
+    /// As [`write`](Self::write), of any number of bytes in memory that does not change meanwhile: without
+    /// the staging memory. Notifies of the last [`PIECE`]. If it fails, some of it may have been written.
+    #[track_caller]
+    pub(crate) fn write_memory(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        notify: Option<u32>,
+    ) -> Result<(), OpError> {
+        let mut start = 0;
+        while from.len() - start > PIECE {
+            self.reserve(to, PIECE, None)?;
+            self.write_reserved(to, at + start, &from.slice(start, PIECE), None)?;
+            start += PIECE;
+        }
+        let last = from.slice(start, from.len() - start);
+        self.reserve(to, last.len(), notify)?;
+        self.write_reserved(to, at + start, &last, notify)
+    }
+
+    /// Writes bytes for which there is room; they may change once this has returned.
+    fn write_reserved(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        notify: Option<u32>,
+    ) -> Result<(), OpError> {
+        let host = to.owner();
         let mut lane = self.progress.lane(host).borrow_mut();
         let started = match notify {
-            None => lane.write(to, at, &staging),
-            Some(thread) => lane.write_notify(to, at, &staging, thread, 0),
+            None => lane.write(to, at, from),
+            Some(thread) => lane.write_notify(to, at, from, thread, 0),
         };
         if started.is_err() {
-            self.flow.take_back(host, bytes.len());
+            self.flow.take_back(host, from.len());
         }
         drop(lane);
         started?;
-        // The staging memory may change once this has returned.
         self.progress.flush_lane(host)
     }
 
@@ -157,7 +189,7 @@ impl Engine {
         let reserved = len + size_of::<u64>();
         self.reserve(to, reserved, notify)?;
         let mut lane = self.progress.lane(host).borrow_mut();
-        let started = lane.write_tagged(to, (at, tag), parts, &self.staging(len));
+        let started = lane.write_tagged(to, (at, tag), parts, self.staging());
         if started.is_err() {
             self.flow.take_back(host, reserved);
         }

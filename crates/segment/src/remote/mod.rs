@@ -7,6 +7,7 @@ mod read;
 mod record;
 mod renewal;
 mod segment;
+mod unmapped;
 mod write;
 
 pub use self::element::RemoteElement;

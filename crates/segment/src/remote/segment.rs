@@ -1,5 +1,6 @@
 //! [`RemoteSegment`]: a segment of another host, or of this one, that was opened; and what its
-//! operations share. Reading is in `read.rs`, writing in `write.rs`, operations on a word in `atomics.rs`.
+//! operations share. Reading is in `read.rs`, writing in `write.rs` and `unmapped.rs`, operations on a word in
+//! `atomics.rs`.
 //!
 //! ```text
 //!   mapped (shared memory), attached thread      otherwise
