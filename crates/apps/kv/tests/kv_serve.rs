@@ -42,6 +42,22 @@ fn items_of_both_hosts_are_reached_through_one_port() {
     assert_eq!(exchange(&server, b"flush_all\r\nget key0 key1\r\n"), "OK\r\nEND\r\n");
 }
 
+/// Its clients would find the items of one rack or of the other, as the kernel spreads them.
+#[test]
+fn another_rack_does_not_join_the_port() {
+    let server = Server::start();
+    let port = server.port.to_string();
+    // If it did, it would serve until then.
+    let second = Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_kv"), "serve", "--hosts", "2", "--port", &port])
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    let error = String::from_utf8(second.stderr).unwrap();
+    assert!(error.contains("127.0.0.1") && error.contains("in use"), "{error}");
+    assert_eq!(exchange(&server, b"get a\r\n"), "END\r\n");
+}
+
 #[test]
 fn large_items_cross_the_rack() {
     let server = Server::start();

@@ -66,12 +66,18 @@ impl Host {
         mut options: Options,
     ) -> io::Result<(Self, Option<SocketAddr>)> {
         let mut listeners = Vec::new();
+        let is_first = gossamer::hosts().next() == Some(gossamer::local_host());
         if let Some(address) = options.address {
+            // The hosts of one rack share a port, but not with those of another, which has other items: the
+            // first host finds the port free before it lets the others in.
+            let address = match is_first && options.shares_port {
+                true => Listener::tcp(address, false)?.address().unwrap_or(address),
+                false => address,
+            };
             let listener = Listener::tcp(address, options.shares_port)?;
             options.address = listener.address();
             listeners.push(listener);
         }
-        let is_first = gossamer::hosts().next() == Some(gossamer::local_host());
         if let Some(path) = options.unix.as_ref().filter(|_| is_first) {
             listeners.push(Listener::unix(Path::new(path))?);
         }
