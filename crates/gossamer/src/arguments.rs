@@ -74,9 +74,14 @@ pub(crate) fn number(
             Ok(number) if number > 0 => Ok(number),
             // Larger than any rack: its size is checked when it starts.
             Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u32::MAX),
-            _ => Err(RackError::Settings(format!(
-                "invalid {name} {value:?}: expected a positive number"
-            ))),
+            _ => {
+                let names = match flag == "--hosts" && !value.is_empty() {
+                    true => "; names of machines are for `gossamer run`",
+                    false => "",
+                };
+                let expected = format!("expected a positive number{names}");
+                Err(RackError::Settings(format!("invalid {name} {value:?}: {expected}")))
+            }
         })
         .transpose()
 }
