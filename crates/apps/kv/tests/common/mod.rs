@@ -62,9 +62,21 @@ impl Server {
         self.bytes_in_status("VmHWM:")
     }
 
+    /// The size of the serving process once it has been the same for a while: fibers that begin with
+    /// the server get their stacks after it has printed its address.
+    fn settled_size(&self) -> usize {
+        let (mut size, mut same) = (0, 0);
+        while same < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            let now = self.bytes_in_status("VmSize:");
+            (size, same) = (now, if now == size { same + 1 } else { 0 });
+        }
+        size
+    }
+
     /// Lets the serving process map no further stack of a fiber: only what an allocator asks for at once.
     pub(crate) fn map_no_further_stack(&self) {
-        let bytes = Some(self.bytes_in_status("VmSize:") as u64 + (160 << 10));
+        let bytes = Some(self.settled_size() as u64 + (160 << 10));
         let pid = rustix::process::Pid::from_child(&self.process);
         let limit = rustix::process::Rlimit { current: bytes, maximum: bytes };
         rustix::process::prlimit(Some(pid), rustix::process::Resource::As, limit).unwrap();
