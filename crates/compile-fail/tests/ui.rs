@@ -3,17 +3,18 @@
 //! instantiated, which `cargo check` does not do. Messages changed? `TRYBUILD=overwrite` writes the
 //! new ones, to be looked at.
 //!
-//! Trybuild builds what the programs depend on with its flags, and then once more with a flag that it
-//! adds for the programs. So this program starts itself again with [`FLAGS`] in the environment,
-//! where cargo takes them before those of trybuild: all flags are the same, and it builds once.
+//! Trybuild compiles the dependencies first, and then the programs with one flag more, so cargo would
+//! compile the dependencies twice. This program therefore restarts itself with [`FLAGS`] in the
+//! environment, which override trybuild's: both builds have the same ones.
 
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-/// The variable of cargo that goes before trybuild's flags.
+/// Overrides the `rustflags` that trybuild passes by `--config`.
 const VARIABLE: &str = "CARGO_ENCODED_RUSTFLAGS";
-/// The flags of trybuild for the programs.
+/// What trybuild passes for the programs. After an update of trybuild, compare its `rustflags.rs` and
+/// `cargo.rs`: flags that are missing here are ignored.
 const FLAGS: &str = "--cfg\x1ftrybuild\x1f--verbose\x1f-A\x1fdead_code\x1f--diagnostic-width=140";
 
 fn misuse_does_not_compile() {

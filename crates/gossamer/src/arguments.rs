@@ -75,12 +75,11 @@ pub(crate) fn number(
             // Larger than any rack: its size is checked when it starts.
             Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u32::MAX),
             _ => {
-                let names = match flag == "--hosts" && !value.is_empty() {
-                    true => "; names of machines are for `gossamer run`",
-                    false => "",
-                };
-                let expected = format!("expected a positive number{names}");
-                Err(RackError::Settings(format!("invalid {name} {value:?}: {expected}")))
+                let is_name = flag == "--hosts" && value.contains(char::is_alphabetic);
+                let hint =
+                    if is_name { " (to name machines, use `gossamer run --hosts`)" } else { "" };
+                let message = format!("invalid {name} {value:?}: expected a positive number{hint}");
+                Err(RackError::Settings(message))
             }
         })
         .transpose()

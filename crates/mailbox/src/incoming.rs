@@ -1,18 +1,14 @@
 //! [`Incoming`]: the receiver's side of a bank set, on any memory. Nothing that a sender writes makes it
 //! panic, read outside the bank set, or allocate.
 //!
-//! A peer can write to a mailbox at any time, also behind the frame's tag. So nothing here is looked at and
-//! then loaded again:
+//! A peer can write to a mailbox at any time, even after the frame's tag. So no value is checked in shared
+//! memory and then loaded again to be used:
 //!
-//! - The header is copied out, each word once, and the copy is checked and used.
-//! - A checksum is right or wrong for the bytes that it was computed of. A frame that has one (RDMA, where a
-//!   device writes without a thread of this host, perhaps the same bytes twice) is copied to private memory,
-//!   checked there, and read there.
-//! - The body of a frame without one is read in place: nothing was found out about its bytes that a later
-//!   write could make wrong. The tag was stored behind them, by the sender or, over a stream, by a thread of
-//!   this host as it takes the sender's message; an honest sender writes there again only once the frame was
-//!   taken. What a malicious one writes meanwhile it could have sent. The layer above copies the bytes out,
-//!   once, and checks its copy.
+//! - Header: each word is loaded once; the loaded words are checked and used.
+//! - Frame with a checksum (RDMA, where a device writes without this host): copied to private memory, checked
+//!   and read there.
+//! - Body of a frame without one: read in place. Nothing was checked that a later write could invalidate. The
+//!   layer above copies the bytes out once and checks its copy.
 
 use primitive::SharedBytes;
 use primitive::sync::{Ordering, fence};
@@ -143,8 +139,7 @@ impl Incoming {
         if self.mode == Mode::Checked {
             return self.take_checked(memory, copy);
         }
-        // The tag was stored last, by the sender or by the transport: all of the frame is there, and is read in
-        // place.
+        // The sender or the transport stores the tag last: all of the frame is there.
         let at = self.cursor.at;
         match self.parse(memory, at) {
             Err(malformed) => self.refuse(malformed),

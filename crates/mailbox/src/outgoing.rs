@@ -49,8 +49,8 @@ pub trait Target {
     #[inline(always)]
     fn prefetch(&self, _bytes: Range<usize>) {}
 
-    /// As [`write`](Self::write), of a whole frame, which does not change meanwhile; it may also wake the
-    /// receiver.
+    /// Writes a whole frame, as [`write`](Self::write) does; `frame` must not change until this returns. It
+    /// may also wake the receiver.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -84,7 +84,7 @@ pub struct Outgoing {
     /// The bank behind those that make the room, and how often it was filled before.
     ahead: (u32, u64),
     geometry: Geometry,
-    /// Where a frame is put together that is written at once, from where it is sent: made by the first one.
+    /// Memory in which a frame with a checksum is built, and from which it is sent. Allocated by the first one.
     scratch: Option<SharedBytes>,
 }
 
@@ -293,8 +293,8 @@ impl Outgoing {
     }
 }
 
-/// Puts a part of a frame at byte `from` of it, and zeroes behind it, up to byte `to`: what an earlier frame
-/// had there is not for the receiver of this one. Both places are multiples of a word.
+/// Writes a part at byte `from` of the frame and zeroes the rest up to byte `to`, so that no bytes of an
+/// earlier frame are sent. Both places are multiples of a word.
 #[inline]
 fn put(frame: &SharedBytes, (from, to): (usize, usize), part: &[u8]) {
     if !part.is_empty() {

@@ -1,4 +1,4 @@
-//! What a peer writes to a mailbox behind the look at it changes no frame that was checked.
+//! Frames with a checksum: a peer's later writes do not change them, and they carry no bytes of earlier ones.
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;

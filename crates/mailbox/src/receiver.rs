@@ -57,7 +57,7 @@ pub struct Mailbox {
     notifications: Notifications,
     geometry: Geometry,
     senders: Senders,
-    /// Where a frame is checked that has a checksum, and read from: no peer writes to it.
+    /// The private copy in which a frame with a checksum is checked and read.
     copy: SharedBytes,
     /// Polls that have found nothing since the last frame or look.
     idle: u32,
@@ -176,7 +176,7 @@ impl Mailbox {
         if let [sender] = &mut self.senders.active[..] {
             // Most mailboxes have one: without the arithmetic of turns, which is a quarter of a poll.
             return match sender.incoming.poll(self.segment.memory(), &self.copy) {
-                Arrival::Nothing => self.look_behind_lanes(),
+                Arrival::Nothing => self.look_after_lanes(),
                 Arrival::Frame => {
                     self.idle = 0;
                     Ok(Some(0))
@@ -194,7 +194,7 @@ impl Mailbox {
                 return Ok(Some(found));
             }
         }
-        let _has_moved = self.note_idle();
+        self.note_idle();
         Ok(None)
     }
 
@@ -202,7 +202,7 @@ impl Mailbox {
     /// anything.
     #[inline]
     #[track_caller]
-    fn look_behind_lanes(&mut self) -> Result<Option<usize>, MailboxError> {
+    fn look_after_lanes(&mut self) -> Result<Option<usize>, MailboxError> {
         let has_moved = self.note_idle();
         match &self.senders.active[..] {
             [sender] if has_moved && sender.incoming.has_come(self.segment.memory()) => {
@@ -238,7 +238,8 @@ impl Mailbox {
         MailboxError::Malformed { host, reason }
     }
 
-    /// Nothing has come; whether a poll of the lanes, if one was due, has brought anything.
+    /// Counts a poll that found nothing, and polls the lanes if that is due. Returns whether they brought
+    /// anything.
     #[inline]
     #[track_caller]
     fn note_idle(&mut self) -> bool {

@@ -72,7 +72,7 @@ fn send(sender: &mut Sender) {
     while !sender.try_send(&FrameHeader::default(), Parts::default()).expect("a receiver") {}
 }
 
-/// A poll that finds nothing takes what has arrived on connections along, and looks again.
+/// A poll that finds nothing receives what has arrived on connections, and looks again.
 #[test]
 fn a_frame_comes_with_the_next_poll() {
     const COUNT: usize = 50;

@@ -23,8 +23,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// What has come of sender `number`: in the mailbox's memory, or, with a checksum, in the copy that was
-    /// checked.
+    /// The frame of sender `number`: in the mailbox's memory, or, if it has a checksum, in the private copy.
     #[inline(always)]
     pub(crate) fn new(
         senders: &'a mut Senders,

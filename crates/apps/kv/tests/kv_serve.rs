@@ -42,12 +42,12 @@ fn items_of_both_hosts_are_reached_through_one_port() {
     assert_eq!(exchange(&server, b"flush_all\r\nget key0 key1\r\n"), "OK\r\nEND\r\n");
 }
 
-/// Its clients would find the items of one rack or of the other, as the kernel spreads them.
+/// If two racks shared a port, each connection would reach one of them at random.
 #[test]
 fn another_rack_does_not_join_the_port() {
     let server = Server::start();
     let port = server.port.to_string();
-    // If it did, it would serve until then.
+    // Ends the second rack if it does start.
     let second = Command::new("timeout")
         .args(["60", env!("CARGO_BIN_EXE_kv"), "serve", "--hosts", "2", "--port", &port])
         .output()

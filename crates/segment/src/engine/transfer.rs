@@ -42,12 +42,12 @@ impl Engine {
         self.reserve(to, bytes.len(), notify)?;
         let staging = self.staging().slice(0, bytes.len());
         staging.write_from(0, bytes);
-        // The staging memory may change once this has returned.
         self.write_reserved(to, at, &staging, notify)
     }
 
-    /// As [`write`](Self::write), of any number of bytes in memory that does not change meanwhile: without
-    /// the staging memory. Notifies of the last [`PIECE`]. If it fails, some of it may have been written.
+    /// As [`write`](Self::write), but sends any number of bytes straight from `from`, which must not change
+    /// until this returns. The notification covers the last piece only. On an error, some bytes may have
+    /// been written.
     #[track_caller]
     pub(crate) fn write_memory(
         &self,

@@ -67,13 +67,13 @@ impl Host {
     ) -> io::Result<(Self, Option<SocketAddr>)> {
         let mut listeners = Vec::new();
         let is_first = gossamer::hosts().next() == Some(gossamer::local_host());
-        if let Some(address) = options.address {
-            // The hosts of one rack share a port, but not with those of another, which has other items: the
-            // first host finds the port free before it lets the others in.
-            let address = match is_first && options.shares_port {
-                true => Listener::tcp(address, false)?.address().unwrap_or(address),
-                false => address,
-            };
+        if let Some(mut address) = options.address {
+            if is_first && options.shares_port {
+                // A shared port can also be joined by another rack, whose items differ. Binding it once
+                // without sharing fails if it is in use; that listener is closed here, before the other
+                // hosts start.
+                address = Listener::tcp(address, false)?.address().unwrap_or(address);
+            }
             let listener = Listener::tcp(address, options.shares_port)?;
             options.address = listener.address();
             listeners.push(listener);

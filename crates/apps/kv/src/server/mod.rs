@@ -38,8 +38,8 @@ mod tests;
 pub struct Options {
     /// The TCP address to listen on; port 0 picks a free port.
     pub address: Option<SocketAddr>,
-    /// Whether other processes may listen on the same port, each of which gets a part of the
-    /// connections.
+    /// Whether the hosts of the rack share the port: each gets a part of the connections. The first
+    /// host refuses a port that is in use.
     pub shares_port: bool,
     /// The path of a Unix socket on which the first host of the rack listens.
     pub unix: Option<String>,
