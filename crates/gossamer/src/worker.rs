@@ -20,12 +20,10 @@ use crate::{files, losses};
 const FIBERS_PER_POLL: usize = 128;
 /// Rounds between two readings of the clock while there is work and some fiber sleeps.
 const ROUNDS_PER_CLOCK: u32 = 64;
-/// How many rounds of a lone fiber that yields make a poll of files due, while there is other work. A
-/// poll is a system call, which takes as long as about ten such rounds. A poll that took all that it may
-/// take is followed by another after one round: with thousands of files, more are ready.
-const FILE_POLL_AFTER: u32 = 64;
-/// How many such rounds any other round counts as.
-const BUSY_ROUND: u32 = 8;
+/// Rounds between two polls of the files that fibers wait for, while there is other work. A poll is a
+/// system call. One that took all that it may take is followed by another after one round: with
+/// thousands of files, more are ready.
+const ROUNDS_PER_FILE_POLL: u32 = 8;
 /// The longest sleep. Parkers wake for everything that matters, so this is only a safety net.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 /// The longest sleep of a thread whose files cannot wake it, because the system refuses to watch them.
@@ -100,11 +98,10 @@ impl Worker {
         scheduler.enter(|| {
             let mut idle = Idle::new(self.shared.sleep_after);
             let mut until_clock = ROUNDS_PER_CLOCK;
-            let mut until_files = FILE_POLL_AFTER;
+            let mut until_files = ROUNDS_PER_FILE_POLL;
             let mut attended = 0;
             loop {
                 let resumed = scheduler.run(FIBERS_PER_POLL);
-                let is_lone_yield = resumed == 1 && scheduler.has_ready();
                 let polled = self.node.poll();
                 if self.node.has_incidents() {
                     let incidents = self.node.take_incidents();
@@ -127,12 +124,11 @@ impl Worker {
                 let works = resumed > 0 || polled;
                 let mut has_files = false;
                 if files::has_files() {
-                    let cost = if is_lone_yield { 1 } else { BUSY_ROUND };
-                    until_files = if works { until_files.saturating_sub(cost) } else { 0 };
+                    until_files = if works { until_files - 1 } else { 0 };
                     if until_files == 0 {
                         let found = files::poll();
                         has_files = found.any;
-                        until_files = if found.may_have_more { 1 } else { FILE_POLL_AFTER };
+                        until_files = if found.may_have_more { 1 } else { ROUNDS_PER_FILE_POLL };
                     }
                 }
                 if works || has_files {
