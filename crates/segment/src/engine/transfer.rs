@@ -46,8 +46,8 @@ impl Engine {
     }
 
     /// As [`write`](Self::write), but sends any number of bytes straight from `from`, which must not change
-    /// until this returns. The notification covers the last piece only. On an error, some bytes may have
-    /// been written.
+    /// until this returns. The first piece goes last, with the notification: a receiver that looks at the
+    /// first bytes finds the others there, or on their way. On an error, some bytes may have been written.
     #[track_caller]
     pub(crate) fn write_memory(
         &self,
@@ -56,15 +56,14 @@ impl Engine {
         from: &SharedBytes,
         notify: Option<u32>,
     ) -> Result<(), OpError> {
-        let mut start = 0;
-        while from.len() - start > PIECE {
-            self.reserve(to, PIECE, None)?;
-            self.write_reserved(to, at + start, &from.slice(start, PIECE), None)?;
-            start += PIECE;
+        for start in (PIECE..from.len()).step_by(PIECE) {
+            let piece = from.slice(start, PIECE.min(from.len() - start));
+            self.reserve(to, piece.len(), None)?;
+            self.write_reserved(to, at + start, &piece, None)?;
         }
-        let last = from.slice(start, from.len() - start);
-        self.reserve(to, last.len(), notify)?;
-        self.write_reserved(to, at + start, &last, notify)
+        let first = from.slice(0, PIECE.min(from.len()));
+        self.reserve(to, first.len(), notify)?;
+        self.write_reserved(to, at, &first, notify)
     }
 
     /// Writes bytes for which there is room; they may change once this has returned.

@@ -77,8 +77,8 @@ impl RemoteSegment {
     }
 
     /// For layers above, where memory is not mapped: writes any number of bytes at byte `at`, in flight when
-    /// this returns, from memory that does not change meanwhile: without a further copy of this thread's.
-    /// Then notifies the owner of the last of them, if that is requested and the segment takes it.
+    /// this returns, straight from `from`, which must not change until then. The first bytes go last, with a
+    /// notification of the owner, if that is requested and the segment takes it.
     ///
     /// # Errors
     /// As [`write`](Self::write), but for [`SegmentError::TooLarge`].
