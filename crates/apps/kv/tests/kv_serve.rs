@@ -45,17 +45,35 @@ fn items_of_both_hosts_are_reached_through_one_port() {
 /// If two racks shared a port, each connection would reach one of them at random.
 #[test]
 fn another_rack_does_not_join_the_port() {
-    let server = Server::start();
+    let server =
+        Server::with(&["--hosts", "2", "--threads", "1", "--listen", "127.0.0.1,127.0.0.2"]);
     let port = server.port.to_string();
-    // Ends the second rack if it does start.
-    let second = Command::new("timeout")
-        .args(["60", env!("CARGO_BIN_EXE_kv"), "serve", "--hosts", "2", "--port", &port])
-        .output()
-        .unwrap();
-    assert_eq!(second.status.code(), Some(1), "{second:?}");
-    let error = String::from_utf8(second.stderr).unwrap();
-    assert!(error.contains("127.0.0.1") && error.contains("in use"), "{error}");
+    // The address of the first host is in use, that of the second, and both by one for all.
+    for (listen, in_use) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.3,127.0.0.2", "127.0.0.2"),
+        ("0.0.0.0,127.0.0.3", "0.0.0.0"),
+    ] {
+        // Ends the second rack if it does start.
+        let second = Command::new("timeout")
+            .args(["60", env!("CARGO_BIN_EXE_kv"), "serve", "--hosts", "2"])
+            .args(["--port", &port, "--listen", listen])
+            .output()
+            .unwrap();
+        assert_eq!(second.status.code(), Some(1), "{listen}: {second:?}");
+        let error = String::from_utf8(second.stderr).unwrap();
+        assert!(error.contains(in_use) && error.contains("in use"), "{listen}: {error}");
+    }
     assert_eq!(exchange(&server, b"get a\r\n"), "END\r\n");
+}
+
+/// One address for all that the machine has, and one of these: both are this rack's own.
+#[test]
+fn hosts_of_one_rack_may_listen_on_overlapping_addresses() {
+    for listen in ["0.0.0.0,127.0.0.1", "127.0.0.1,0.0.0.0"] {
+        let server = Server::with(&["--hosts", "2", "--threads", "1", "--listen", listen]);
+        assert_eq!(exchange(&server, b"get a\r\n"), "END\r\n", "{listen}");
+    }
 }
 
 #[test]

@@ -66,18 +66,15 @@ impl Host {
         mut options: Options,
     ) -> io::Result<(Self, Option<SocketAddr>)> {
         let mut listeners = Vec::new();
-        let is_first = gossamer::hosts().next() == Some(gossamer::local_host());
-        if let Some(mut address) = options.address {
-            if is_first && options.shares_port {
-                // A shared port can also be joined by another rack, whose items differ. Binding it once
-                // without sharing fails if it is in use; that listener is closed here, before the other
-                // hosts start.
-                address = Listener::tcp(address, false)?.address().unwrap_or(address);
+        if let Some(address) = options.address {
+            if options.port_must_be_free {
+                Listener::check_free(address)?;
             }
             let listener = Listener::tcp(address, options.shares_port)?;
             options.address = listener.address();
             listeners.push(listener);
         }
+        let is_first = gossamer::hosts().next() == Some(gossamer::local_host());
         if let Some(path) = options.unix.as_ref().filter(|_| is_first) {
             listeners.push(Listener::unix(Path::new(path))?);
         }

@@ -38,9 +38,12 @@ mod tests;
 pub struct Options {
     /// The TCP address to listen on; port 0 picks a free port.
     pub address: Option<SocketAddr>,
-    /// Whether the hosts of the rack share the port: each gets a part of the connections. The first
-    /// host refuses a port that is in use.
+    /// Whether other processes may listen on the same port, each of which gets a part of the
+    /// connections.
     pub shares_port: bool,
+    /// Whether the port must be free, although it is shared from then on: no host of the rack listens
+    /// there yet, so that one who does is another rack, which has other items.
+    pub port_must_be_free: bool,
     /// The path of a Unix socket on which the first host of the rack listens.
     pub unix: Option<String>,
     /// Maximum number of connections of the host; further ones are told so and closed.
@@ -65,6 +68,7 @@ impl Default for Options {
         Self {
             address: None,
             shares_port: false,
+            port_must_be_free: false,
             unix: None,
             connections_max: 1024,
             threads: 1,

@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -93,6 +93,17 @@ fn is_left_behind(path: &Path) -> bool {
         && probe() == Err(Errno::CONNREFUSED)
 }
 
+/// A TCP socket with this address.
+fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, shares_port)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
 impl Listener {
     /// Listens on a TCP address. With `shares_port`, other processes of the same user may listen
     /// there, too: the kernel spreads connections over them.
@@ -100,14 +111,17 @@ impl Listener {
     /// # Errors
     /// If the address cannot be bound, for example because the port is in use.
     pub fn tcp(address: SocketAddr, shares_port: bool) -> io::Result<Self> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        sockopt::set_socket_reuseport(&socket, shares_port)?;
-        rustix::net::bind(&socket, &address)?;
+        let socket = bind(address, shares_port)?;
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(Self::Tcp(TcpListener::from(socket)))
+    }
+
+    /// Checks that nobody listens on a TCP address, whoever shares it.
+    ///
+    /// # Errors
+    /// If somebody does, or the address cannot be bound.
+    pub fn check_free(address: SocketAddr) -> io::Result<()> {
+        bind(address, false).map(drop)
     }
 
     /// Listens at a path. A socket that is there and on which nothing listens is replaced, as one of

@@ -89,7 +89,13 @@ impl Serve {
             ..Options::default()
         };
         let mut port = self.port;
+        let machines = gossamer::topology().machines;
+        let mut taken: Vec<(Option<usize>, IpAddr)> = Vec::new();
         for (host, listen) in gossamer::hosts().zip(self.listen.iter().cycle()) {
+            let machine = machines.iter().position(|machine| machine.hosts.contains(&host));
+            let is_ours = taken.iter().any(|&(of, at)| of == machine && overlap(at, *listen));
+            options.port_must_be_free = hosts > 1 && !is_ours;
+            taken.push((machine, *listen));
             options.address = Some(SocketAddr::new(*listen, port));
             let arguments = (shards.clone(), options.clone());
             let address = gossamer::spawn_on_with(first_thread(host), serve, arguments)
@@ -125,6 +131,11 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+/// Whether two hosts of a machine that listen on these addresses share a port.
+fn overlap(one: IpAddr, other: IpAddr) -> bool {
+    one == other || one.is_unspecified() || other.is_unspecified()
 }
 
 /// How many connections, in words.
