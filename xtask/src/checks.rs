@@ -35,21 +35,22 @@ const RDMA: [&str; 2] = ["rdma", "verbs"];
 /// The features of the facade that a stable compiler can build on every machine.
 const FACADE_FEATURES: [&str; 4] = ["jam", "shm", "tcp", "tokio"];
 
-/// `cargo xtask lint`.
-pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
+/// `cargo xtask lint`; `rdma` includes the code that needs the libraries of RDMA.
+pub(crate) fn lint(workspace: &Workspace, rdma: bool) -> Result<()> {
     subjects::check(workspace)?;
     Step::cargo(&workspace.root, "fmt --all --check").run()?;
     for folder in OWN_WORKSPACES {
         Step::cargo(&workspace.own_workspace(folder)?, "fmt --check").run()?;
     }
-    let features = stable_features(workspace);
+    let features = stable_features(workspace, rdma);
     Step::cargo(&workspace.root, "clippy --workspace --all-targets")
         .arg(format!("--features={features}"))
         .arg("--")
         .arg("-Dwarnings")
         .run()?;
-    // The facade with other features than all, tests included, as a user may choose them. With xtask,
-    // most dependencies have the features that they have in the workspace, and are not checked again.
+    // The facade with other features than all, tests included, as a user may choose them: never with
+    // RDMA, so code that only racks without it have is checked here. With xtask, most dependencies have
+    // the features that they have in the workspace, and are not checked again.
     for features in choices(FACADE_FEATURES) {
         let packages = "clippy --package gossamer-rack --package xtask --no-default-features";
         Step::cargo(&workspace.root, packages)
@@ -109,15 +110,13 @@ pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
     PACKAGES.into_iter().fold(step, |step, package| step.arg("--package").arg(package))
 }
 
-/// The command of cargo that builds documentation. It includes examples, for which cargo takes the
-/// features that tests need: they are those of the other gates, so dependencies are not checked again.
-pub(crate) const DOC: &str = "doc --no-deps --lib --bins --examples";
-
-/// `cargo xtask doc`.
-pub(crate) fn doc(workspace: &Workspace) -> Result<()> {
+/// `cargo xtask doc`; `rdma` as for [`lint`].
+pub(crate) fn doc(workspace: &Workspace, rdma: bool) -> Result<()> {
     pages::check(workspace)?;
-    Step::cargo(&workspace.root, &format!("{DOC} --workspace"))
-        .arg(format!("--features={}", stable_features(workspace)))
+    // With examples, for which cargo takes the features that tests need: they are those of `lint`, so
+    // dependencies are not checked again.
+    Step::cargo(&workspace.root, "doc --no-deps --lib --bins --examples --workspace")
+        .arg(format!("--features={}", stable_features(workspace, rdma)))
         .env("RUSTDOCFLAGS", "-Dwarnings")
         .run()?;
     let page = workspace.target().join("doc/gossamer/index.html");
@@ -126,10 +125,12 @@ pub(crate) fn doc(workspace: &Workspace) -> Result<()> {
 }
 
 /// Every feature of every member that a stable compiler can build on every machine, as
-/// `package/feature,...`.
-fn stable_features(workspace: &Workspace) -> String {
-    let others = [&RDMA[..], &[NIGHTLY, "default"]].concat();
-    features_that(workspace, |feature| !others.contains(&feature))
+/// `package/feature,...`; with `rdma` on every machine that has the libraries of RDMA.
+fn stable_features(workspace: &Workspace, rdma: bool) -> String {
+    let is_built = |feature: &str| rdma || !RDMA.contains(&feature);
+    features_that(workspace, |feature| {
+        ![NIGHTLY, "default"].contains(&feature) && is_built(feature)
+    })
 }
 
 /// The features of members whose names are wanted, as `package/feature,...`.
@@ -415,8 +416,12 @@ mod tests {
 
     #[test]
     fn features_are_those_of_a_stable_compiler() {
-        let features = stable_features(&Workspace::find().unwrap());
-        assert!(features.split(',').all(|f| !f.ends_with("/nightly") && !f.ends_with("/default")));
-        assert!(features.contains("/tokio") && !features.contains("/rdma"));
+        let workspace = Workspace::find().unwrap();
+        for rdma in [false, true] {
+            let features = stable_features(&workspace, rdma);
+            let is_one_of_others = |f: &str| f.ends_with("/nightly") || f.ends_with("/default");
+            assert!(!features.split(',').any(is_one_of_others) && features.contains("/tokio"));
+            assert!(RDMA.iter().all(|of| features.contains(&format!("/{of}")) == rdma));
+        }
     }
 }

@@ -13,12 +13,12 @@ use crate::workspace::Workspace;
 
 /// The gates, fastest first: what each checks, and the arguments of cargo that run it.
 const GATES: &[(&str, &str)] = &[
-    ("formatting, clippy and commit subjects", "xtask lint"),
+    ("formatting, clippy and commit subjects", "xtask lint --rdma"),
     ("order of crates and folders", "xtask layers"),
     ("unsafe code and its reasons", "xtask unsafe"),
     ("licences, bans and sources of dependencies; advisories if available", "xtask deny"),
     ("packages, compiled with the oldest supported compiler", "xtask package"),
-    ("documentation", "xtask doc"),
+    ("documentation", "xtask doc --rdma"),
     (
         "README's test command with compile-fail tests, memcached clients, a nightly compiler",
         "xtask test --clients --nightly",

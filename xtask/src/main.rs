@@ -67,7 +67,7 @@ mod workspace;
 use std::process::ExitCode;
 
 use bench::Bench;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use layers::Layers;
 use netns::Netns;
 use rack_deploy::RackDeploy;
@@ -82,6 +82,14 @@ struct Cli {
     command: Command,
 }
 
+/// The option of checks that need no device.
+#[derive(Args)]
+struct Rdma {
+    /// With the code for RDMA, which needs cmake, libclang and libibverbs
+    #[arg(long)]
+    rdma: bool,
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Run every gate of CI in order, with times; stop at the first that fails
@@ -94,9 +102,9 @@ enum Command {
     /// Check that `unsafe` is only in the files of ARCHITECTURE.md's ledger, each use with its reason
     Unsafe,
     /// Check formatting, clippy with warnings denied, and the length of commit subjects
-    Lint,
+    Lint(Rdma),
     /// Build the documentation of every crate, warnings denied
-    Doc,
+    Doc(Rdma),
     /// Check dependencies against deny.toml with cargo-deny; advisories if they can be fetched
     Deny,
     /// Make the packages that a registry would get, and build each with the oldest supported compiler
@@ -185,8 +193,8 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Ahead => ahead::run(&workspace),
         Command::Layers(layers) => layers::run(&workspace, layers),
         Command::Unsafe => ledger::run(&workspace),
-        Command::Lint => checks::lint(&workspace),
-        Command::Doc => checks::doc(&workspace),
+        Command::Lint(with) => checks::lint(&workspace, with.rdma),
+        Command::Doc(with) => checks::doc(&workspace, with.rdma),
         Command::Deny => deny::run(&workspace),
         Command::Package => package::run(&workspace),
         Command::Test { aarch64: true, .. } => aarch64::test(&workspace),

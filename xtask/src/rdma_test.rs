@@ -1,5 +1,4 @@
-//! `cargo xtask rdma-test`: clippy and rustdoc on what needs the libraries of RDMA, which `cargo xtask
-//! lint` and `doc` leave out, and the tests that need RDMA devices. Their programs are built here, and run in a
+//! `cargo xtask rdma-test`: the tests that need RDMA devices. Their programs are built here, and run in a
 //! guest of [`gossamer_guest`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
 //! visible with its tail first. Tests of the same programs that need no device run here, where
 //! nothing is emulated.
@@ -66,9 +65,6 @@ const INTEGRATION: &str = "--test conformance --test payloads --test killed --te
 /// With xtask, which has none, dependencies have the features that they have in the other builds.
 const UNIT: &str =
     "--package gossamer-transport-rdma --package xtask --features gossamer-transport-rdma/verbs";
-/// The packages whose documentation depends on RDMA. With xtask, for the reason of [`UNIT`].
-const DOCUMENTED: &str = "--package gossamer-rdma-needs --package gossamer-transport-rdma --package gossamer-rack \
-    --package xtask --features gossamer-rack/rdma,gossamer-transport-rdma/verbs";
 /// Printed before the name of a program, in front of its output.
 const MARK: &str = "==> ";
 /// The timeout of all test programs on one kernel, emulated, in seconds.
@@ -129,11 +125,8 @@ fn prepare(workspace: &Workspace, kernels: &[Version], times: &mut Times) -> Res
     fetched.and(programs)
 }
 
-/// Builds the test programs, and runs clippy and rustdoc on what they stand on, and on themselves.
-/// Other tests of these packages are the same without RDMA, and `lint` checks them. All of it is done
-/// for packages and features with which dependencies are the same, and not built again. The programs
-/// come first, since there is much to compile beside the bindings to libibverbs, which take half a
-/// minute of one processor.
+/// Builds the test programs. Both builds have packages and features with which dependencies are the
+/// same, and not built twice.
 fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
     let built = |step: Step| {
         let step = step.args("--no-run --message-format json-render-diagnostics");
@@ -144,14 +137,6 @@ fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
         let unit = built(Step::cargo(&workspace.root, &format!("test --lib {UNIT}")))?;
         anyhow::Ok([integration, unit].concat())
     })?;
-    let cargo = |arguments: &str| Step::cargo(&workspace.root, arguments);
-    times.of("clippy", || {
-        let all = checks::rdma(workspace, "clippy --lib --bins").args(INTEGRATION);
-        all.args("-- -Dwarnings").run()?;
-        cargo(&format!("clippy --tests {UNIT}")).args("-- -Dwarnings").run()
-    })?;
-    let doc = cargo(&format!("{} {DOCUMENTED}", checks::DOC)).env("RUSTDOCFLAGS", "-Dwarnings");
-    times.of("documentation", || doc.run())?;
     let packages = workspace.metadata.packages.iter();
     let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));
     programs_in(&messages, &packages.collect())

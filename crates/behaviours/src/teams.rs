@@ -136,12 +136,13 @@ fn answered(count: Trust<u64>, left: u64) {
 }
 
 pub fn work_that_callbacks_make_is_waited_for() {
+    const ROUNDS: u64 = 10;
     let last = gossamer::trustees().last().expect("a trustee");
     let count = last.entrust_with(|()| 0u64, ());
     let counts = Team::run(
         |team, count: Trust<u64>| {
             let mut counts = Vec::new();
-            for round in 1..=20 {
+            for round in 1..=ROUNDS {
                 if team.index() == 0 {
                     answered(count.clone(), 10 * round);
                 }
@@ -154,9 +155,9 @@ pub fn work_that_callbacks_make_is_waited_for() {
         count,
     );
     // One member takes the count, whichever comes first.
-    for round in 0..20 {
-        let sum: u64 = counts.iter().map(|counts| counts[round]).sum();
-        assert_eq!(sum, 10 * (round as u64 + 1));
+    for round in 1..=ROUNDS {
+        let sum: u64 = counts.iter().map(|counts| counts[round as usize - 1]).sum();
+        assert_eq!(sum, 10 * round);
     }
 }
 
