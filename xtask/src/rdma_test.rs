@@ -43,7 +43,7 @@ const SUITES: [Suite; 5] = [
         kernels: &[Version::Six1, Version::Six12],
     },
     Suite {
-        package: "gossamer-rack",
+        package: "gossamer-rack-tests",
         programs: &["rdma", "segments_rdma"],
         kernels: &[Version::Six12],
     },

@@ -22,9 +22,7 @@ use anyhow::{Result, bail, ensure};
 use cargo_metadata::DependencyKind;
 use clap::Args;
 
-use crate::layers::order::{
-    BUILDS_JAMS, LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TESTED_WITH, TRANSPORTS,
-};
+use crate::layers::order::{BUILDS_JAMS, LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS};
 use crate::workspace::Workspace;
 
 /// `user` has `used` among its dependencies.
@@ -110,7 +108,7 @@ fn broken_rule(edge: &Edge) -> Option<String> {
     let (above, below) = (rank(user)?, rank(used)?);
     // A crate's tests may name the crate itself, to turn its features for tests on.
     let names = (&user[..], &used[..]);
-    if *for_tests && (user == used || names == TESTED_OVER || names == TESTED_WITH) {
+    if *for_tests && (user == used || names == TESTED_OVER) {
         None
     } else if is_transport(user) && is_transport(used) {
         Some(format!("{user} names {used}: transports do not know each other"))
@@ -178,13 +176,6 @@ mod tests {
         assert_eq!(broken_rule(&test_edge(rdma, tcp)), None);
         assert!(broken_rule(&edge(rdma, tcp)).is_some(), "but not made of it");
         assert!(broken_rule(&test_edge(tcp, rdma)).is_some(), "nor the other way round");
-    }
-
-    #[test]
-    fn tests_may_name_what_they_have_in_common() {
-        let (gossamer, behaviours) = TESTED_WITH;
-        assert_eq!(broken_rule(&test_edge(gossamer, behaviours)), None);
-        assert!(broken_rule(&edge(gossamer, behaviours)).is_some(), "tests only");
     }
 
     #[test]

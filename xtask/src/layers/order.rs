@@ -25,11 +25,11 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-jam-executor"],
     &[PICKS_TRANSPORTS],
     &[
-        "gossamer-behaviours",
         "gossamer-compile-fail",
         "gossamer-daemon",
         "gossamer-guest",
         "gossamer-jam-tests",
+        "gossamer-rack-tests",
     ],
     &["gossamer-chaos", "gossamer-graph", "gossamer-kv"],
     &["xtask"],
@@ -41,9 +41,6 @@ pub(super) const TRANSPORTS: &[&str] =
 
 /// A transport that stands on a carrier, and the carrier that its tests use.
 pub(super) const TESTED_OVER: (&str, &str) = ("gossamer-transport-rdma", "gossamer-transport-tcp");
-
-/// A crate, and the one above it that only its tests use: what they have in common.
-pub(super) const TESTED_WITH: (&str, &str) = (PICKS_TRANSPORTS, "gossamer-behaviours");
 
 /// The one crate that selects transports.
 pub(super) const PICKS_TRANSPORTS: &str = "gossamer-rack";

@@ -6,8 +6,8 @@ mod common;
 use std::env;
 use std::process::{Command, Stdio};
 
+use behaviours::behaviours_of_transports;
 use gossamer::Rack;
-use gossamer_behaviours::{self as behaviours, behaviours_of_transports};
 use gossamer_job::Secret;
 
 macro_rules! over_rdma {

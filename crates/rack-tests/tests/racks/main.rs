@@ -9,7 +9,6 @@ mod encoding;
 mod endings;
 mod files;
 mod initialisers;
-#[cfg(feature = "tcp")]
 mod losses;
 mod placement;
 mod segments;

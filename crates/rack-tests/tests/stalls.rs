@@ -115,9 +115,9 @@ fn a_deadlock_of_two_latches_is_reported() {
         let place = |line: u32| format!("stalls.rs:{line}:");
         for (thread, account) in [(0, &accounts[0]), (1, &accounts[1])] {
             let wants =
-                format!("to run the closure launched at crates/gossamer/tests/{}", place(INNER));
+                format!("to run the closure launched at crates/rack-tests/tests/{}", place(INNER));
             let holds =
-                format!("for the closure launched at crates/gossamer/tests/{}", place(OUTER));
+                format!("for the closure launched at crates/rack-tests/tests/{}", place(OUTER));
             program.says(&[
                 &format!("of thread {thread} of host 0 has waited at least "),
                 &format!(" s for the latch of property {account} of this thread (`u64`), {wants}"),
@@ -186,10 +186,10 @@ fn a_signal_asks_for_everything_that_waits() {
         let mut expected = vec![
             line(&[
                 "has waited at least ",
-                "the end of a sleep, at crates/gossamer/tests/stalls.rs:",
+                "the end of a sleep, at crates/rack-tests/tests/stalls.rs:",
             ]),
-            line(&["has waited at least ", "`select!`, at crates/gossamer/tests/stalls.rs:"]),
-            line(&["has waited at least ", "(join), at crates/gossamer/tests/stalls.rs:"]),
+            line(&["has waited at least ", "`select!`, at crates/rack-tests/tests/stalls.rs:"]),
+            line(&["has waited at least ", "(join), at crates/rack-tests/tests/stalls.rs:"]),
         ];
         for _ in 0..3 {
             let said = program.says(&["has waited at least "]);

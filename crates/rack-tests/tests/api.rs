@@ -3,22 +3,18 @@
 
 mod common;
 
-use gossamer_behaviours::behaviours;
+use behaviours::behaviours;
 
 macro_rules! on_every_kind {
     ($($module:ident: $name:ident;)*) => {
         on_every_kind! { threads, Threads: $($module $name)* }
         on_every_kind! { hosts, Hosts: $($module $name)* }
         on_every_kind! { copies, Copies: $($module $name)* }
-        #[cfg(feature = "tcp")]
         on_every_kind! { tcp, Tcp: $($module $name)* }
-        #[cfg(feature = "tcp")]
         on_every_kind! { tls, Tls: $($module $name)* }
     };
     ($of:ident, $kind:ident: $($module:ident $name:ident)*) => {
         mod $of {
-            use gossamer_behaviours as behaviours;
-
             use crate::common::{self, Kind};
             $(
                 #[test]

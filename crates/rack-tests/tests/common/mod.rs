@@ -5,21 +5,17 @@
 
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
-#[cfg(feature = "tcp")]
 pub(crate) mod tcp;
 
 use std::sync::{Arc, mpsc};
 use std::{panic, thread};
 
-use gossamer::{Rack, RackError};
 #[allow(unused_imports, reason = "each test program uses a part")]
-pub(crate) use gossamer_behaviours::support::{
-    Counted, DEADLINE, message_of, panic_in, wait_until,
-};
+pub(crate) use behaviours::support::{Counted, DEADLINE, message_of, panic_in, wait_until};
+use gossamer::{Rack, RackError};
 use transport_api::Transport;
 use transport_api::conformance::Altered;
 use transport_shm::ShmTransport;
-#[cfg(feature = "tcp")]
 use transport_tcp::{Credentials, TcpTransport};
 
 /// Racks that one process can make.
@@ -32,10 +28,8 @@ pub(crate) enum Kind {
     /// Two hosts with two threads each, whose transport copies what they write.
     Copies,
     /// Two hosts with two threads each, over TCP without encryption.
-    #[cfg(feature = "tcp")]
     Tcp,
     /// Two hosts with two threads each, over TCP and TLS.
-    #[cfg(feature = "tcp")]
     Tls,
     /// Two hosts with two threads each, over RDMA devices of this machine.
     #[cfg(feature = "rdma")]
@@ -43,16 +37,12 @@ pub(crate) enum Kind {
 }
 
 /// All that need no device.
-#[cfg(feature = "tcp")]
 pub(crate) const KINDS: [Kind; 5] =
     [Kind::Threads, Kind::Hosts, Kind::Copies, Kind::Tcp, Kind::Tls];
-#[cfg(not(feature = "tcp"))]
-pub(crate) const KINDS: [Kind; 3] = [Kind::Threads, Kind::Hosts, Kind::Copies];
 
 /// The hosts of a rack of a kind that has more than one.
 fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
     let shm = || ShmTransport::in_process(2, 2).expect("a rack in one process").into_iter();
-    #[cfg(feature = "tcp")]
     let tcp = |hosts: Vec<Arc<TcpTransport>>| {
         hosts.into_iter().map(|host| host as Arc<dyn Transport>).collect()
     };
@@ -60,9 +50,7 @@ fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
         Kind::Threads => unreachable!("it has one host"),
         Kind::Hosts => shm().map(|host| host as Arc<dyn Transport>).collect(),
         Kind::Copies => shm().map(|host| Altered::unmapped(host)).collect(),
-        #[cfg(feature = "tcp")]
         Kind::Tcp => tcp(tcp::hosts(2, 2, |_| Credentials::InsecureLoopback)),
-        #[cfg(feature = "tcp")]
         Kind::Tls => tcp(tcp::hosts(2, 2, tcp::of_a_job())),
         #[cfg(feature = "rdma")]
         Kind::Rdma => {

@@ -15,9 +15,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
+use behaviours::behaviours;
 use gossamer::{HostId, LossReason, Rack, RackError};
-use gossamer_behaviours::{self as behaviours, behaviours};
-#[cfg(feature = "tcp")]
 use gossamer_job::Secret;
 use rustix::process::{Pid, Signal};
 
@@ -62,7 +61,7 @@ const MIXED_OWN: &[Case] = &[
 /// Processes of the racks of two machines, half of them on each.
 const TASKS: u32 = 4;
 
-/// What precedes the names of cases on two machines, which need the feature `tcp`.
+/// What precedes the names of cases on two machines.
 const MIXED: &str = "mixed_";
 
 fn rack() -> Rack {
@@ -319,8 +318,7 @@ fn main() -> ExitCode {
         cases.iter().map(move |(name, _)| format!("{prefix}{name}"))
     };
     let all = names("", OWN).chain(names("", BEHAVIOURS));
-    let mixed = names(MIXED, MIXED_OWN).chain(names(MIXED, BEHAVIOURS));
-    let all = all.chain(mixed.filter(|_| cfg!(feature = "tcp")));
+    let all = all.chain(names(MIXED, MIXED_OWN)).chain(names(MIXED, BEHAVIOURS));
     let numbered = all.enumerate().map(|(number, name)| (name, number));
     cases::run(numbered, AT_ONCE, |name, number| run(*number, name))
 }
@@ -371,14 +369,8 @@ fn start(number: usize, name: &str, output: &File) -> io::Result<Vec<Child>> {
     (0..TASKS).map(task).collect()
 }
 
-#[cfg(feature = "tcp")]
 fn secret() -> String {
     Secret::new([8; 32]).to_hex()
-}
-
-#[cfg(not(feature = "tcp"))]
-fn secret() -> String {
-    unreachable!("no case on two machines is listed")
 }
 
 /// Waits for the processes; what went wrong, if the first has not ended well (or `all` have not),

@@ -133,7 +133,7 @@ fn a_scope_ends_without_the_callbacks_of_a_lost_host() {
         match ended {
             Err(RackError::Unobserved { count: 5001, first, .. }) => {
                 let printed = first.to_string();
-                assert!(printed.contains("crates/gossamer/tests/racks/losses.rs:"), "{printed}");
+                assert!(printed.contains("crates/rack-tests/tests/racks/losses.rs:"), "{printed}");
             }
             other => panic!("{other:?}"),
         }

@@ -33,7 +33,7 @@ fn is_panic_of_callback(ended: Result<(), RackError>, said: &str) {
     if let Err(RackError::Unobserved { first, .. }) = &ended {
         let printed = first.to_string();
         let expected =
-            "first: a callback panicked, of the call at crates/gossamer/tests/racks/endings.rs:";
+            "first: a callback panicked, of the call at crates/rack-tests/tests/racks/endings.rs:";
         assert!(first.is_callback && printed.starts_with(expected), "{printed}");
     }
     is_unobserved(ended, said);
@@ -494,7 +494,7 @@ fn use_outside_a_rack_is_refused() {
 }
 
 #[test]
-#[ignore = "takes 8 GiB of memory; run it with `cargo test --release -p gossamer-rack --test racks -- --ignored gibibyte`"]
+#[ignore = "takes 8 GiB of memory; run it with `cargo test --release -p gossamer-rack-tests --test racks -- --ignored gibibyte`"]
 fn a_gibibyte_there_and_back_and_not_a_byte_more() {
     use serde_bytes::ByteBuf;
     run(Kind::Threads, || {

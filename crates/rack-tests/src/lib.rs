@@ -1,7 +1,7 @@
 //! What holds on every rack, however many hosts it has and whatever connects them. Each behaviour
 //! is the main function of a rack that is checked for leaks afterwards; `api.rs` runs them over the
-//! threads and hosts of one process, `processes.rs` over real processes, and `rdma.rs` over devices: all
-//! in the tests of `gossamer`. A crate, so that the compiler makes the code of each closure once for all
+//! threads and hosts of one process, `processes.rs` over real processes, and `rdma.rs` over devices. A
+//! library, so that the compiler makes the code of each closure once for all
 //! of these programs.
 //!
 //! Emulated devices are slow, so `rdma.rs` runs the behaviours that depend on the transport: batches and

@@ -99,7 +99,7 @@ fn an_overflow_in_a_delegated_closure_is_reported_with_its_origin() {
             "own",
             &[
                 "fiber 1 (`stacks::overflow::{{closure}}`) on thread 'gossamer-0.",
-                "in the closure delegated at crates/gossamer/tests/stacks.rs:",
+                "in the closure delegated at crates/rack-tests/tests/stacks.rs:",
                 "Rack::stack_bytes",
             ],
         ),
