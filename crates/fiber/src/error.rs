@@ -6,6 +6,7 @@ use std::error::Error;
 use std::{fmt, io};
 
 use crate::limits::MAX_FIBERS;
+use crate::panic_place::PanicPlace;
 
 /// Why a fiber could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -65,13 +66,15 @@ impl<F> fmt::Debug for NotStarted<F> {
 #[non_exhaustive]
 pub enum JoinError {
     /// The fiber's closure panicked.
-    #[error("fiber '{fiber}' panicked: {}", panic_text(&**payload))]
+    #[error("fiber '{fiber}' panicked: {}{}", panic_text(&**payload), At(place.as_deref()))]
     Panicked {
         /// The fiber's name.
         fiber: String,
         /// The payload of the panic; give it to [`std::panic::resume_unwind`] to let the panic go
         /// on.
         payload: Box<dyn Any + Send>,
+        /// Where it was raised, if that is known: see [`note_panics`](crate::note_panics).
+        place: Option<Box<PanicPlace>>,
     },
     /// The fiber was unwound, or never began, because its scheduler was dropped.
     #[error("the fiber did not run to its end because its scheduler was dropped")]
@@ -109,9 +112,13 @@ impl JoinError {
 impl fmt::Debug for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinError::Panicked { fiber, payload } => {
-                let text = panic_text(&**payload);
-                f.debug_struct("Panicked").field("fiber", fiber).field("payload", &text).finish()
+            JoinError::Panicked { fiber, payload, place } => {
+                let (text, mut shown) = (panic_text(&**payload), f.debug_struct("Panicked"));
+                shown.field("fiber", fiber).field("payload", &text);
+                if let Some(place) = place {
+                    shown.field("place", &format_args!("{place}"));
+                }
+                shown.finish()
             }
             JoinError::Cancelled => f.write_str("Cancelled"),
             JoinError::Delegate(error) => f.debug_tuple("Delegate").field(error).finish(),
@@ -131,15 +138,33 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
     }
 }
 
+/// What follows the text of a panic: where it was raised, if that is known.
+struct At<'a>(Option<&'a PanicPlace>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |place| write!(f, ", at {place}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn debug_of_a_failed_join_shows_the_panic_text() {
-        let panicked = |payload| JoinError::Panicked { fiber: "eater".into(), payload };
-        let shown = format!("{:?}", panicked(Box::new("no bread".to_owned())));
-        assert_eq!(shown, r#"Panicked { fiber: "eater", payload: "no bread" }"#);
+        let place = PanicPlace { file: "src/eat.rs".into(), line: 3, column: 9 };
+        let panicked =
+            |payload| JoinError::Panicked { fiber: "eater".into(), payload, place: None };
+        let mut of_text = panicked(Box::new("no bread".to_owned()));
+        assert_eq!(format!("{of_text:?}"), r#"Panicked { fiber: "eater", payload: "no bread" }"#);
+        assert_eq!(of_text.to_string(), "fiber 'eater' panicked: no bread");
+        let JoinError::Panicked { place: of, .. } = &mut of_text else { unreachable!() };
+        *of = Some(Box::new(place));
+        let shown = r#"Panicked { fiber: "eater", payload: "no bread", place: src/eat.rs:3:9 }"#;
+        assert_eq!(format!("{of_text:?}"), shown);
+        let said = "fiber 'eater' panicked: no bread, at src/eat.rs:3:9";
+        assert_eq!(of_text.to_string(), said);
         assert!(format!("{:?}", panicked(Box::new(7))).contains("not text"));
         assert_eq!(format!("{:?}", JoinError::Cancelled), "Cancelled");
         let closed = JoinError::NotStarted(SpawnError::Closed);

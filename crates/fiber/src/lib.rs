@@ -25,7 +25,7 @@
 //! # Panics and fibers
 //!
 //! A panic never leaves its fiber: it is caught where the fiber began and given to the one that
-//! joins. The standard library counts panics per thread, so when a destructor waits while its fiber
+//! joins, with its place if [`note_panics`] was called. The standard library counts panics per thread, so when a destructor waits while its fiber
 //! panics, [`std::thread::panicking`] is true for the thread's other fibers too until it has gone
 //! on.
 //!
@@ -46,9 +46,9 @@
 //! | [`oneshot`] | one value, from any thread to a task of an async runtime |
 //! | `ops.rs` | what fibers call: [`park`], [`unpark`], [`sleep`] and so on |
 //! | `unparker.rs`, `local.rs`, `overflow.rs` | [`Unparker`], for other threads; [`fiber_local!`], a value per fiber; from a fault in a stack's guard to a message |
-//! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), asking fibers what they wait for (`asking.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
+//! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), asking fibers what they wait for (`asking.rs`), where panics were raised (`panics.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
 //! | `switch/` | the seam to the stack switch |
-//! | `stack.rs`, `abort.rs`, `error.rs`, `limits.rs` | the memory it switches to; ending the process; errors; limits |
+//! | `stack.rs`, `abort.rs`, `error.rs`, `panic_place.rs`, `limits.rs` | the memory it switches to; ending the process; errors; the place of a panic; limits |
 
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -106,6 +106,8 @@ mod signal;
 
 mod error;
 
+mod panic_place;
+
 #[allow(unsafe_code)] // Writes and aborts by system calls.
 mod abort;
 
@@ -114,6 +116,7 @@ pub use crate::core::builder::Builder;
 pub use crate::core::current::{park_waiting, unpark_waiting, waiting};
 pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
+pub use crate::core::panics::{adopt_panic, note_panics, panic_place_of};
 pub use crate::core::{MayWait, Running};
 pub use crate::drive::{drive, drive_until};
 pub use crate::error::{JoinError, NotStarted, SpawnError};
@@ -126,6 +129,7 @@ pub use crate::ops::{
     check_may_wait, current, deadline_after, in_fiber, name, park, park_or_give_up, park_until,
     sleep, sleep_until, unpark, unparker, yield_now, yield_to_worker,
 };
+pub use crate::panic_place::PanicPlace;
 pub use crate::remote::Remote;
 pub use crate::scheduler::{Config, Scheduler};
 pub use crate::scope::{Scope, ScopedJoinHandle, scope};

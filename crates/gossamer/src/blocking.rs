@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 use std::{io, thread};
 
-use fiber::{JoinError, JoinHandle, Promise};
+use fiber::{JoinError, JoinHandle, Promise, panic_place_of};
 use parking_lot::{Condvar, Mutex};
 use primitive::drop_payload;
 
@@ -119,8 +119,10 @@ where
             Err(error) => panic!("cannot start a thread for blocking work: {error}"),
         };
         let outcome = catch_unwind(AssertUnwindSafe(run));
-        let panicked = |payload| JoinError::Panicked { fiber: "blocking work".to_owned(), payload };
-        promise.settle(outcome.map_err(panicked));
+        promise.settle(outcome.map_err(|payload| {
+            let place = panic_place_of(&*payload);
+            JoinError::Panicked { fiber: "blocking work".to_owned(), payload, place }
+        }));
     }));
     handle
 }

@@ -333,9 +333,9 @@ mod watcher;
 mod worker;
 
 pub use fiber::{
-    Interval, JoinError, JoinHandle, JoinTimeout, LazyLock, OnceLock, Scope, ScopedJoinHandle,
-    SpawnError, ThreadLocal, Tick, Timer, after, fiber_local, interval, select, sleep, sleep_until,
-    yield_now,
+    Interval, JoinError, JoinHandle, JoinTimeout, LazyLock, OnceLock, PanicPlace, Scope,
+    ScopedJoinHandle, SpawnError, ThreadLocal, Tick, Timer, after, fiber_local, interval, select,
+    sleep, sleep_until, yield_now,
 };
 pub use gossamer_segment::{
     Access, Notification, Notifications, Notify, OpenOptions, Plain, Record, RecordMap,

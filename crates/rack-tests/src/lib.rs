@@ -82,6 +82,8 @@ macro_rules! behaviours {
             matrix: ids_are_those_of_properties_on_every_thread;
             matrix: threads_are_counted_and_numbered;
             panics: a_panic_reaches_the_caller_and_the_property_goes_on;
+            panics: a_panic_of_a_closure_says_where_it_was;
+            panics: a_panic_of_a_fiber_says_where_it_was;
             panics: every_panic_of_a_batch_is_its_own;
             panics: a_callback_for_failures_is_called_once;
             panics: a_result_whose_drop_panics_is_a_panic_of_its_own;

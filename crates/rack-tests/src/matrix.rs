@@ -75,11 +75,14 @@ macro_rules! row {
 
         let failures = || {
             // A panic is an error of every fallible form, on every thread, and ends the others.
-            let expected = format!("the closure panicked on {}: fell", $at.thread());
+            // The line of the row, which all of them stand in.
+            let place = format!("{}:{}:{}", file!(), line!(), column!());
+            let expected = format!("the closure panicked on {}: fell, at {place}", $at.thread());
             let fell = |result: Result<u32, DelegateError>| {
                 let error = result.unwrap_err();
                 let DelegateError::Panicked { trustee, report } = &error else { panic!("{error:?}") };
                 assert_eq!((*trustee, &*report.message), ($at.thread(), "fell"));
+                assert_eq!(report.place.as_ref().map(ToString::to_string), Some(place.clone()));
             };
             fell(to.$try_call($($unused)* -> u32 { panic!("fell") }));
             fell(to.$try_call_with($($unused_with)* -> u32 { panic!("fell") }, 2));

@@ -1,9 +1,10 @@
 //! What goes wrong in delegated closures, and who learns of it.
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use gossamer::{CodecStep, DelegateError, Trustee};
+use gossamer::{CodecStep, DelegateError, JoinError, PanicPlace, PanicReport, Trustee};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use trust_core::Chain;
 
@@ -52,6 +53,102 @@ pub fn every_panic_of_a_batch_is_its_own() {
         }
         assert_eq!(results.borrow().len(), 200);
     }
+}
+
+/// Formatted, so that each of its texts is bytes of its own.
+fn fall_at(number: u32) -> ! {
+    panic!("fell at {number}")
+}
+
+/// Waits when it is dropped, so that other fibers of its thread run.
+struct Waits(Trustee);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        assert_eq!(self.0.visit(|| 3), 3);
+    }
+}
+
+pub fn a_panic_of_a_closure_says_where_it_was() {
+    let of = |error: DelegateError| match error {
+        DelegateError::Panicked { report, .. } => report,
+        other => panic!("{other:?}"),
+    };
+    let is_at = |place: &Option<Box<PanicPlace>>, line: u32| {
+        let place = place.as_ref().expect("a place");
+        assert_eq!((&*place.file, place.line), (file!(), line), "{place}");
+    };
+    for at in gossamer::threads() {
+        let number = at.entrust(7u32);
+        let (fell, line) = (number.try_apply(|n| -> u8 { panic!("has {n}") }), line!());
+        let report = of(fell.unwrap_err());
+        is_at(&report.place, line);
+        assert!(report.to_string().starts_with(&format!("has 7, at {}:{line}:", file!())));
+        // In a function that it calls; and where the standard library names the line that calls it.
+        let report = of(number.try_apply(|n| -> u8 { fall_at(*n) }).unwrap_err());
+        is_at(&report.place, line_of_fall_at());
+        let (fell, line) = (number.try_apply(|n| [0u8; 3][*n as usize]), line!());
+        is_at(&of(fell.unwrap_err()).place, line);
+        let (fell, line) = (number.try_apply(|n| n.checked_sub(8).unwrap()), line!());
+        is_at(&of(fell.unwrap_err()).place, line);
+        // Caught in the closure, which goes on with a payload of its own; and with the same.
+        let resumed = number.try_apply(|n| -> u8 {
+            let caught = catch_unwind(|| fall_at(*n)).unwrap_err();
+            resume_unwind(Box::new(message_of(&*caught)))
+        });
+        let report = of(resumed.unwrap_err());
+        assert_eq!((&*report.message, report.place), ("fell at 7", None));
+        let again =
+            |n: &mut u32| -> u8 { resume_unwind(catch_unwind(|| fall_at(*n)).unwrap_err()) };
+        is_at(&of(number.try_apply(again).unwrap_err()).place, line_of_fall_at());
+        // A report is a payload, too, and keeps the place that it came with.
+        let first = of(number.try_apply(|n| -> u8 { fall_at(*n) }).unwrap_err());
+        let resume = |_: &mut u32, first: PanicReport| -> u8 { resume_unwind(Box::new(first)) };
+        let second = of(number.try_apply_with(resume, first.clone()).unwrap_err());
+        assert_eq!(second, first);
+        // Of the closure that sees what another has found.
+        let view = || number.apply_ref(|_| Some("text"), |_| fall_at(1));
+        let caught = catch_unwind(AssertUnwindSafe(view)).unwrap_err();
+        is_at(&PanicReport::of(&*caught).place, line_of_fall_at());
+    }
+}
+
+fn line_of_fall_at() -> u32 {
+    let fell = catch_unwind(|| fall_at(0)).unwrap_err();
+    PanicReport::of(&*fell).place.expect("a place").line
+}
+
+pub fn a_panic_of_a_fiber_says_where_it_was() {
+    let is_at = |error: JoinError, line: u32| {
+        let said = error.to_string();
+        assert!(said.contains(&format!(", at {}:{line}:", file!())), "{said}");
+        let JoinError::Panicked { place: Some(place), .. } = &error else { panic!("{error:?}") };
+        assert_eq!((&*place.file, place.line), (file!(), line), "{place}");
+        assert_eq!(DelegateError::from(error).to_string(), said, "also as another error");
+    };
+    for at in gossamer::threads() {
+        // While one unwinds, others of its thread panic, with the same literal.
+        let fall = |at: Trustee| {
+            let _waits = Waits(at);
+            panic!("fell");
+        };
+        let line = line!() - 2;
+        let other = gossamer::threads().find(|other| *other != at).expect("another thread");
+        let fibers = [(); 5].map(|()| gossamer::spawn_on_with(at, fall, other));
+        let (late, late_line) = (at.spawn(|| -> u8 { panic!("fell") }), line!());
+        is_at(late.join().unwrap_err(), late_line);
+        for fiber in fibers {
+            let joined: Result<(), JoinError> = fiber.join();
+            is_at(joined.unwrap_err(), line);
+        }
+    }
+    let (local, line) = (gossamer::spawn(|| panic!("fell")), line!());
+    is_at(local.join().unwrap_err(), line);
+    let (blocking, line) = (gossamer::spawn_blocking(|| panic!("fell")), line!());
+    is_at(blocking.join().unwrap_err(), line);
+    let resumed = gossamer::spawn(|| resume_unwind(Box::new("fell"))).join();
+    let resumed: JoinError = resumed.map(|never: ()| never).unwrap_err();
+    assert!(matches!(&resumed, JoinError::Panicked { place: None, .. }), "{resumed:?}");
 }
 
 pub fn waiting_in_a_delegated_closure_names_both_places() {
@@ -263,7 +360,11 @@ pub fn values_that_cannot_be_encoded_or_decoded() {
             let (what, all) = (error.to_string(), Chain(error).to_string());
             assert!(what.contains(&format!("{step} the")) && what.contains("::Awkward`"), "{what}");
             assert!(what.ends_with(&there.to_string()), "the place: {what}");
-            assert!(!what.contains(cause) && all.ends_with(cause), "one level: {what}; {all}");
+            // A panic of the value's code has a place behind it.
+            let (said, place) = all.split_once(&format!(", at {}:", file!())).unzip();
+            assert_eq!(place.is_some(), cause.contains("panicked"), "{all}");
+            let said = said.unwrap_or(&all);
+            assert!(!what.contains(cause) && said.ends_with(cause), "one level: {what}; {all}");
         };
         is(&error, false, CodecStep::Encode, "too awkward to encode");
         let error = send(Awkward::NotDecoded).unwrap_err();
@@ -281,7 +382,7 @@ pub fn values_that_cannot_be_encoded_or_decoded() {
         is(&error, true, CodecStep::Decode, "the value's own code panicked: decoding fell over");
         assert_eq!(unit.apply(|()| Awkward::Fine), Awkward::Fine);
     }
-    let message = std::panic::catch_unwind(|| panic!("{}", "ordinary"));
+    let message = catch_unwind(|| panic!("{}", "ordinary"));
     assert_eq!(message_of(&*message.unwrap_err()), "ordinary");
     wait_until("nothing", || true);
 }

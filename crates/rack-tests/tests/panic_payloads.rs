@@ -1,13 +1,15 @@
-//! What a caught panic carries is freed, wherever it was caught, also if its own destructor panics.
+//! What a caught panic carries is freed, wherever it was caught, also if its own destructor panics. Its
+//! place is known as long as the hooks of the program call the one that a rack has set.
 
 mod common;
 
-use std::panic::panic_any;
+use std::panic::{panic_any, set_hook, take_hook};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
 use common::{KINDS, run, wait_until, within_deadline};
-use gossamer::{RackError, Trustee};
+use gossamer::{DelegateError, PanicReport, Rack, RackError, Trustee};
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 static FREED: AtomicU32 = AtomicU32::new(0);
@@ -94,4 +96,45 @@ fn payloads_of_caught_panics_are_freed() {
             assert!(made == freed && made > 8, "{kind:?}: {freed} of {made} were freed");
         }
     });
+}
+
+/// How often a hook of the test below has seen its panic.
+static SEEN: AtomicU32 = AtomicU32::new(0);
+
+#[test]
+fn hooks_of_the_program_keep_the_places_if_they_call_the_one_before() {
+    const SAID: &str = "number 7 fell";
+    let inside = || {
+        let me = gossamer::local_trustee().trustee();
+        let other = gossamer::threads().find(|trustee| *trustee != me).expect("another thread");
+        let number = other.entrust(7u8);
+        let fall = || -> PanicReport {
+            match number.try_apply(|n| -> u8 { panic!("number {n} fell") }) {
+                Err(DelegateError::Panicked { report, .. }) => report,
+                other => panic!("{other:?}"),
+            }
+        };
+        let line = line!() - 5;
+        let line_of = |report: PanicReport| {
+            assert_eq!(report.message, SAID);
+            report.place.map(|place| place.line)
+        };
+        assert_eq!(line_of(fall()), Some(line));
+        let ours = Arc::new(take_hook());
+        let before = ours.clone();
+        set_hook(Box::new(move |info| {
+            SEEN.fetch_add((info.payload_as_str() == Some(SAID)).into(), SeqCst);
+            before(info);
+        }));
+        assert_eq!((line_of(fall()), SEEN.load(SeqCst)), (Some(line), 1));
+        set_hook(Box::new(|info| {
+            SEEN.fetch_add((info.payload_as_str() == Some(SAID)).into(), SeqCst);
+        }));
+        let report = fall();
+        assert_eq!((report.to_string(), SEEN.load(SeqCst)), (SAID.to_owned(), 2));
+        assert_eq!(line_of(report), None);
+        set_hook(Box::new(move |info| ours(info)));
+        assert_eq!((line_of(fall()), SEEN.load(SeqCst)), (Some(line), 2));
+    };
+    within_deadline("hooks", move || Rack::new().threads(2).run(inside).expect("a rack"));
 }

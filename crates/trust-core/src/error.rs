@@ -1,5 +1,7 @@
 //! Errors of delegated requests, and the panic reports that travel back for them.
 
+mod report;
+
 use std::any::{Any, type_name};
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -8,10 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use fiber::JoinError;
-use primitive::drop_payload;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use transport_api::{HostId, LossReason, ThreadId};
+
+pub use self::report::PanicReport;
 
 /// Why a delegated request has no result.
 ///
@@ -33,7 +36,7 @@ pub enum DelegateError {
     Panicked {
         /// Where it ran.
         trustee: ThreadId,
-        /// The message of its panic.
+        /// Message and place of its panic.
         report: PanicReport,
     },
     /// The trustee refused the request before anything ran.
@@ -275,45 +278,6 @@ pub(crate) fn catch(caught: &mut dyn FnMut(Panic), run: impl FnOnce()) {
     }
 }
 
-/// A panic that happened on another thread or host, as far as it can travel: its message. It is
-/// also the payload with which the panic is resumed in the caller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PanicReport {
-    /// The panic's message, if it was a string.
-    pub message: String,
-}
-
-impl PanicReport {
-    /// The report of a caught panic, whose payload is freed. Its destructor is code of the user:
-    /// call this where that may run.
-    #[cold]
-    pub(crate) fn taken(payload: Panic) -> Self {
-        let report = Self::of(&*payload);
-        drop_payload(payload);
-        report
-    }
-
-    /// The report of a caught panic.
-    pub fn of(payload: &(dyn Any + Send)) -> Self {
-        let message = if let Some(text) = payload.downcast_ref::<&str>() {
-            (*text).to_owned()
-        } else if let Some(text) = payload.downcast_ref::<String>() {
-            text.clone()
-        } else if let Some(report) = payload.downcast_ref::<PanicReport>() {
-            return report.clone();
-        } else {
-            "a panic whose payload is not a string".to_owned()
-        };
-        PanicReport { message }
-    }
-}
-
-impl fmt::Display for PanicReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,6 +291,11 @@ mod tests {
             format!("cannot encode the arguments, a `alloc::vec::Vec<u8>`, for {trustee}");
         assert_eq!(error.to_string(), expected);
         assert_eq!(Chain(&error).to_string(), format!("{expected}: too deep"));
+    }
+
+    #[test]
+    fn errors_are_as_small_as_before_reports_had_places() {
+        assert_eq!(size_of::<DelegateError>(), 56);
     }
 
     #[test]

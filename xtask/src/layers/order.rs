@@ -91,7 +91,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/fiber/src",
         &[
-            &["abort", "limits", "oneshot", "signal", "stack"],
+            &["abort", "limits", "oneshot", "panic_place", "signal", "stack"],
             &["error", "switch"],
             &["core"],
             &["local", "overflow", "unparker"],
@@ -110,6 +110,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["builder", "locals", "queue", "timer"],
             &["block"],
             &["asking", "current", "inbox"],
+            &["panics"],
             &["run", "teardown", "waking"],
         ],
     ),

@@ -12,6 +12,7 @@ pub(crate) mod builder;
 pub(crate) mod current;
 pub(crate) mod inbox;
 pub(crate) mod locals;
+pub(crate) mod panics;
 #[allow(unsafe_code)] // The run queue is an intrusive list of raw pointers.
 mod queue;
 mod run;

@@ -13,7 +13,9 @@ use crate::core::Core;
 use crate::core::block::{Block, FiberId, State, Timer};
 use crate::core::current::{self, CURRENT};
 use crate::core::locals::Locals;
+use crate::core::panics::panic_place_of;
 use crate::error::JoinError;
+use crate::panic_place::PanicPlace;
 use crate::switch::{Resumed, Switch};
 
 impl Core {
@@ -303,21 +305,26 @@ pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
         value
     }));
     result.map_err(|payload| {
+        // First, as a destructor of a local value may panic as well.
+        let place = panic_place_of(&*payload);
         if let Err(second) = catch_unwind(close_locals) {
             drop_payload(second);
         }
-        how_it_ended(payload)
+        how_it_ended(payload, place)
     })
 }
 
 #[cold]
-fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
+fn how_it_ended(
+    payload: Box<dyn std::any::Any + Send>,
+    place: Option<Box<PanicPlace>>,
+) -> JoinError {
     let fiber = current::with_fiber(|_, block| match block.state.get() {
         State::Cancelled => None,
         _ => Some(block.name()),
     });
     match fiber.flatten() {
-        Some(fiber) => JoinError::Panicked { fiber, payload },
+        Some(fiber) => JoinError::Panicked { fiber, payload, place },
         None => JoinError::Cancelled,
     }
 }

@@ -111,6 +111,7 @@ impl<U: Portable + Send> Completion for Settle<U> {
             DelegateError::Panicked { trustee, report } => JoinError::Panicked {
                 fiber: format!("{name} on {trustee}"),
                 payload: Box::new(report.message),
+                place: report.place,
             },
             error => JoinError::Delegate(Box::new(error)),
         }));

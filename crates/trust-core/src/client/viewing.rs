@@ -63,7 +63,11 @@ where
             |waiter: *const ()| what(waiter.wrapping_byte_sub(offset_of!(Self, waiter)));
         match self.waiter.wait(place, of_waiter)? {
             Ok(value) => Ok(value),
-            Err(panic) => resume_unwind(panic),
+            Err(panic) => {
+                // It was caught on the worker's stack.
+                fiber::adopt_panic(&*panic);
+                resume_unwind(panic)
+            }
         }
     }
 }

@@ -148,6 +148,8 @@ impl Server for Node {
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
         let Parts { me, rack, threads, outboxes, inboxes, progress, handoffs } = parts;
+        // Reports of panics say where. Not later: a thread that panics cannot do it.
+        fiber::note_panics();
         let node = Node {
             me,
             id: NodeId::new(rack, me.number(threads)),
