@@ -3,12 +3,14 @@
 //!
 //! An error prints its own level; `source()` is the next one.
 
+use std::any::Any;
 use std::fmt;
 
 use jam_format::{Digest, FunctionKind, Machine, functions_in};
+use primitive::drop_payload;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use trust_core::DelegateError;
+use trust_core::{DelegateError, PanicReport};
 
 /// Why a call of a jam has no result.
 #[derive(Debug, Clone, Error)]
@@ -74,7 +76,18 @@ impl fmt::Display for Panicked {
         let Panicked { message, file, line, column } = self;
         let message = if message.is_empty() { "a panic whose message has values" } else { message };
         f.write_str(message)?;
-        if *line > 0 { write!(f, " at {file}:{line}:{column}") } else { Ok(()) }
+        if *line > 0 { write!(f, ", at {file}:{line}:{column}") } else { Ok(()) }
+    }
+}
+
+impl Panicked {
+    /// What the sender gets of a panic of the program's code, which was caught here. Its payload is freed.
+    #[cold]
+    pub(crate) fn of_payload(payload: Box<dyn Any + Send>) -> Self {
+        let PanicReport { message, place } = PanicReport::of(&*payload);
+        drop_payload(payload);
+        let Some(place) = place else { return Panicked { message, ..Panicked::default() } };
+        Panicked { message, file: place.file.into(), line: place.line, column: place.column }
     }
 }
 
@@ -273,6 +286,7 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use std::error::Error;
+    use std::panic::{catch_unwind, resume_unwind};
 
     use super::*;
 
@@ -319,9 +333,21 @@ mod tests {
     fn a_panic_says_where() {
         let mut panicked =
             Panicked { message: "no".into(), file: "a.rs".into(), line: 3, column: 9 };
-        assert_eq!(panicked.to_string(), "no at a.rs:3:9");
+        assert_eq!(panicked.to_string(), "no, at a.rs:3:9");
         panicked.message.clear();
         panicked.line = 0;
         assert_eq!(panicked.to_string(), "a panic whose message has values");
+    }
+
+    #[test]
+    fn a_panic_of_the_program_has_its_place() {
+        fiber::note_panics();
+        let panicked = |run: fn()| Panicked::of_payload(catch_unwind(run).unwrap_err());
+        let (of_text, line) = (panicked(|| panic!("text")), line!());
+        assert_eq!((&of_text.message[..], of_text.line), ("text", line), "{of_text}");
+        assert_eq!(of_text.file, file!());
+        let resumed = panicked(|| resume_unwind(Box::new("resumed")));
+        let expected = Panicked { message: "resumed".into(), ..Panicked::default() };
+        assert_eq!(resumed, expected);
     }
 }

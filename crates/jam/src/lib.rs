@@ -39,7 +39,7 @@
 //!
 //! 1. `error.rs` ([`JamError`], [`Refusal`]), `features.rs`, `policy.rs` ([`Policy`]).
 //! 2. `reuse/` (when nothing runs in memory any more; the protocol and its barriers), `arena/`
-//!    (executable memory), `enter/` (calling a jam, and leaving it early), `panic_place.rs`.
+//!    (executable memory), `enter/` (calling a jam, and leaving it early).
 //! 3. `symbols/` ([`export!`], [`open!`], [`Symbols`]), `package.rs` ([`package!`]), `local.rs`.
 //! 4. `frame.rs`, `link.rs`, `handles.rs`, `cache.rs`: from bytes that arrived to a jam that can run.
 //! 5. `plain_bytes.rs`, `sender.rs` ([`Sendable`], [`LoadedJam`]), `loaded.rs` ([`Package`]),
@@ -92,8 +92,6 @@ mod log;
 pub mod mailbox;
 #[cfg(not(loom))]
 mod package;
-#[cfg(not(loom))]
-mod panic_place;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod plain_bytes;

@@ -16,7 +16,6 @@ use crate::error::{Panicked, Refusal};
 use crate::frame::Frame;
 use crate::local::Locals;
 use crate::log::LogSlot;
-use crate::panic_place::note_panics;
 use crate::policy::{Gate, Gatekeeper, Origin, Policy, Verifier};
 use crate::ried::error::RiedRefusal;
 use crate::ried::{ArrivedRied, LoadedBy, NotLoaded, Rieds};
@@ -89,7 +88,7 @@ pub fn on_package(callback: impl Fn(&Arc<ArrivedPackage>) + Send + Sync + 'stati
 impl Receiver {
     pub(crate) fn new(max_bytes: usize) -> Self {
         check_property_types();
-        note_panics();
+        fiber::note_panics();
         let locals = Locals::of_program();
         let gatekeeper = Gatekeeper::default();
         gatekeeper.admit(locals.digests(), &Origin::Program);

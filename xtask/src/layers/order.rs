@@ -322,7 +322,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["error", "features", "log", "package", "plain_bytes", "reuse"],
             &["arena", "enter", "policy", "sender", "shape"],
-            &["audit", "frame", "loaded", "panic_place"],
+            &["audit", "frame", "loaded"],
             &["arrived", "symbols"],
             &["link", "ried"],
             &["handles"],

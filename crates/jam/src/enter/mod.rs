@@ -99,11 +99,6 @@ pub(crate) fn barrier<R>(function: impl FnOnce() -> R) -> R {
     function()
 }
 
-/// Whether this thread runs a jam or a Local Function.
-pub(crate) fn is_inside() -> bool {
-    INNERMOST.try_with(|innermost| !innermost.get().is_null()).unwrap_or(false)
-}
-
 #[cold]
 #[inline(never)]
 fn reason_of(mark: &Mark) -> Box<Panicked> {

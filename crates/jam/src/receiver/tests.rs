@@ -273,7 +273,7 @@ fn a_panic_of_a_jam_says_where() {
     for _ in 0..2 {
         let panicked = run(receiver, &digest, &mut 0, 0).unwrap_err();
         let Failure::Panicked(panicked) = panicked else { panic!("{panicked:?}") };
-        assert_eq!(panicked.to_string(), "no room at jams/put.rs:7:9");
+        assert_eq!(panicked.to_string(), "no room, at jams/put.rs:7:9");
     }
 }
 

@@ -10,7 +10,6 @@ use jam_abi::{Failure, HostTable, RIED_VERSION};
 use crate::enter::{barrier, escape};
 use crate::error::Panicked;
 use crate::log::LogSlot;
-use crate::panic_place;
 use crate::symbols::c::text;
 
 /// What the table's `receiver` points to.
@@ -42,7 +41,7 @@ pub(super) fn table(log: Arc<LogSlot>, sender: u32) -> &'static HostTable {
 pub(crate) fn panicked_of(payload: Box<dyn Any + Send>) -> Panicked {
     match payload.downcast::<Panicked>() {
         Ok(of_ried) => *of_ried,
-        Err(payload) => panic_place::panicked_of(payload),
+        Err(payload) => Panicked::of_payload(payload),
     }
 }
 

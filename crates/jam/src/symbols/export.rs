@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use jam_abi::Pointee;
 
 use crate::enter::escape;
-use crate::panic_place::panicked_of;
+use crate::error::Panicked;
 
 /// A function that jams can import.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ pub fn guard<R>(run: impl FnOnce() -> R) -> R {
 #[cold]
 #[inline(never)]
 fn leave(payload: Box<dyn Any + Send>) -> ! {
-    escape(panicked_of(payload))
+    escape(Panicked::of_payload(payload))
 }
 
 /// Offers functions to jams, under their names and with the signature of their types, which are
