@@ -67,9 +67,6 @@ impl Host {
     ) -> io::Result<(Self, Option<SocketAddr>)> {
         let mut listeners = Vec::new();
         if let Some(address) = options.address {
-            if options.port_must_be_free {
-                Listener::check_free(address)?;
-            }
             let listener = Listener::tcp(address, options.shares_port)?;
             options.address = listener.address();
             listeners.push(listener);
@@ -127,6 +124,16 @@ impl Host {
         let left = self.state.connections();
         Drained { ended: all.saturating_sub(left), left }
     }
+}
+
+/// Finds that nobody listens on a TCP address of the host that calls this; the address, whose port is a
+/// free one where 0 was given. Before hosts share a port, each asks this: one who listens there is
+/// another rack, which has other items.
+///
+/// # Errors
+/// As text, since it crosses the rack: if somebody listens there, or the address cannot be bound.
+pub fn find_free(address: SocketAddr) -> Result<SocketAddr, String> {
+    Listener::find_free(address).map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
 /// Starts the server on the host that calls it; the TCP address.

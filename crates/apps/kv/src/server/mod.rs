@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use host::{Drained, Host, drain, serve};
+pub use host::{Drained, Host, drain, find_free, serve};
 
 #[cfg(test)]
 mod tests;
@@ -41,9 +41,6 @@ pub struct Options {
     /// Whether other processes may listen on the same port, each of which gets a part of the
     /// connections.
     pub shares_port: bool,
-    /// Whether the port must be free, although it is shared from then on: no host of the rack listens
-    /// there yet, so that one who does is another rack, which has other items.
-    pub port_must_be_free: bool,
     /// The path of a Unix socket on which the first host of the rack listens.
     pub unix: Option<String>,
     /// Maximum number of connections of the host; further ones are told so and closed.
@@ -68,7 +65,6 @@ impl Default for Options {
         Self {
             address: None,
             shares_port: false,
-            port_must_be_free: false,
             unix: None,
             connections_max: 1024,
             threads: 1,

@@ -116,12 +116,13 @@ impl Listener {
         Ok(Self::Tcp(TcpListener::from(socket)))
     }
 
-    /// Checks that nobody listens on a TCP address, whoever shares it.
+    /// Finds that nobody listens on a TCP address, whoever shares it; the address, whose port is a free one
+    /// where 0 was given.
     ///
     /// # Errors
     /// If somebody does, or the address cannot be bound.
-    pub fn check_free(address: SocketAddr) -> io::Result<()> {
-        bind(address, false).map(drop)
+    pub fn find_free(address: SocketAddr) -> io::Result<SocketAddr> {
+        Ok(rustix::net::getsockname(bind(address, false)?)?.try_into()?)
     }
 
     /// Listens at a path. A socket that is there and on which nothing listens is replaced, as one of

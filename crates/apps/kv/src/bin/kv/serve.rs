@@ -11,7 +11,7 @@ use clap::Args;
 use gossamer::{HostId, Trustee};
 use gossamer_kv::server::limits::raise_open_files;
 use gossamer_kv::server::rack::RackShards;
-use gossamer_kv::server::{Options, drain, serve};
+use gossamer_kv::server::{Options, drain, find_free, serve};
 use signal_hook::consts::SIGTERM;
 use signal_hook::flag;
 
@@ -22,6 +22,9 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a server that gets SIGTERM waits for its connections to end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many ports of its choice the first host tries, until one is free on all others, too.
+const PORTS_TRIED: u32 = 16;
 
 #[derive(Args, Clone)]
 pub(super) struct Serve {
@@ -88,20 +91,17 @@ impl Serve {
             idle: (self.idle_timeout > 0).then(|| Duration::from_secs(self.idle_timeout.into())),
             ..Options::default()
         };
+        let addresses: Vec<_> =
+            gossamer::hosts().zip(self.listen.iter().copied().cycle()).collect();
         let mut port = self.port;
-        let machines = gossamer::topology().machines;
-        let mut taken: Vec<(Option<usize>, IpAddr)> = Vec::new();
-        for (host, listen) in gossamer::hosts().zip(self.listen.iter().cycle()) {
-            let machine = machines.iter().position(|machine| machine.hosts.contains(&host));
-            let is_ours = taken.iter().any(|&(of, at)| of == machine && overlap(at, *listen));
-            options.port_must_be_free = hosts > 1 && !is_ours;
-            taken.push((machine, *listen));
-            options.address = Some(SocketAddr::new(*listen, port));
+        if hosts > 1 {
+            port = free_port(&addresses, port)?;
+        }
+        for (host, listen) in addresses {
+            options.address = Some(SocketAddr::new(listen, port));
             let arguments = (shards.clone(), options.clone());
-            let address = gossamer::spawn_on_with(first_thread(host), serve, arguments)
-                .join()
-                .map_err(|error| error.to_string())??;
-            // The others listen on the port that the first one has got.
+            let serving = gossamer::spawn_on_with(first_thread(host), serve, arguments);
+            let address = serving.join().map_err(|error| error.to_string())??;
             port = address.map_or(port, |address| address.port());
         }
         let mut listen = self.listen.clone();
@@ -133,9 +133,18 @@ impl Serve {
     }
 }
 
-/// Whether two hosts of a machine that listen on these addresses share a port.
-fn overlap(one: IpAddr, other: IpAddr) -> bool {
-    one == other || one.is_unspecified() || other.is_unspecified()
+/// The port on which all hosts are to listen, at the address of each: the one that is asked for, which
+/// must be free at all of them, or for 0 one that is.
+fn free_port(addresses: &[(HostId, IpAddr)], port: u16) -> Result<u16, String> {
+    let find = || {
+        addresses.iter().try_fold(port, |port, &(host, listen)| {
+            let address = SocketAddr::new(listen, port);
+            let found = gossamer::spawn_on_with(first_thread(host), find_free, address).join();
+            Ok(found.map_err(|error| error.to_string())??.port())
+        })
+    };
+    let others = if port == 0 { PORTS_TRIED - 1 } else { 0 };
+    (0..others).fold(find(), |found, _| found.or_else(|_: String| find()))
 }
 
 /// How many connections, in words.
