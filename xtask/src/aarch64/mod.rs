@@ -47,7 +47,7 @@ const RECIPE: u32 = 1;
 
 /// The suites: arguments of `cargo test`, and a name. Doc tests are left out: each is a program
 /// to link, and what they show does not depend on the processor.
-const SUITES: [(&str, &str); 4] = [
+const SUITES: [(&str, &str); 5] = [
     (
         "--lib --tests --package gossamer-primitive --package gossamer-jam-abi --package gossamer-jam-format \
          --package gossamer-fiber --package gossamer-transport-api --package gossamer-transport-shm \
@@ -58,6 +58,7 @@ const SUITES: [(&str, &str); 4] = [
         "--lib --tests --package gossamer-rack --no-default-features --features shm",
         "tests of gossamer with the feature shm, for aarch64",
     ),
+    ("--tests --package gossamer-rack-tests", "tests of racks that need no TCP, for aarch64"),
     ("--lib --tests --package gossamer-mailbox", "tests of mailboxes, for aarch64"),
     (
         "--package gossamer-jam-tests --test racks --test rieds",
@@ -76,6 +77,10 @@ const SKIPPED: &[(&str, &str)] = &[
     ("an_isolated_process_runs_jams_and_survives_them", "it runs on a whole machine, before"),
     ("a_command_that_is_no_host_is_named", "QEMU does not report that a program cannot be started"),
 ];
+
+/// Parts of the names of tests of racks over TCP: emulated, they take long, and their code is the same on
+/// every processor.
+const OVER_TCP: [&str; 3] = ["tcp::", "tls::", "mixed_"];
 
 /// Makes the kernel run programs of the target (by their ELF header) with `$1`, and then runs the
 /// rest of its arguments. `F`: the interpreter is opened now, and found whatever the root folder.
@@ -100,7 +105,8 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
         "cannot run programs for {TARGET}: this needs Linux 6.7 or newer with binfmt_misc, where \
          user namespaces are allowed (try: unshare --map-root-user --mount true)"
     );
-    let skip: String = SKIPPED.iter().map(|(test, _)| format!(" --skip {test}")).collect();
+    let skipped = SKIPPED.iter().map(|(test, _)| *test).chain(OVER_TCP);
+    let skip: String = skipped.map(|test| format!(" --skip {test}")).collect();
     for (test, why) in SKIPPED {
         eprintln!("aarch64: skipping {test}: {why}");
     }
