@@ -25,9 +25,9 @@
 //! # Panics and fibers
 //!
 //! A panic never leaves its fiber: it is caught where the fiber began and given to the one that
-//! joins, with its place if [`note_panics`] was called. The standard library counts panics per thread, so when a destructor waits while its fiber
-//! panics, [`std::thread::panicking`] is true for the thread's other fibers too until it has gone
-//! on.
+//! joins, with its place if [`note_panics`] was called. The standard library counts panics per thread,
+//! so when a destructor waits while its fiber panics, [`std::thread::panicking`] is true for the
+//! thread's other fibers too until it has gone on.
 //!
 //! # Modules
 //!

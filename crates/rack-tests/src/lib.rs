@@ -84,6 +84,7 @@ macro_rules! behaviours {
             panics: a_panic_reaches_the_caller_and_the_property_goes_on;
             panics: a_panic_of_a_closure_says_where_it_was;
             panics: a_panic_of_a_fiber_says_where_it_was;
+            panics: panics_of_views_of_several_fibers_say_where_each_was;
             panics: every_panic_of_a_batch_is_its_own;
             panics: a_callback_for_failures_is_called_once;
             panics: a_result_whose_drop_panics_is_a_panic_of_its_own;

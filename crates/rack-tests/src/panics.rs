@@ -151,6 +151,31 @@ pub fn a_panic_of_a_fiber_says_where_it_was() {
     assert!(matches!(&resumed, JoinError::Panicked { place: None, .. }), "{resumed:?}");
 }
 
+/// Views of fibers whose replies come together panic one after the other, before any of the fibers goes on.
+pub fn panics_of_views_of_several_fibers_say_where_each_was() {
+    for at in gossamer::threads() {
+        let number = Rc::new(at.entrust(7u32));
+        let of = |view: fn(Option<&str>)| {
+            let number = number.clone();
+            fiber::spawn_local(move || number.apply_ref(|_| Some("text"), view))
+        };
+        let line = line!();
+        let fibers = [
+            of(|_| panic!("fell")),
+            of(|_| panic!("fell")),
+            of(|text| panic!("fell over {}", text.unwrap())),
+            of(|text| panic!("fell from {}", text.unwrap())),
+        ];
+        for (fiber, line) in fibers.into_iter().zip(line + 2..) {
+            let error = fiber.join().unwrap_err();
+            let JoinError::Panicked { place: Some(place), .. } = &error else {
+                panic!("{error:?}")
+            };
+            assert_eq!((&*place.file, place.line), (file!(), line), "{error}");
+        }
+    }
+}
+
 pub fn waiting_in_a_delegated_closure_names_both_places() {
     let me = gossamer::local_trustee().trustee();
     for outer in gossamer::threads() {

@@ -9,13 +9,15 @@
 //!    not its own. A fiber's number is used again only with another generation.
 //! 2. A note is taken only for the payload that the hook saw: of the same type and, for text, with the
 //!    same bytes at the same address. A `String` that is formatted for a panic stays where it is from the
-//!    hook to the catch, so no other panic that is alive has its address. So a panic that is resumed with
-//!    a payload of its own has no place, and neither has one that another hook has kept from ours.
+//!    hook to the catch, so no other panic that is alive has its address, unless both are empty. So a
+//!    panic that is resumed with a payload of its own has no place, and neither has one that another hook
+//!    has kept from ours; but for the notes of 3 that are left.
 //! 3. The newest such note counts, as the panic that was raised last is caught first. Only literals (and
 //!    payloads that are not text) can be mistaken: if a destructor runs while such a panic unwinds, and
 //!    itself catches a panic with the same literal without asking for its place, that place is taken. A
 //!    note that was never asked for may also be taken for a later panic of the fiber with the same
-//!    literal, if that is resumed, or if our hook was not called for it.
+//!    literal, or the same text at an address that is used again, if that is resumed, or if our hook was
+//!    not called for it. Schedulers that a thread has one after the other number their fibers anew.
 //! 4. A thread keeps the newest [`MAX_NOTES`]: what is caught by code that does not ask leaves notes behind.
 
 use std::any::{Any, TypeId};
@@ -93,12 +95,17 @@ pub fn note_panics() {
 fn note(info: &PanicHookInfo<'_>) {
     let Some(at) = info.location() else { return };
     let place = PanicPlace { file: at.file().into(), line: at.line(), column: at.column() };
-    let payload = Trace::of(info.payload());
+    keep(info.payload(), Box::new(place));
+}
+
+/// Keeps the place of a panic of the running fiber.
+fn keep(payload: &(dyn Any + Send), place: Box<PanicPlace>) {
+    let note = Note { fiber: running(), payload: Trace::of(payload), place };
     change(|notes| {
         if notes.len() == MAX_NOTES {
             notes.remove(0);
         }
-        notes.push(Note { fiber: running(), payload, place: Box::new(place) });
+        notes.push(note);
     });
 }
 
@@ -106,29 +113,25 @@ fn note(info: &PanicHookInfo<'_>) {
 /// where the panic was caught: on its thread, and in its fiber.
 #[cold]
 pub fn panic_place_of(payload: &(dyn Any + Send)) -> Option<Box<PanicPlace>> {
-    take(running(), payload).map(|note| note.place)
-}
-
-/// For a panic that was caught outside fibers and is resumed in the running fiber: the one that catches it
-/// there finds its place.
-#[cold]
-pub fn adopt_panic(payload: &(dyn Any + Send)) {
-    if let Some(note) = take(None, payload) {
-        change(|notes| notes.push(Note { fiber: running(), ..note }));
-    }
-}
-
-fn take(fiber: Option<FiberId>, payload: &(dyn Any + Send)) -> Option<Note> {
-    let payload = Trace::of(payload);
-    change(|notes| {
+    let (fiber, payload) = (running(), Trace::of(payload));
+    let note = change(|notes| {
         let is_it = |note: &Note| note.fiber == fiber && note.payload == payload;
         let mut newer = notes.split_off(notes.iter().rposition(is_it)?).into_iter();
         let found = newer.next();
         // The fiber's own are of panics that were caught while this one unwound.
         notes.extend(newer.filter(|note| note.fiber != fiber));
         found
-    })
-    .flatten()
+    });
+    Some(note.flatten()?.place)
+}
+
+/// For a panic that was caught elsewhere on this thread, where its place was asked, and is resumed in the
+/// running fiber: the one that catches it there finds its place.
+#[cold]
+pub fn adopt_panic(payload: &(dyn Any + Send), place: Option<Box<PanicPlace>>) {
+    if let Some(place) = place {
+        keep(payload, place);
+    }
 }
 
 /// `None` if the thread is about to end.
@@ -278,10 +281,11 @@ mod tests {
         for adopts in [true, false] {
             let scheduler = Scheduler::new(Config::default()).unwrap();
             let (payload, line) = (caught(|| panic!("outside")), line!());
+            let place = panic_place_of(&*payload);
             let fiber = scheduler.enter(|| {
                 spawn_local(move || {
                     if adopts {
-                        adopt_panic(&*payload);
+                        adopt_panic(&*payload, place);
                     }
                     resume_unwind(payload)
                 })

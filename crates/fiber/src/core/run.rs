@@ -15,7 +15,6 @@ use crate::core::current::{self, CURRENT};
 use crate::core::locals::Locals;
 use crate::core::panics::panic_place_of;
 use crate::error::JoinError;
-use crate::panic_place::PanicPlace;
 use crate::switch::{Resumed, Switch};
 
 impl Core {
@@ -304,21 +303,17 @@ pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
         close_locals();
         value
     }));
-    result.map_err(|payload| {
-        // First, as a destructor of a local value may panic as well.
-        let place = panic_place_of(&*payload);
-        if let Err(second) = catch_unwind(close_locals) {
-            drop_payload(second);
-        }
-        how_it_ended(payload, place)
-    })
+    result.map_err(how_it_ended)
 }
 
+/// Drops the local values of a fiber whose closure has panicked with this.
 #[cold]
-fn how_it_ended(
-    payload: Box<dyn std::any::Any + Send>,
-    place: Option<Box<PanicPlace>>,
-) -> JoinError {
+fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
+    // First, as a destructor of a local value may panic as well.
+    let place = panic_place_of(&*payload);
+    if let Err(second) = catch_unwind(close_locals) {
+        drop_payload(second);
+    }
     let fiber = current::with_fiber(|_, block| match block.state.get() {
         State::Cancelled => None,
         _ => Some(block.name()),

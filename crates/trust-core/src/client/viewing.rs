@@ -10,11 +10,37 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
+use fiber::PanicPlace;
+
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::client::waiter::Waiter;
 use crate::codec::AsView;
 use crate::error::{CallResult, NOT_SENT, Panic};
+
+/// A panic that was caught on the worker's stack, and where it was raised.
+struct Caught {
+    panic: Panic,
+    place: Option<Box<PanicPlace>>,
+}
+
+impl Caught {
+    #[cold]
+    #[inline(never)]
+    fn new(panic: Panic) -> Box<Self> {
+        // Now: views of other fibers may panic before this one goes on.
+        let place = fiber::panic_place_of(&*panic);
+        Box::new(Caught { panic, place })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn resume(self) -> ! {
+        let Caught { panic, place } = self;
+        fiber::adopt_panic(&*panic, place);
+        resume_unwind(panic)
+    }
+}
 
 /// Completes the [`Viewing`] that begins with this, once.
 #[derive(Clone, Copy)]
@@ -26,7 +52,7 @@ pub(crate) struct Viewing<R: ?Sized, F, U> {
     /// First, so that a pointer to it is one to the whole.
     run: Run,
     view: Cell<Option<F>>,
-    waiter: Waiter<Result<U, Panic>>,
+    waiter: Waiter<Result<U, Box<Caught>>>,
     _value: PhantomData<fn(&R)>,
 }
 
@@ -63,11 +89,7 @@ where
             |waiter: *const ()| what(waiter.wrapping_byte_sub(offset_of!(Self, waiter)));
         match self.waiter.wait(place, of_waiter)? {
             Ok(value) => Ok(value),
-            Err(panic) => {
-                // It was caught on the worker's stack.
-                fiber::adopt_panic(&*panic);
-                resume_unwind(panic)
-            }
+            Err(caught) => (*caught).resume(),
         }
     }
 }
@@ -85,7 +107,7 @@ where
     let view = viewing.view.take().expect("a wait ends once");
     let end = outcome.view::<R, _>(|found| {
         let found = found?;
-        Ok(catch_unwind(AssertUnwindSafe(|| view(found))))
+        Ok(catch_unwind(AssertUnwindSafe(|| view(found))).map_err(Caught::new))
     });
     ManuallyDrop::new(viewing.waiter.wake()).end(end);
 }

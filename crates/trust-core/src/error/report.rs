@@ -49,7 +49,8 @@ impl PanicReport {
     }
 
     /// The report of a caught panic. To be called once, where it was caught: its place is known in that
-    /// fiber only.
+    /// fiber only, and to the first who asks. A payload that a [`JoinError`](fiber::JoinError) has brought
+    /// is resumed without its place, which the error has.
     pub fn of(payload: &(dyn Any + Send)) -> Self {
         let message = if let Some(text) = payload.downcast_ref::<&str>() {
             (*text).to_owned()
