@@ -32,8 +32,8 @@ const OWN_WORKSPACES: [&str; 5] =
 /// Features that need libraries which not every machine has: cmake, libclang, libibverbs.
 const RDMA: [&str; 2] = ["rdma", "verbs"];
 
-/// The feature without which a crate has more: tests of all that it has do not compile with it.
-const LESS: &str = "gossamer-rack-tests/rdma";
+/// The feature that removes modules: with it, other tests of its crate do not compile.
+const SUBTRACTIVE: &str = "gossamer-rack-tests/rdma";
 
 /// The features of the facade that a stable compiler can build on every machine.
 const FACADE_FEATURES: [&str; 4] = ["jam", "shm", "tcp", "tokio"];
@@ -54,7 +54,7 @@ pub(crate) fn lint(workspace: &Workspace, rdma: bool) -> Result<()> {
     if rdma {
         // The rest is as before, and not checked again.
         Step::cargo(&workspace.root, "clippy --workspace --lib --test rdma --test segments_rdma")
-            .arg(format!("--features={features},{LESS}"))
+            .arg(format!("--features={features},{SUBTRACTIVE}"))
             .args("-- -Dwarnings")
             .run()?;
     }
@@ -134,14 +134,14 @@ pub(crate) fn doc(workspace: &Workspace, rdma: bool) -> Result<()> {
     Ok(())
 }
 
-/// Every feature but [`LESS`] of every member that a stable compiler can build on every machine, as
+/// Every feature but [`SUBTRACTIVE`] of every member that a stable compiler can build on every machine, as
 /// `package/feature,...`; with `rdma` on every machine that has the libraries of RDMA.
 fn stable_features(workspace: &Workspace, rdma: bool) -> String {
     let is_wanted = |feature: &str| {
         ![NIGHTLY, "default"].contains(&feature) && (rdma || !RDMA.contains(&feature))
     };
     let features = features_that(workspace, is_wanted);
-    features.split(',').filter(|feature| *feature != LESS).collect::<Vec<_>>().join(",")
+    features.split(',').filter(|feature| *feature != SUBTRACTIVE).collect::<Vec<_>>().join(",")
 }
 
 /// The features of members whose names are wanted, as `package/feature,...`.
@@ -161,8 +161,7 @@ const OPTIONAL_TESTS: &str = "test --workspace --test tokio --test tasks";
 /// Tests of code that may depend on how it is divided into codegen units, each of which has its own
 /// constants: [optimised] in 16 units or more, as in a release that does not set them.
 const DIVIDED_TESTS: &str = "test --workspace --test many_clients --test traffic";
-/// The packages that are [optimised]. The rest is as for all other tests and not built again: the facade,
-/// too, whose tests would take four times as long to compile.
+/// The packages that are [optimised]. The rest is built as for all other tests, and not again.
 const OPTIMISED: [&str; 10] = [
     "gossamer-fiber",
     "gossamer-jam",

@@ -82,10 +82,10 @@ struct Cli {
     command: Command,
 }
 
-/// The option of checks that need no device.
+/// The option of `lint` and `doc`.
 #[derive(Args)]
 struct Rdma {
-    /// With the code for RDMA, which needs cmake, libclang and libibverbs
+    /// Include the code for RDMA; needs cmake, libclang and libibverbs
     #[arg(long)]
     rdma: bool,
 }

@@ -39,8 +39,7 @@ fn a_launch_that_does_not_wait_costs_at_most_two_calls() {
     assert_eq!([apply.visits, launch.visits], [COUNTED_CALLS * VISITS; 2]);
     let [in_launch, in_call] = [launch, apply].map(|phase| phase.instructions / COUNTED_CALLS);
     assert!(in_launch <= 2 * in_call, "a launch takes {in_launch} instructions, a call {in_call}");
-    // What is measured today, so that a launch does not get dearer unseen. 760 before panics had places,
-    // which cost nothing there, but the compiler makes another code of it.
+    // What is measured today, so that a launch does not get dearer unseen.
     assert!(in_launch - in_call <= 764, "a launch takes {in_launch}, a call {in_call}");
     let allocated = (launch.allocations, launch.frees, launch.locked, launch.syscalls);
     assert_eq!(allocated, (0, 0, 0, 0), "(taken, freed, locked, system calls)");

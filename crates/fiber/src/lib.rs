@@ -116,7 +116,7 @@ pub use crate::core::builder::Builder;
 pub use crate::core::current::{park_waiting, unpark_waiting, waiting};
 pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
-pub use crate::core::panics::{adopt_panic, note_panics, panic_place_of};
+pub use crate::core::panics::{note_panics, panic_place_of, resume_panic};
 pub use crate::core::{MayWait, Running};
 pub use crate::drive::{drive, drive_until};
 pub use crate::error::{JoinError, NotStarted, SpawnError};

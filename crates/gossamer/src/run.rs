@@ -58,9 +58,9 @@ impl Rack {
     /// # Panic hooks
     /// Each process of the rack sets a panic hook when it starts, once, so that errors have the
     /// [place](crate::PanicReport::place) of a caught panic. It calls the hook that was set before. Set your
-    /// own before this call, or in `main` and have it call the one that it replaces, which notes the
-    /// places: [`PanicReport`](crate::PanicReport) shows how. One that another thread sets while the rack
-    /// starts may be lost.
+    /// own before this call; one that is set later must call the hook that it replaces:
+    /// [`PanicReport`](crate::PanicReport) shows how. One that another thread sets while the rack starts
+    /// may be lost.
     ///
     /// # Errors
     /// [`RackError`], if the rack did not start or ended with a failure.

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_as_small_as_before_reports_had_places() {
+    fn a_delegate_error_is_56_bytes() {
         assert_eq!(size_of::<DelegateError>(), 56);
     }
 

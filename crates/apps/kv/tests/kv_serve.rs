@@ -53,7 +53,7 @@ fn another_rack_does_not_join_the_port() {
         ("127.0.0.1", "127.0.0.1"),
         ("127.0.0.3,127.0.0.2", "127.0.0.2"),
         ("0.0.0.0,127.0.0.3", "0.0.0.0"),
-        // An address of another family in between hides nothing, and neither does an own one.
+        // Neither an IPv6 address nor one of its own may hide the other rack.
         ("0.0.0.0,::1", "0.0.0.0"),
         ("127.0.0.3,0.0.0.0", "0.0.0.0"),
     ] {

@@ -1,29 +1,24 @@
 //! Where panics were raised, for those who catch them: a caught panic has a message, and only the panic
 //! hook is told file and line.
 //!
-//! The hook ([`note_panics`]) notes them for its thread and calls the hook that was there before. Who
-//! catches a panic takes its note ([`panic_place_of`]). What holds:
+//! The hook ([`note_panics`]) records each panic for its thread, then calls the hook that was there before.
+//! Code that catches a panic takes the record ([`panic_place_of`]). What holds:
 //!
-//! 1. A note belongs to the fiber that panicked, or to the thread outside fibers. A destructor may wait
-//!    while a panic unwinds its fiber, and the thread's other fibers may panic meanwhile: those notes are
-//!    not its own. A fiber's number is used again only with another generation.
-//! 2. A note is taken only for the payload that the hook saw: of the same type and, for text, with the
-//!    same bytes at the same address. A `String` that is formatted for a panic stays where it is from the
-//!    hook to the catch, so no other panic that is alive has its address, unless both are empty. So a
-//!    panic that is resumed with a payload of its own has no place, and neither has one that another hook
-//!    has kept from ours; but for the notes of 3 that are left.
-//! 3. The newest such note counts, as the panic that was raised last is caught first. Only literals (and
-//!    payloads that are not text) can be mistaken: if a destructor runs while such a panic unwinds, and
-//!    itself catches a panic with the same literal without asking for its place, that place is taken. A
-//!    note that was never asked for may also be taken for a later panic of the fiber with the same
-//!    literal, or the same text at an address that is used again, if that is resumed, or if our hook was
-//!    not called for it. Schedulers that a thread has one after the other number their fibers anew.
-//! 4. A thread keeps the newest [`MAX_NOTES`]: what is caught by code that does not ask leaves notes behind.
+//! 1. A record belongs to the fiber that panicked, or to the thread outside fibers: a destructor may wait
+//!    while a panic unwinds its fiber, and other fibers may panic meanwhile.
+//! 2. A record matches a payload of the same type and, for text, of the same address, length and hash. So a
+//!    panic that is resumed with a new payload has no place, and neither has one that another hook has kept
+//!    from ours.
+//! 3. The newest match is taken. Two panics of one fiber with the same literal, or with payloads of one type
+//!    that are not text, can be confused if the inner one was caught without asking for its place. So can a
+//!    record that was never asked for and a later panic that the hook did not see, if the text is equal and
+//!    lies where the other was, or if a later scheduler of the thread gives its fiber the same number.
+//! 4. A thread keeps the newest [`MAX_NOTES`]: code that catches panics without asking leaves records.
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::panic::{PanicHookInfo, set_hook, take_hook};
+use std::panic::{PanicHookInfo, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 use crate::core::block::FiberId;
@@ -125,13 +120,13 @@ pub fn panic_place_of(payload: &(dyn Any + Send)) -> Option<Box<PanicPlace>> {
     Some(note.flatten()?.place)
 }
 
-/// For a panic that was caught elsewhere on this thread, where its place was asked, and is resumed in the
-/// running fiber: the one that catches it there finds its place.
+/// Resumes in the running fiber a panic that was caught outside it, with the place that was found there.
 #[cold]
-pub fn adopt_panic(payload: &(dyn Any + Send), place: Option<Box<PanicPlace>>) {
+pub fn resume_panic(payload: Box<dyn Any + Send>, place: Option<Box<PanicPlace>>) -> ! {
     if let Some(place) = place {
-        keep(payload, place);
+        keep(&*payload, place);
     }
+    resume_unwind(payload)
 }
 
 /// `None` if the thread is about to end.
@@ -151,7 +146,7 @@ fn running() -> Option<FiberId> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+    use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
     use super::*;
     use crate::{Config, JoinError, Scheduler, spawn_local, yield_now};
@@ -284,10 +279,7 @@ mod tests {
             let place = panic_place_of(&*payload);
             let fiber = scheduler.enter(|| {
                 spawn_local(move || {
-                    if adopts {
-                        adopt_panic(&*payload, place);
-                    }
-                    resume_unwind(payload)
+                    if adopts { resume_panic(payload, place) } else { resume_unwind(payload) }
                 })
             });
             scheduler.run(1);

@@ -306,7 +306,7 @@ pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
     result.map_err(how_it_ended)
 }
 
-/// Drops the local values of a fiber whose closure has panicked with this.
+/// Drops the local values of a fiber that panicked or was cancelled, and returns its error.
 #[cold]
 fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
     // First, as a destructor of a local value may panic as well.

@@ -1,4 +1,4 @@
-//! Segments at the end of a rack, and outside one. `segments.rs` of `src` has what fibers
+//! Segments at the end of a rack, and outside one. `src/segments.rs` has what fibers
 //! do with them.
 
 use std::sync::mpsc;

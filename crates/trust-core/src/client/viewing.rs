@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, offset_of};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use fiber::PanicPlace;
 
@@ -31,14 +31,6 @@ impl Caught {
         // Now: views of other fibers may panic before this one goes on.
         let place = fiber::panic_place_of(&*panic);
         Box::new(Caught { panic, place })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn resume(self) -> ! {
-        let Caught { panic, place } = self;
-        fiber::adopt_panic(&*panic, place);
-        resume_unwind(panic)
     }
 }
 
@@ -89,7 +81,7 @@ where
             |waiter: *const ()| what(waiter.wrapping_byte_sub(offset_of!(Self, waiter)));
         match self.waiter.wait(place, of_waiter)? {
             Ok(value) => Ok(value),
-            Err(caught) => (*caught).resume(),
+            Err(caught) => fiber::resume_panic(caught.panic, caught.place),
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct PanicReport {
     /// The panic's message, if it was a string.
     pub message: String,
     /// Where it was raised. `None` if a hook that the program has set later does not call the one that it
-    /// replaced, and if the panic was resumed with a payload of its own.
+    /// replaced, or if the panic was resumed with a payload of its own.
     #[serde(with = "place")]
     pub place: Option<Box<PanicPlace>>,
 }

@@ -148,7 +148,7 @@ impl Server for Node {
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
         let Parts { me, rack, threads, outboxes, inboxes, progress, handoffs } = parts;
-        // Reports of panics say where. Not later: a thread that panics cannot do it.
+        // Here, because a panicking thread cannot set a hook.
         fiber::note_panics();
         let node = Node {
             me,

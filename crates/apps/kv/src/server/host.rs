@@ -126,8 +126,8 @@ impl Host {
     }
 }
 
-/// Finds that nobody listens on a TCP address of the host that calls this; the address, whose port is a
-/// free one where 0 was given. Before hosts share a port, each asks this: one who listens there is
+/// Checks that nothing listens on a TCP address of the host that calls this. Returns the address, with a
+/// free port in place of 0. Each host asks this before any shares the port: whoever listens there is
 /// another rack, which has other items.
 ///
 /// # Errors

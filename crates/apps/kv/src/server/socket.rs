@@ -116,11 +116,11 @@ impl Listener {
         Ok(Self::Tcp(TcpListener::from(socket)))
     }
 
-    /// Finds that nobody listens on a TCP address, whoever shares it; the address, whose port is a free one
-    /// where 0 was given.
+    /// Checks that nothing listens on a TCP address, shared or not. Returns the address, with a free port
+    /// in place of 0.
     ///
     /// # Errors
-    /// If somebody does, or the address cannot be bound.
+    /// If something does, or the address cannot be bound.
     pub fn find_free(address: SocketAddr) -> io::Result<SocketAddr> {
         Ok(rustix::net::getsockname(bind(address, false)?)?.try_into()?)
     }

@@ -133,8 +133,7 @@ impl Serve {
     }
 }
 
-/// The port on which all hosts are to listen, at the address of each: the one that is asked for, which
-/// must be free at all of them, or for 0 one that is.
+/// A port that is free at the addresses of all hosts: `port`, or one that the first host chooses if it is 0.
 fn free_port(addresses: &[(HostId, IpAddr)], port: u16) -> Result<u16, String> {
     let find = || {
         addresses.iter().try_fold(port, |port, &(host, listen)| {
@@ -143,8 +142,15 @@ fn free_port(addresses: &[(HostId, IpAddr)], port: u16) -> Result<u16, String> {
             Ok(found.map_err(|error| error.to_string())??.port())
         })
     };
-    let others = if port == 0 { PORTS_TRIED - 1 } else { 0 };
-    (0..others).fold(find(), |found, _| found.or_else(|_: String| find()))
+    let attempts = if port == 0 { PORTS_TRIED } else { 1 };
+    let mut found: Result<u16, String> = find();
+    for _ in 1..attempts {
+        if found.is_ok() {
+            break;
+        }
+        found = find();
+    }
+    found
 }
 
 /// How many connections, in words.
