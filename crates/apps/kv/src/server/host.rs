@@ -126,12 +126,12 @@ impl Host {
     }
 }
 
-/// Checks that nothing listens on a TCP address of the host that calls this. Returns the address, with a
-/// free port in place of 0. Each host asks this before any shares the port: whoever listens there is
-/// another rack, which has other items.
+/// Checks that nothing listens on a TCP address of the calling host. Returns the address, with a free
+/// port in place of 0. All hosts run this check before the first one listens: a listener found then
+/// belongs to another rack, which stores other items.
 ///
 /// # Errors
-/// As text, since it crosses the rack: if somebody listens there, or the address cannot be bound.
+/// As text, since it crosses the rack: if something listens there, or the address cannot be bound.
 pub fn find_free(address: SocketAddr) -> Result<SocketAddr, String> {
     Listener::find_free(address).map_err(|error| format!("cannot listen on {address}: {error}"))
 }
