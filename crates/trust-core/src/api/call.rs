@@ -17,7 +17,7 @@ use crate::closure::registry::Delegated;
 use crate::codec::{self, Portable};
 use crate::error::CallResult;
 use crate::node::racks::outside_of;
-use crate::node::request::{Target, plain_in_run};
+use crate::node::request::{Kind, Target, plain_in_run};
 use crate::node::{CallSite, Node, current, recent};
 
 impl<T: 'static> Trust<T> {
@@ -91,19 +91,21 @@ impl<T: 'static> Trust<T> {
         V: Portable,
         C: Callback<I::Output>,
     {
-        let Some(plain) = plain_in_run::<Apply<T, V, I>, I, V>(&arguments) else {
-            return self.cast_first(invoke, arguments, then);
-        };
-        let name = self.cached_name();
-        match recent(self).filter(|outbox| outbox.was_last(name)) {
-            Some(outbox) => {
-                // A closure without bytes is made anew at the trustee, so this one is gone.
-                std::mem::forget(invoke);
-                let then = Tell(then, PhantomData);
-                self.cast_again::<Apply<T, V, I>, _>(outbox, name, plain, then);
-            }
-            None => self.cast_after_other(invoke, arguments, then),
+        if const { Apply::<T, V, I>::MAY_HAVE_RUNS }
+            && let Some(plain) = plain_in_run::<Apply<T, V, I>, V>(&arguments)
+        {
+            let name = self.cached_name();
+            return match recent(self).filter(|outbox| outbox.was_last(name)) {
+                Some(outbox) => {
+                    // A closure without bytes is made anew at the trustee, so this one is gone.
+                    std::mem::forget(invoke);
+                    let then = Tell(then, PhantomData);
+                    self.cast_again::<Apply<T, V, I>, _>(outbox, name, plain, then);
+                }
+                None => self.cast_after_other(invoke, arguments, then),
+            };
         }
+        self.cast_first(invoke, arguments, then);
     }
 
     /// As [`cast`](Self::cast), if the last request was of another property. Out of line: its caller already

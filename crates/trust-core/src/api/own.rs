@@ -41,7 +41,12 @@ impl<T: 'static> Own<T> {
         I: Invoke<T, V>,
     {
         let Some(property) = node.properties().find(self.property, self.tag) else {
-            return Err(no_such_property(node, self.property, (invoke, arguments), place));
+            // They are dropped in the context that they would have been dropped in, since the caller goes
+            // on using the node.
+            let context = node.context().enter(Context::Inline(place));
+            drop((invoke, arguments));
+            drop(context);
+            return Err(no_such_property(node, self.property));
         };
         let _context = node.context().enter_from_free(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
@@ -81,13 +86,10 @@ pub(crate) fn panicked(node: &Node, panic: Panic, place: CallSite) -> Box<Delega
     Box::new(DelegateError::Panicked { trustee: node.me, report })
 }
 
-/// The error of a closure that cannot run. Its arguments are dropped in the context that they would
-/// have been dropped in, since the caller goes on using the node.
+/// The error of a closure that cannot run.
 #[cold]
-fn no_such_property<A>(node: &Node, number: u32, unused: A, place: CallSite) -> Box<DelegateError> {
-    let context = node.context().enter(Context::Inline(place));
-    drop(unused);
-    drop(context);
+#[inline(never)]
+fn no_such_property(node: &Node, number: u32) -> Box<DelegateError> {
     let reason = format!("there is no property {number} of the trust's type here");
     Box::new(DelegateError::Refused { trustee: node.me, reason })
 }

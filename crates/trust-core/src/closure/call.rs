@@ -46,22 +46,16 @@ where
         }
         // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
         let property = unsafe { &mut *property.cast::<T>() };
-        if serves_runs::<T, V, I>() && request.head.is_run() {
+        if const { may_serve_runs::<T, V, I>() }
+            && serves_runs::<T, V, I>()
+            && request.head.is_run()
+        {
             return run_plain::<T, V, I>(property, batch);
         }
-        let mut serve = |batch: &mut Batch<'_>, invoke: I, arguments: V| {
+        each_of_run(batch, request, serves_runs::<T, V, I>(), |batch, invoke: I, arguments: V| {
             let result = invoke.invoke(property, arguments);
             batch.reply(request, result);
-        };
-        if !serves_runs::<T, V, I>() {
-            return each_of_run(batch, request, serve);
-        }
-        // What follows is another request, or a run.
-        match take::<V, I>(batch, request) {
-            Ok((invoke, arguments)) => serve(batch, invoke, arguments),
-            Err(refusal) => batch.refuse_by(&refusal),
-        }
-        batch.pass(request);
+        });
     }
 
     fn describe() -> Description {
@@ -79,10 +73,17 @@ where
     I: Invoke<T, V>,
     I::Output: 'static,
 {
-    size_of::<I>() == 0
-        && !I::LOOKS_AHEAD
+    (const { may_serve_runs::<T, V, I>() })
         && codec::plain_words::<V>().is_some()
         && codec::plain_words::<I::Output>().is_some()
+}
+
+/// As [`serves_runs`], as far as it can be told in a `const` block ([`codec::may_be_plain`]).
+pub(crate) const fn may_serve_runs<T, V, I: Invoke<T, V>>() -> bool {
+    size_of::<I>() == 0
+        && !I::LOOKS_AHEAD
+        && codec::may_be_plain::<V>()
+        && codec::may_be_plain::<I::Output>()
 }
 
 /// The kind of call that `apply_ref` and its relatives make.
@@ -111,7 +112,7 @@ where
                 },
             );
         }
-        each_of_run(batch, request, |batch, invoke: I, arguments: V| {
+        each_of_run(batch, request, false, |batch, invoke: I, arguments: V| {
             // SAFETY: as in `Apply::run`; what the closure returns refers to the property, and is gone
             // before the next request is served.
             let property = unsafe { &mut *property.cast::<T>() };
@@ -141,7 +142,7 @@ where
             let Some((capture, entries)) = bytes.split_at_checked(size_of::<F>()) else {
                 return Err(cut_short::<(K::View<'_>, V)>(CUT_CAPTURE));
             };
-            // SAFETY: as in `take_encoded`: the bytes of a closure of this type, which its sender has
+            // SAFETY: as in `take_captured`: the bytes of a closure of this type, which its sender has
             // forgotten.
             let closure = unsafe { rebuild::<F>(capture) };
             // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
@@ -182,11 +183,12 @@ where
 }
 
 /// Runs `run` with closure and arguments of a request, and of those after it that are the same but
-/// for their arguments. It writes the reply.
+/// for their arguments, unless it is known to be `alone`. It writes the reply.
 #[cfg_attr(optimised, inline(always))]
 fn each_of_run<V, I>(
     batch: &mut Batch<'_>,
     request: Received,
+    alone: bool,
     mut run: impl FnMut(&mut Batch<'_>, I, V),
 ) where
     V: DeserializeOwned + 'static,
@@ -197,7 +199,7 @@ fn each_of_run<V, I>(
             Err(refusal) => batch.refuse_by(&refusal),
         }
         batch.pass(request);
-        if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
+        if alone || request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
             return;
         }
     }
@@ -248,27 +250,33 @@ pub(crate) fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I,
 where
     V: DeserializeOwned + 'static,
 {
-    if let (0, Some(words)) = (size_of::<I>(), codec::plain_words::<V>()) {
+    if const { size_of::<I>() > 0 } {
+        return take_captured(batch, request);
+    }
+    let arguments = take_arguments::<V>(batch, request)?;
+    // SAFETY: a closure without bytes, see `rebuild`.
+    Ok((unsafe { rebuild::<I>(&[]) }, arguments))
+}
+
+/// As [`take`], of a closure without bytes: one function for all that have arguments of this type.
+#[inline]
+fn take_arguments<V>(batch: &mut Batch<'_>, request: Received) -> Result<V, Refusal>
+where
+    V: DeserializeOwned + 'static,
+{
+    if let Some(words) = codec::plain_words::<V>() {
         if request.words >= words {
             let word = || batch.slot.load(batch.at + 1, Ordering::Relaxed);
-            // SAFETY: a closure without bytes, see `rebuild`.
-            let invoke = unsafe { rebuild::<I>(&[]) };
-            return Ok((invoke, codec::from_plain(word).expect("a plain type")));
+            return Ok(codec::from_plain(word).expect("a plain type"));
         }
         return Err(cut_short::<V>("the request is shorter than its argument"));
     }
-    take_encoded(batch, request)
+    batch.payload(request, |bytes| decode_arguments(bytes, request))
 }
 
-pub(super) const CUT_CAPTURE: &str = "the request is shorter than what its closure captures";
-
-#[cold]
-pub(super) fn cut_short<V>(reason: &str) -> Refusal {
-    Refusal::Arguments(BadValue::undecodable::<V>(CodecError(reason.to_owned())))
-}
-
+/// As [`take`], of a closure with captured values.
 #[inline]
-fn take_encoded<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), Refusal>
+fn take_captured<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), Refusal>
 where
     V: DeserializeOwned,
 {
@@ -276,18 +284,29 @@ where
         let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
             return Err(cut_short::<V>(CUT_CAPTURE));
         };
-        let arguments = if request.head.is_bulk() {
-            codec::decode::<V>(arguments)
-        } else {
-            // The request has room for its result, too: what follows the arguments is left over
-            // from earlier batches.
-            codec::decode_front::<V>(arguments)
-        };
-        let arguments =
-            arguments.map_err(|error| Refusal::Arguments(BadValue::undecodable::<V>(error)))?;
+        let arguments = decode_arguments(arguments, request)?;
         // SAFETY: these are the bytes that `with_capture` took of a closure of this very type; the
         // sender forgot it, so this is a move. (An honest sender: see `rebuild`, and `noref.rs` for
         // closures with bytes.)
         Ok((unsafe { rebuild::<I>(capture) }, arguments))
     })
+}
+
+#[cfg_attr(optimised, inline(always))]
+fn decode_arguments<V: DeserializeOwned>(bytes: &[u8], request: Received) -> Result<V, Refusal> {
+    let arguments = if request.head.is_bulk() {
+        codec::decode::<V>(bytes)
+    } else {
+        // The request has room for its result, too: what follows the arguments is left over from
+        // earlier batches.
+        codec::decode_front::<V>(bytes)
+    };
+    arguments.map_err(|error| Refusal::Arguments(BadValue::undecodable::<V>(error)))
+}
+
+pub(super) const CUT_CAPTURE: &str = "the request is shorter than what its closure captures";
+
+#[cold]
+pub(super) fn cut_short<V>(reason: &str) -> Refusal {
+    Refusal::Arguments(BadValue::undecodable::<V>(CodecError(reason.to_owned())))
 }

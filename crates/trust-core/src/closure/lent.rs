@@ -166,7 +166,7 @@ where
         };
         let arguments =
             arguments.map_err(|error| Refusal::Arguments(BadValue::undecodable::<V>(error)))?;
-        // SAFETY: as in `take_encoded`: the bytes of a closure of this type, which its sender has
+        // SAFETY: as in `take_captured`: the bytes of a closure of this type, which its sender has
         // forgotten.
         let invoke = unsafe { rebuild::<I>(capture) };
         Ok(invoke.invoke_lent(property, arguments))

@@ -59,7 +59,9 @@ pub(crate) use crate::codec::format::HEADER;
 use crate::codec::format::{ASYMMETRY, FIELDS_MASK, FIELDS_SHIFT, TRUSTS_SHIFT};
 pub(crate) use crate::codec::in_buffer::InBuffer;
 pub use crate::codec::lend::Lend;
-pub(crate) use crate::codec::plain::{Plain, from_plain, plain_from_bytes, plain_words, to_plain};
+pub(crate) use crate::codec::plain::{
+    Plain, from_plain, may_be_plain, plain_from_bytes, plain_words, to_plain,
+};
 pub use crate::codec::portable::Portable;
 use crate::codec::spill::Spill;
 use crate::codec::trusts::Record;

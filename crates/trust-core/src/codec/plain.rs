@@ -51,7 +51,7 @@ macro_rules! plain_types {
 /// nothing of the chain is left in a program.
 #[cfg_attr(optimised, inline(always))]
 pub(crate) fn to_plain<V: 'static>(value: &V) -> Option<Plain> {
-    any_to_plain(value)
+    if const { may_be_plain::<V>() } { any_to_plain(value) } else { None }
 }
 
 /// The chains, of which an unoptimised program has one copy: at each use they would be most of its
@@ -106,23 +106,34 @@ fn store_plain(place: &mut dyn Any, word: u64) {
     plain_types!(try_type);
 }
 
+/// Whether `V` may be a plain type, as far as its layout says. Unlike [`plain_words`] it can be asked in a
+/// `const` block: the compiler then makes no code for plain values of any other type, where it would make
+/// and remove it otherwise, for each closure of a program.
+pub(crate) const fn may_be_plain<V>() -> bool {
+    size_of::<V>() <= size_of::<u64>() && !std::mem::needs_drop::<V>()
+}
+
 /// Whether `V` is a plain type, and if so how many words it takes.
 #[cfg_attr(optimised, inline(always))]
 pub(crate) fn plain_words<V: 'static>() -> Option<usize> {
-    any_words(TypeId::of::<V>())
+    if const { may_be_plain::<V>() } { any_words(TypeId::of::<V>()) } else { None }
 }
 
 /// The value of the plain type `V` with this word (which is only fetched if the type has one);
 /// `None` if `V` is no plain type.
 #[cfg_attr(optimised, inline(always))]
 pub(crate) fn from_plain<V: 'static>(word: impl FnOnce() -> u64) -> Option<V> {
-    let word = match plain_words::<V>()? {
-        0 => 0,
-        _ => word(),
-    };
-    let mut value: Option<V> = None;
-    store_plain(&mut value, word);
-    value
+    if const { may_be_plain::<V>() } {
+        let word = match plain_words::<V>()? {
+            0 => 0,
+            _ => word(),
+        };
+        let mut value: Option<V> = None;
+        store_plain(&mut value, word);
+        value
+    } else {
+        None
+    }
 }
 
 /// The value of the plain type `V` from the bytes of its word: how a later reply carries it.

@@ -13,7 +13,7 @@ use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Request};
 use crate::client::viewing::Viewing;
 use crate::client::waiter::Waiter;
-use crate::closure::call::{Apply, ApplyEach, ApplyRef, serves_runs};
+use crate::closure::call::{Apply, ApplyEach, ApplyRef, may_serve_runs, serves_runs};
 use crate::closure::capture::with_capture;
 use crate::closure::invoke::{Invoke, InvokeRef};
 use crate::closure::lent::{ApplyLent, InvokeLent};
@@ -37,8 +37,33 @@ pub(crate) struct Target<'a, T> {
     pub(crate) _property: PhantomData<fn(T)>,
 }
 
+impl<'a, T> Target<'a, T> {
+    #[cfg_attr(optimised, inline(always))]
+    fn place(&self) -> Place<'a> {
+        Place { home: self.home, property: self.property, outbox: self.outbox }
+    }
+
+    /// A request of the property.
+    #[cfg_attr(optimised, inline(always))]
+    fn request<'b, K: Kind>(&self, arguments: Arguments<'b>) -> Request<'b> {
+        let (closure, reply_words) = (closure_id::<K>(), K::reply_words());
+        Request { property: self.property, closure, arguments, reply_words }
+    }
+}
+
+/// A [`Target`], without the type of its property, of which functions would have a copy for each.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    home: u32,
+    property: u32,
+    outbox: Option<&'a Outbox>,
+}
+
 /// A kind of call, as its sender sees it.
 pub(crate) trait Kind: Delegated {
+    /// As [`has_runs`](Self::has_runs), as far as it is a constant ([`codec::may_be_plain`]).
+    const MAY_HAVE_RUNS: bool = false;
+
     /// Words after its head that its result will probably need.
     fn reply_words() -> usize;
 
@@ -56,6 +81,8 @@ where
     I: Invoke<T, V>,
     I::Output: Portable,
 {
+    const MAY_HAVE_RUNS: bool = may_serve_runs::<T, V, I>();
+
     #[cfg_attr(optimised, inline(always))]
     fn reply_words() -> usize {
         reply_words::<I::Output>()
@@ -205,12 +232,15 @@ impl Node {
         C: Completion + 'static,
     {
         if entries.len() > INLINE_BYTES {
-            let closure = closure_id::<ApplyEach<T, K, V, F>>();
-            let (to, entries) = ((target.home, target.property), entries.to_vec());
-            return self.send_large(to, closure, 0, entries, completion);
+            let kind = (closure_id::<ApplyEach<T, K, V, F>>(), 0);
+            return self.send_large(target.place(), kind, entries.to_vec(), completion);
         }
         let arguments = Arguments::Encoded(entries);
-        self.send_request::<ApplyEach<T, K, V, F>, T, C>(target, arguments, completion);
+        self.send_request(
+            target.place(),
+            target.request::<ApplyEach<T, K, V, F>>(arguments),
+            completion,
+        );
     }
 
     /// As [`request`](Self::request), of any kind.
@@ -226,15 +256,19 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
-        if let Some(plain) = plain_in_run::<K, I, V>(arguments) {
+        if const { K::MAY_HAVE_RUNS }
+            && let Some(plain) = plain_in_run::<K, V>(arguments)
+        {
             std::mem::forget(invoke);
             return self.send_plain::<K, T, C>(target, plain, completion);
         }
-        if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(arguments)) {
+        if const { size_of::<I>() == 0 && codec::may_be_plain::<V>() }
+            && let Some(plain) = codec::to_plain(arguments)
+        {
             // A closure without bytes is made anew at the trustee, so this one is gone.
             std::mem::forget(invoke);
-            let arguments = Arguments::Plain(plain);
-            return self.send_request::<K, T, C>(target, arguments, completion);
+            let request = target.request::<K>(Arguments::Plain(plain));
+            return self.send_request(target.place(), request, completion);
         }
         self.request_encoded::<K, T, I, V, C>(target, invoke, arguments, completion);
     }
@@ -247,7 +281,7 @@ impl Node {
     }
 
     /// Encodes a request of any kind and sends it.
-    #[inline]
+    #[cfg_attr(optimised, inline(always))]
     pub(crate) fn request_encoded<K, T, I, V, C>(
         &self,
         target: Target<'_, T>,
@@ -259,9 +293,26 @@ impl Node {
         V: Serialize,
         C: Completion + 'static,
     {
+        let (to, kind) = (target.place(), (closure_id::<K>(), K::reply_words()));
+        with_capture(invoke, |capture| self.encode(to, kind, capture, arguments, completion));
+    }
+
+    /// As [`request_encoded`](Self::request_encoded), of the closure with this number, for whose reply so
+    /// many words are kept: one function for all that have arguments and completions of these types.
+    fn encode<V, C>(
+        &self,
+        to: Place<'_>,
+        (closure, reply_words): (u32, usize),
+        capture: &[u8],
+        arguments: &V,
+        completion: C,
+    ) where
+        V: Serialize,
+        C: Completion + 'static,
+    {
         let _stay = self.stay();
         let mut encoded = codec::Encoded::<STACK_BYTES, _>::in_room();
-        with_capture(invoke, |capture| encoded.put(capture));
+        encoded.put(capture);
         let mut encode = || encoded.encode(arguments);
         let encodable = if const { C::HEARS_PANICS } {
             catch_unwind(AssertUnwindSafe(encode))
@@ -270,16 +321,16 @@ impl Node {
             encode()
         };
         if let Err(source) = encodable {
-            return completion
-                .complete(Outcome::Failed(&self.unencodable::<V>(target.home, source)));
+            let error = self.unencodable::<V>(to.home, source);
+            return completion.complete(Outcome::Failed(&error));
         }
         if encoded.len() > INLINE_BYTES {
-            let (to, words) = ((target.home, target.property), K::reply_words());
             let bytes = encoded.take_spilled();
-            return self.send_large(to, closure_id::<K>(), words, bytes, completion);
+            return self.send_large(to, (closure, reply_words), bytes, completion);
         }
         let arguments = Arguments::Encoded(encoded.bytes());
-        self.send_request::<K, T, C>(target, arguments, completion);
+        let request = Request { property: to.property, closure, arguments, reply_words };
+        self.send_request(to, request, completion);
     }
 
     /// Sends a request of a property, named by its thread's number and its own, whose encoded arguments
@@ -288,16 +339,16 @@ impl Node {
     #[inline(never)]
     pub(crate) fn send_large<C: Completion + 'static>(
         &self,
-        (home, property): (u32, u32),
-        closure: u32,
-        reply_words: usize,
+        to: Place<'_>,
+        (closure, reply_words): (u32, usize),
         bytes: Vec<u8>,
         completion: C,
     ) {
         let len = bytes.len();
         let bytes = Cell::new(bytes);
         let arguments = Arguments::Large(&bytes, len);
-        self.send(home, Request { property, closure, arguments, reply_words }, completion);
+        let request = Request { property: to.property, closure, arguments, reply_words };
+        self.send_request(to, request, completion);
     }
 
     #[cfg_attr(optimised, inline(always))]
@@ -313,28 +364,21 @@ impl Node {
     }
 
     #[cfg_attr(optimised, inline(always))]
-    fn send_request<K, T, C>(&self, target: Target<'_, T>, arguments: Arguments<'_>, completion: C)
+    fn send_request<C>(&self, to: Place<'_>, request: Request<'_>, completion: C)
     where
-        K: Kind,
         C: Completion + 'static,
     {
-        let request = Request {
-            property: target.property,
-            closure: closure_id::<K>(),
-            arguments,
-            reply_words: K::reply_words(),
-        };
-        match target.outbox {
+        match to.outbox {
             Some(outbox) => self.send_by(outbox, request, completion),
-            None => self.send(target.home, request, completion),
+            None => self.send(to.home, request, completion),
         }
     }
 }
 
-/// The arguments of a request that may be one of a run: of such a kind, by a closure without bytes.
+/// The arguments of a request of a kind that may have runs, if it may be one of a run.
 #[cfg_attr(optimised, inline(always))]
-pub(crate) fn plain_in_run<K: Kind, I, V: Portable>(arguments: &V) -> Option<Plain> {
-    if size_of::<I>() == 0 && K::has_runs() { codec::to_plain(arguments) } else { None }
+pub(crate) fn plain_in_run<K: Kind, V: Portable>(arguments: &V) -> Option<Plain> {
+    if K::has_runs() { codec::to_plain(arguments) } else { None }
 }
 
 /// Words after its head that the result of a call will probably need; longer results find another

@@ -3,24 +3,20 @@
 //!
 //! These requests are ordinary delegated calls on property zero of every node, a [`Runtime`].
 
-use primitive::limits::INLINE_BYTES;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use std::marker::PhantomData;
+
 use transport_api::ThreadId;
 
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
-use crate::client::request::{Arguments, Request};
-use crate::closure::call::Apply;
 use crate::closure::invoke::With;
-use crate::closure::registry::closure_id;
-use crate::codec;
+use crate::codec::Portable;
 use crate::codec::trusts::{self, Record};
 use crate::error::DelegateError;
 use crate::node::entered::on_node;
+use crate::node::request::Target;
 use crate::node::state::Node;
 use crate::trustee::count::{COUNTED, Release, mint};
-use crate::wire::copy::STACK_BYTES;
 
 /// Property zero of every node: the thread itself.
 pub(crate) struct Runtime;
@@ -105,25 +101,16 @@ impl Node {
     /// Has `closure` run by another thread's runtime, and waits for nothing.
     pub(super) fn tell<V, F>(&self, thread: ThreadId, arguments: V, closure: F)
     where
-        V: Serialize + DeserializeOwned + 'static,
+        V: Portable,
         F: FnOnce(&mut Runtime, V) + Copy + 'static,
     {
         const { assert!(size_of::<F>() == 0, "runtime requests capture nothing") };
         if thread == self.me {
             return self.run_or_defer(move |_| closure(&mut Runtime, arguments));
         }
-        let mut encoded = codec::Encoded::<{ STACK_BYTES }>::new();
-        if let Err(source) = encoded.encode(&arguments) {
-            return self.report(self.unencodable::<V>(self.number_of(thread), source), None);
-        }
-        let (home, closure) = (self.number_of(thread), closure_id::<Apply<Runtime, V, With<F>>>());
-        if encoded.len() > INLINE_BYTES {
-            let bytes = encoded.take_bytes().into_owned();
-            return self.send_large((home, RUNTIME), closure, 0, bytes, Unawaited);
-        }
-        let arguments = Arguments::Encoded(encoded.bytes());
-        let request = Request { property: RUNTIME, closure, arguments, reply_words: 0 };
-        self.send(home, request, Unawaited);
+        let (home, property) = (self.number_of(thread), RUNTIME);
+        let target = Target { home, property, outbox: None, _property: PhantomData };
+        self.request(target, With(closure), &arguments, Unawaited);
     }
 }
 
