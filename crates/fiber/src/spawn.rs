@@ -20,7 +20,7 @@ impl Builder {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES {
+        if const { size_of::<F>() > MAX_INLINE_CLOSURE_BYTES } {
             // Without optimisation every layer below moves the closure once more over the new
             // stack.
             let f: Box<dyn FnOnce() -> T> = Box::new(f);

@@ -55,15 +55,25 @@ impl Wait {
         W: FnOnce() -> D,
         D: fmt::Display + Send + 'static,
     {
+        if is_asked() {
+            self.answer(Box::new(what()));
+        }
+    }
+
+    #[cold]
+    fn answer(&mut self, what: Box<dyn fmt::Display + Send>) {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let answer = Answer { what, place: self.place, since: Some(since) };
         current::with_fiber(|core, block| {
-            if core.asking.get() {
-                let since = *self.since.get_or_insert_with(Instant::now);
-                let what = Box::new(what());
-                let answer = Answer { what, place: self.place, since: Some(since) };
-                core.answers.borrow_mut().push((block.id.get(), answer));
-            }
+            core.answers.borrow_mut().push((block.id.get(), answer));
         });
     }
+}
+
+/// Whether the running fiber is asked what it waits for.
+#[inline]
+fn is_asked() -> bool {
+    current::with_fiber(|core, _| core.asking.get()).unwrap_or(false)
 }
 
 /// A fiber that waits, as [`waiting_fibers`] has found it.

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use bench_kit::count::mark::MarkedAlloc;
 use bench_kit::count::run_workload;
-use bench_kit::product::batches::{ARGUMENT, IDLE_POLL, LONE_REQUEST, MIXED, PLAIN_CALL, WAITING};
+use bench_kit::product::batches::{
+    ARGUMENT, ENCODED, IDLE_POLL, LONE_REQUEST, MIXED, PLAIN_CALL, WAITING,
+};
 use bench_kit::product::lone_call::LONE_CALL;
 use bench_kit::product::single_thread::ONE_REQUEST;
 
@@ -14,8 +16,17 @@ use bench_kit::product::single_thread::ONE_REQUEST;
 static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 
 fn main() -> ExitCode {
-    let workloads =
-        [ONE_REQUEST, LONE_CALL, LONE_REQUEST, ARGUMENT, PLAIN_CALL, MIXED, WAITING, IDLE_POLL];
+    let workloads = [
+        ONE_REQUEST,
+        LONE_CALL,
+        LONE_REQUEST,
+        ARGUMENT,
+        ENCODED,
+        PLAIN_CALL,
+        MIXED,
+        WAITING,
+        IDLE_POLL,
+    ];
     run_workload(&workloads).unwrap_or_else(|| {
         eprintln!("this program is stepped by the tests of the hot path");
         ExitCode::FAILURE

@@ -1,6 +1,6 @@
 //! Batches of other kinds than [`ONE_REQUEST`](super::single_thread::ONE_REQUEST), stepped through by
-//! the counter: requests with an argument, calls of plain bytes, two kinds in turn, one request alone, calls
-//! of fibers that wait for them, and polls that find nothing.
+//! the counter: requests with an argument, encoded ones, calls of plain bytes, two kinds in turn, one request
+//! alone, calls of fibers that wait for them, and polls that find nothing.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -43,6 +43,16 @@ pub const PLAIN_CALL: Workload = Workload {
     run: || step_through::<Adder>(BATCH, with_plain_bytes),
 };
 
+/// Requests of each batch of [`ENCODED`], for which it has room.
+pub const ENCODED_BATCH: u64 = 16;
+
+/// Batches of requests whose arguments and results are encoded.
+pub const ENCODED: Workload = Workload {
+    name: "encoded",
+    phases: PHASES,
+    run: || step_through::<Adder>(ENCODED_BATCH, encoded),
+};
+
 /// Full batches of two kinds of requests in turn.
 pub const MIXED: Workload =
     Workload { name: "mixed", phases: PHASES, run: || step_through::<Counter>(BATCH, mixed) };
@@ -71,6 +81,19 @@ fn note(answer: u64) {
 fn with_argument(sum: &Trust<Adder>) {
     for seed in 0..BATCH {
         sum.apply_with_then(|sum, seed| sum.run(seed), seed, note);
+    }
+}
+
+fn encoded(sum: &Trust<Adder>) {
+    for seed in 0..ENCODED_BATCH {
+        let pair = (seed, !seed);
+        sum.apply_with_then(
+            |sum, (a, b)| (sum.run(a), b),
+            pair,
+            |(answer, b): (u64, u64)| {
+                note(answer ^ b);
+            },
+        );
     }
 }
 

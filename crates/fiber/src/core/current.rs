@@ -26,6 +26,12 @@ thread_local! {
         const { Current { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
 }
 
+/// Notes the fiber whose stack the thread is on. A function of its own, which code for each closure shares.
+#[inline(always)]
+pub(crate) fn set_running(block: *const Block) {
+    CURRENT.with(|current| current.running.set(block));
+}
+
 /// Whether this is the scheduler that the thread has entered.
 #[inline(always)]
 pub(crate) fn is_core(core: &Core) -> bool {

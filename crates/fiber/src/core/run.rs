@@ -32,7 +32,7 @@ impl Core {
     {
         let this: *const Block = block;
         self.load(block, name, code, move || {
-            CURRENT.with(|current| current.running.set(this));
+            current::set_running(this);
             contain(body);
         });
         // SAFETY: the block was free, and so not queued; blocks stay in place as long as their core.
@@ -47,12 +47,7 @@ impl Core {
     where
         F: FnOnce() + 'static,
     {
-        let serial = self.started.get() + 1;
-        self.started.set(serial);
-        block.serial.set(serial);
-        block.name.set(name);
-        block.code.set(code);
-        block.locals.borrow_mut().reopen();
+        self.name(block, name, code);
         // SAFETY: the cell is written in `reserve_bare` and `recycle` only, which nothing below calls.
         let Some(stack) = (unsafe { &*block.stack.as_ptr() }) else {
             unreachable!("a reserved block has a stack");
@@ -61,6 +56,17 @@ impl Core {
         // (`recycle`, `drop`); the block stays in place as long as the core lives.
         unsafe { block.switch.load(stack, body) };
         block.state.set(State::Active);
+    }
+
+    /// Says which fiber a reserved block is from now on.
+    #[inline]
+    fn name(&self, block: &Block, name: Option<Cow<'static, str>>, code: &'static str) {
+        let serial = self.started.get() + 1;
+        self.started.set(serial);
+        block.serial.set(serial);
+        block.name.set(name);
+        block.code.set(code);
+        block.locals.borrow_mut().reopen();
     }
 
     /// Whether [`launch_now`](Self::launch_now) may be called: on the thread's own stack, outside
@@ -105,7 +111,9 @@ impl Core {
                 };
                 // SAFETY: the pointer is to the cell of the `launch_now` that has loaded this, which
                 // takes it away before the cell goes.
-                unsafe { given.cast::<Cell<Option<T>>>().as_ref() }.set(Some(value));
+                let given = unsafe { given.cast::<Cell<Option<T>>>().as_ref() };
+                // Nothing has been there that would be dropped.
+                std::mem::forget(given.replace(Some(value)));
             });
             if let Err(error) = ended {
                 contain(|| drop(error));
@@ -115,11 +123,11 @@ impl Core {
         self.runs.set(true);
         // It hands over to no other fiber.
         self.queue.end_round();
-        CURRENT.with(|current| current.running.set(block));
+        current::set_running(block);
         // SAFETY: the block is loaded and not queued; this is the thread's own stack, and no other
         // fiber is being resumed (`can_launch_now`).
         unsafe { block.switch.resume() };
-        CURRENT.with(|current| current.running.set(std::ptr::null()));
+        current::set_running(std::ptr::null());
         block.starter.set(std::ptr::null());
         if block.switch.became() == Resumed::Finished {
             self.recycle(block);
@@ -149,7 +157,7 @@ impl Core {
                 self.retire(block);
             }
         }
-        CURRENT.with(|current| current.running.set(std::ptr::null()));
+        current::set_running(std::ptr::null());
         self.runs.set(false);
         self.queue.taken()
     }
@@ -168,7 +176,7 @@ impl Core {
         // core, which frees it when it goes itself; it is loaded and suspended, or is this one, which then
         // stays where it is.
         unsafe { block.switch.hand_over(next.map(|next| &next.as_ref().switch)) };
-        CURRENT.with(|current| current.running.set(block));
+        current::set_running(block);
     }
 
     /// Suspends the running fiber until it is unparked.

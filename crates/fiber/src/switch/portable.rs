@@ -79,7 +79,7 @@ impl Switch {
     /// the execution has ended, and the previous execution, if any, has finished.
     #[inline]
     pub(crate) unsafe fn load<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
-        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES || align_of::<F>() > 16 {
+        if const { size_of::<F>() > MAX_INLINE_CLOSURE_BYTES || align_of::<F>() > 16 } {
             let body: Box<dyn FnOnce()> = Box::new(body);
             // SAFETY: as promised by the caller.
             unsafe { self.load_small(stack, body) };

@@ -105,7 +105,7 @@ impl Switch {
     /// the execution has ended, and the previous execution, if any, has finished.
     #[inline]
     pub(crate) unsafe fn load<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
-        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES || align_of::<F>() > 16 {
+        if const { size_of::<F>() > MAX_INLINE_CLOSURE_BYTES || align_of::<F>() > 16 } {
             let body: Box<dyn FnOnce()> = Box::new(body);
             // SAFETY: as promised by the caller.
             unsafe { self.load_small(stack, body) };
@@ -205,6 +205,15 @@ impl Switch {
     fn go_on(&self) {
         if self.phase.get() == Phase::Unwinding {
             unwind_from_here(self);
+        }
+    }
+
+    /// Keeps the panic of the closure for [`became`](Self::became), unless it is the end of an unwinding.
+    #[cold]
+    #[inline(never)]
+    fn keep_panic(&self, payload: Box<dyn Any + Send>) {
+        if !payload.is::<Unwind>() {
+            self.panic.set(Some(payload));
         }
     }
 
@@ -315,10 +324,8 @@ unsafe extern "sysv64" fn start<F: FnOnce() + 'static>(switch: *const Switch) ->
     switch.phase.set(Phase::Begun);
     // SAFETY: `load` wrote an `F` there; the phase says that it is taken.
     let body = unsafe { switch.closure.get().cast::<F>().read() };
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(body))
-        && !payload.is::<Unwind>()
-    {
-        switch.panic.set(Some(payload));
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+        switch.keep_panic(payload);
     }
     switch.phase.set(Phase::Ended);
     // SAFETY: this is the execution's stack, and nothing on it is needed any more.

@@ -115,6 +115,11 @@ pub(super) fn takes_nothing<V: 'static>() -> bool {
     codec::plain_words::<V>() == Some(0)
 }
 
+/// As [`takes_nothing`], as far as it can be told in a `const` block ([`codec::may_be_plain`]).
+pub(super) const fn may_take_nothing<V>() -> bool {
+    size_of::<V>() == 0
+}
+
 impl<T, A, V, L> Delegated for ServeLaunch<T, A, V, L>
 where
     T: 'static,
@@ -125,7 +130,7 @@ where
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
         // SAFETY: the caller's promise is the same.
         let latch = unsafe { latch_of::<T>(property) };
-        let taken = if takes_nothing::<V>() {
+        let taken = if const { may_take_nothing::<V>() } && takes_nothing::<V>() {
             take::<A, L>(batch, request).map(|(launch, address)| {
                 (launch, (address, codec::from_plain(|| 0).expect("a plain type")))
             })

@@ -6,7 +6,9 @@
 use std::panic::Location;
 
 use crate::api::latch::Latch;
-use crate::api::launched::{Launch, ReplyAddress, ServeLaunch, run, takes_nothing};
+use crate::api::launched::{
+    Launch, ReplyAddress, ServeLaunch, may_take_nothing, run, takes_nothing,
+};
 use crate::api::remote_fiber::{Started, begin};
 use crate::api::trust::Trust;
 use crate::client::completion::{Completion, WaitForRoom, boxed};
@@ -150,7 +152,7 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         let (target, caller) = (self.target_by(outbox), &arguments.0);
         let completion = Launching::new(caller.token(), completion);
-        if takes_nothing::<V>() {
+        if const { may_take_nothing::<V>() } && takes_nothing::<V>() {
             node.request_as::<ServeLaunch<T, A, V, L>, _, _, A, _>(
                 target, launch, caller, completion,
             );

@@ -94,7 +94,7 @@ impl Outbox {
                 arguments: waiting.plain.map_or_else(encoded, Arguments::Plain),
                 reply_words: waiting.reply_words,
             };
-            match self.append(&request, waiting.completion, || lane) {
+            match self.append(&request, waiting.completion, &|| lane) {
                 Ok(()) => {}
                 Err(completion) => {
                     if len > INLINE_BYTES {

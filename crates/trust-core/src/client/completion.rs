@@ -40,6 +40,9 @@ pub(crate) trait Completion {
     /// How requests with such completions lie in runs.
     const RUN: RunLayout = RunLayout::WORD;
 
+    /// Whether its request may have a result in its place. If not, there is no code for that.
+    const IN_PLACE: bool = true;
+
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);
 

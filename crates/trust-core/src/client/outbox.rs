@@ -142,7 +142,7 @@ impl Outbox {
         &self,
         request: &Request<'_>,
         completion: C,
-        lane: impl FnOnce() -> &'a LaneRef,
+        lane: &dyn Fn() -> &'a LaneRef,
     ) -> Result<(), C> {
         self.close_run();
         match request.arguments {
@@ -162,6 +162,16 @@ impl Outbox {
         request: &Request<'_>,
         completion: C,
     ) -> Result<RequestHead, C> {
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some((at, head)) = self.place_inline(request) else { return Err(completion) };
+        self.filling.push(room, at, request.words(), completion);
+        Ok(head)
+    }
+
+    /// Writes a request into the batch that is open. Returns its word there, and its head; `None` if there
+    /// is no room.
+    #[cfg_attr(optimised, inline(always))]
+    fn place_inline(&self, request: &Request<'_>) -> Option<(usize, RequestHead)> {
         let (len, arguments) = (request.words(), request.arguments);
         let first = match arguments {
             Arguments::Plain(plain) => plain.word(),
@@ -169,8 +179,7 @@ impl Outbox {
             Arguments::Encoded(_) | Arguments::Large(..) => None,
         };
         let head = RequestHead::new(request.property, request.closure, len, false);
-        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
-        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
+        let at = self.slot.append(len, head, first)?;
         let memory = self.slot.memory();
         match arguments {
             Arguments::Bytes(parts) => parts.write_behind_word(memory, at + 2),
@@ -180,8 +189,7 @@ impl Outbox {
             }
             Arguments::Plain(_) | Arguments::Large(..) => {}
         }
-        self.filling.push(room, at, len, completion);
-        Ok(head)
+        Some((at, head))
     }
 
     #[cold]
@@ -192,15 +200,24 @@ impl Outbox {
         completion: C,
         lane: &LaneRef,
     ) -> Result<(), C> {
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some((at, len)) = self.place_bulk(request, lane) else { return Err(completion) };
+        self.filling.push(room, at, len, completion);
+        Ok(())
+    }
+
+    /// As [`place_inline`](Self::place_inline), of a request whose arguments go by the bulk path. Returns
+    /// its word, and how many words follow its head.
+    #[cold]
+    #[inline(never)]
+    fn place_bulk(&self, request: Request<'_>, lane: &LaneRef) -> Option<(usize, usize)> {
         // The length of the payload stands behind the head.
         let len = request.reply_words.max(1);
         let head = RequestHead::new(request.property, request.closure, len, true);
         if !self.bulk_out.has_room(request.arguments.words() * WORD) {
-            return Err(completion);
+            return None;
         }
-        let length = Some(request.arguments.len() as u64);
-        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
-        let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
+        let at = self.slot.append(len, head, Some(request.arguments.len() as u64))?;
         self.run.forget_key();
         let bytes = request.arguments.into_vec();
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
@@ -208,8 +225,7 @@ impl Outbox {
         // this request with it.
         add(&self.words_out, bytes.len().div_ceil(WORD));
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes);
-        self.filling.push(room, at, len, completion);
-        Ok(())
+        Some((at, len))
     }
 
     /// Whether anything is under way to this trustee.

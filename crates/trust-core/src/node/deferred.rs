@@ -37,6 +37,8 @@ pub(super) struct Deferred {
 struct Work<F>(F);
 
 impl<F: FnOnce()> Completion for Work<F> {
+    const IN_PLACE: bool = false;
+
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         // A queue that is dropped fails what is left in it. That is dropped, too: its node is gone.

@@ -5,7 +5,7 @@ use std::fmt;
 use fiber::FiberId;
 use transport_api::ThreadId;
 
-use crate::client::completion::{Completion, Limit, WaitForRoom, boxed};
+use crate::client::completion::{Boxed, Completion, Limit, WaitForRoom, boxed};
 use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, InRun, Request};
@@ -40,7 +40,7 @@ impl Node {
         request: Request<'_>,
         completion: C,
     ) {
-        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+        if let Err(completion) = outbox.append(&request, completion, &|| self.lane_to(outbox)) {
             match request.arguments {
                 Arguments::Plain(plain) => {
                     let Request { property, closure, .. } = request;
@@ -121,7 +121,7 @@ impl Node {
             return self.send_later(outbox, request, completion);
         }
         // An empty batch takes every request, and more than one.
-        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+        if let Err(completion) = outbox.append(&request, completion, &|| self.lane_to(outbox)) {
             self.send_later(outbox, request, completion);
         }
     }
@@ -134,12 +134,25 @@ impl Node {
         request: Request<'_>,
         completion: C,
     ) {
+        let room = completion.waits_for_room();
+        self.postpone(outbox, request, room, boxed(completion));
+    }
+
+    /// Sends a request when there is room, for which the fiber may wait.
+    #[cold]
+    #[inline(never)]
+    fn postpone(
+        &self,
+        outbox: &Outbox,
+        request: Request<'_>,
+        room: WaitForRoom,
+        completion: Boxed,
+    ) {
         if let Some(error) = outbox.closed() {
-            return fail(completion, &error);
+            return completion(Outcome::Failed(&error));
         }
         let _stay = self.stay();
-        let room = completion.waits_for_room();
-        let ticket = outbox.postpone(request, boxed(completion));
+        let ticket = outbox.postpone(request, completion);
         self.outboxes.list(self.number_of(outbox.trustee()));
         // Back-pressure, for callers that would otherwise queue more.
         let fiber = fiber::current().filter(|_| self.context.is_free());

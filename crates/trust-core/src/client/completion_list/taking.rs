@@ -121,6 +121,16 @@ pub(super) unsafe fn run<C: Completion>(
     }
 }
 
+/// In place of [`run`], for completions whose requests have no results in their places.
+pub(super) fn run_none(_: &Kind, _: &Completions, _: &SharedBytes, _: ThreadId) {
+    unreachable!("its request has no place for a result");
+}
+
+/// As [`run_none`], in place of [`run_one`].
+pub(super) fn run_none_alone(_: *const u64, _: &SharedBytes, _: ThreadId) {
+    unreachable!("its request has no place for a result");
+}
+
 /// Runs the completions of a run's entry that have not been taken.
 ///
 /// # Safety
