@@ -120,14 +120,28 @@ impl Switch {
     /// aligned to 16 at most.
     #[inline]
     unsafe fn load_small<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
+        // SAFETY: the sizes are checked, as the caller promises.
+        let closure = unsafe { self.prepare(stack, size_of::<F>(), start::<F>) };
+        // SAFETY: room for the closure, which nothing else uses, aligned to 16.
+        unsafe { closure.cast::<F>().write(body) };
+        self.discard.set(discard::<F>);
+        self.phase.set(Phase::Loaded);
+    }
+
+    /// Puts what `begin` finds at the top of `stack`, below the room for a closure of so many bytes. Returns
+    /// that room.
+    ///
+    /// # Safety
+    /// As for [`Switch::load`]; the closure has at most [`MAX_INLINE_CLOSURE_BYTES`].
+    #[inline]
+    unsafe fn prepare(&self, stack: &Stack, bytes: usize, start: Start) -> *mut u8 {
         self.side.begin(stack);
-        let closure = stack.at_top(size_of::<F>().next_multiple_of(16));
+        let closure = stack.at_top(bytes.next_multiple_of(16));
         let frame = closure.wrapping_sub(4 * size_of::<usize>()).cast::<usize>();
-        let words = [begin as *const () as usize, start::<F> as *const () as usize];
+        let words = [begin as *const () as usize, start as *const () as usize];
         // SAFETY: the top of a stack has room for a closure of at most `MAX_INLINE_CLOSURE_BYTES`
         // and four words, nothing else uses it, and it is aligned to 16 (`at_top`).
         unsafe {
-            closure.cast::<F>().write(body);
             frame.write(words[0]);
             frame.add(1).write(words[1]);
             frame.add(2).cast::<*const Switch>().write(self);
@@ -135,8 +149,7 @@ impl Switch {
         }
         self.suspended.set(frame.cast());
         self.closure.set(closure);
-        self.discard.set(discard::<F>);
-        self.phase.set(Phase::Loaded);
+        closure
     }
 
     /// Runs the loaded execution until it, or one to which it has handed over, suspends or
@@ -312,6 +325,9 @@ unsafe fn swap(here: &Cell<*mut u8>, there: &Cell<*mut u8>) {
 unsafe extern "sysv64" fn begin() {
     std::arch::naked_asm!("pop rax", "pop rdi", "jmp rax")
 }
+
+/// Runs the closure of an execution: [`start`], of its type.
+type Start = unsafe extern "sysv64" fn(*const Switch) -> !;
 
 /// Runs a closure from beginning to end.
 ///

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::client::completion::{Completion, WaitForRoom};
 use crate::client::outcome::Outcome;
-use crate::codec::Portable;
+use crate::codec::{self, Portable};
 use crate::error::DelegateError;
 use crate::node::{CallSite, on_node};
 
@@ -103,6 +103,7 @@ pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
+    const IN_RUNS: bool = codec::may_be_plain::<U>();
 
     #[cfg_attr(optimised, inline(always))]
     fn complete(self, outcome: Outcome<'_>) {

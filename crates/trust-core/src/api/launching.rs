@@ -50,6 +50,7 @@ impl Drop for LaunchToken {
 
 impl<C: Completion + 'static> Completion for Launching<C> {
     const HEARS_PANICS: bool = C::HEARS_PANICS;
+    const IN_RUNS: bool = false;
 
     #[inline]
     fn complete(self, outcome: Outcome<'_>) {

@@ -2,9 +2,10 @@
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
 use crate::Trust;
-use crate::closure::context::Context;
+use crate::closure::context::{Context, EnteredFromFree};
 use crate::closure::invoke::Invoke;
 use crate::closure::registry::Tag;
 use crate::error::{CallResult, DelegateError, Panic, PanicReport};
@@ -16,6 +17,12 @@ pub(crate) struct Own<T> {
     property: u32,
     tag: Tag,
     _property: PhantomData<fn(T)>,
+}
+
+/// While it lives, a closure runs on this property.
+struct Inside<'a> {
+    property: NonNull<u8>,
+    _context: EnteredFromFree<'a>,
 }
 
 impl<T: 'static> Trust<T> {
@@ -40,7 +47,7 @@ impl<T: 'static> Own<T> {
     where
         I: Invoke<T, V>,
     {
-        let Some(property) = node.properties().find(self.property, self.tag) else {
+        let Some(inside) = self.enter(node, place) else {
             // They are dropped in the context that they would have been dropped in, since the caller goes
             // on using the node.
             let context = node.context().enter(Context::Inline(place));
@@ -48,14 +55,20 @@ impl<T: 'static> Own<T> {
             drop(context);
             return Err(no_such_property(node, self.property));
         };
-        let _context = node.context().enter_from_free(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
-        // else refers to it: only this thread has access, and it was in free context until the
-        // guard above, since no fiber switch lies between the caller's check and that guard (`find`
-        // runs no code of users). Whatever runs inside the guard, other fibers included, finds a
-        // context that is not free.
-        let property = unsafe { property.cast::<T>().as_mut() };
+        // else refers to it: only this thread has access, and it was in free context until `enter`
+        // changed that, since no fiber switch lies between the caller's check and that (`find`
+        // runs no code of users). Whatever runs inside, other fibers included, finds a context that
+        // is not free.
+        let property = unsafe { inside.property.cast::<T>().as_mut() };
         Ok(invoke.invoke(property, arguments))
+    }
+
+    /// Enters the context of a closure that was delegated at `place`, if there is such a property.
+    #[cfg_attr(optimised, inline(always))]
+    fn enter<'a>(&self, node: &'a Node, place: CallSite) -> Option<Inside<'a>> {
+        let property = node.properties().find(self.property, self.tag)?;
+        Some(Inside { property, _context: node.context().enter_from_free(Context::Inline(place)) })
     }
 
     /// As [`run`](Self::run); a panic of the closure is an error, as it is when another thread runs it.

@@ -43,6 +43,9 @@ pub(crate) trait Completion {
     /// Whether its request may have a result in its place. If not, there is no code for that.
     const IN_PLACE: bool = true;
 
+    /// Whether its request may be one of a run, as far as it is a constant.
+    const IN_RUNS: bool = Self::IN_PLACE;
+
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);
 

@@ -125,22 +125,31 @@ impl Completions {
         if const { is_kept_apart::<C>() } {
             return self.push(room, at, request_words, boxed(completion));
         }
+        let own = self.push_entry(room, kind_of::<C>(), Header::new(at, request_words));
+        // SAFETY: room for the own words of a completion of this kind. The last partial word need not be
+        // initialised because it is only ever read as a `C`.
+        unsafe { own.cast::<C>().write(completion) };
+    }
+
+    /// Adds an entry with one completion, for whose own words this returns the room: the caller fills it
+    /// before it does anything else.
+    #[cfg_attr(optimised, inline(always))]
+    fn push_entry(&self, room: Room, kind: &'static Kind, header: Header) -> *mut u64 {
         let Room { place, end } = room;
-        debug_assert!(place == self.end.get() && end == place + words_of::<C>());
-        let header = Header::new(at, request_words);
+        debug_assert!(place == self.end.get() && end == place + kind.words);
         // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is
-        // after `place`. A completion's last partial word need not be initialised because it is
-        // only ever read as a `C`.
-        unsafe {
+        // after `place`.
+        let own = unsafe {
             let first = (*self.words.get()).as_mut_ptr().add(place);
-            first.cast::<&Kind>().write(kind_of::<C>());
+            first.cast::<&Kind>().write(kind);
             first.add(1).cast::<Header>().write(header);
-            first.add(HEADER).cast::<C>().write(completion);
-        }
-        if const { words_of::<C>() > SMALL_WORDS } {
-            self.surplus.set(self.surplus.get() + const { words_of::<C>() - SMALL_WORDS });
+            first.add(HEADER)
+        };
+        if kind.words > SMALL_WORDS {
+            self.surplus.set(self.surplus.get() + (kind.words - SMALL_WORDS));
         }
         self.end.set(end);
+        own
     }
 
     /// Opens an entry for a run of requests whose completions are of this kind, of which the first is at

@@ -118,6 +118,8 @@ impl EndView {
 }
 
 impl Completion for EndView {
+    const IN_RUNS: bool = false;
+
     fn waiter(&self) -> *const () {
         self.0.cast()
     }

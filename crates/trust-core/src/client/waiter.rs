@@ -13,7 +13,7 @@ use fiber::Waiting;
 
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
-use crate::codec::Portable;
+use crate::codec::{self, Portable};
 use crate::error::{CallResult, DelegateError, NOT_SENT, outside};
 
 /// Parks the current fiber until the completion that `send` is given has run. The wait began at
@@ -175,6 +175,8 @@ impl<U> Drop for Waiter<U> {
 pub(crate) struct Wake<U>(*const Waiter<U>);
 
 impl<U: Portable> Completion for Wake<U> {
+    const IN_RUNS: bool = codec::may_be_plain::<U>();
+
     fn waiter(&self) -> *const () {
         self.address()
     }

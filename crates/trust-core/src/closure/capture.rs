@@ -14,10 +14,6 @@ pub(crate) const MAX_CAPTURE: usize = STACK_BYTES;
 /// Hands the bytes of a closure's captured values to `send`, and forgets the closure.
 #[inline(always)]
 pub(crate) fn with_capture<I, R>(closure: I, send: impl FnOnce(&[u8]) -> R) -> R {
-    if const { size_of::<I>() == 0 } {
-        std::mem::forget(closure);
-        return send(&[]);
-    }
     let closure = MaybeUninit::new(closure);
     let mut bytes = [0; MAX_CAPTURE];
     let bytes = &mut bytes[..size_of::<I>()];

@@ -12,7 +12,7 @@
 use std::any::TypeId;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, transmute, transmute_copy};
+use std::mem::{MaybeUninit, transmute};
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
@@ -68,19 +68,29 @@ pub(super) struct Block<'a> {
 
 /// The elements of `collection`, if that is a reference to a vector or slice of numbers.
 #[inline(always)]
-#[allow(clippy::disallowed_methods, reason = "a vector or slice, so no other code writes to it")]
 pub(super) fn block_of<I>(collection: &I) -> Option<Block<'_>> {
+    // SAFETY: it has this type, but for lifetimes, and any reference in it lives as long as it.
+    unsafe { block_at(id_of::<I>(), std::ptr::from_ref(collection).cast()) }
+}
+
+/// As [`block_of`], in a function that all types share: each copy of the chain costs time to compile.
+///
+/// # Safety
+/// `collection` points to a value of the type with this id, but for its lifetimes. It is there, and so is
+/// what it refers to, for the lifetime `'a`.
+#[cfg_attr(optimised, inline(always))]
+#[allow(clippy::disallowed_methods, reason = "a vector or slice, so no other code writes to it")]
+unsafe fn block_at<'a>(id: TypeId, collection: *const ()) -> Option<Block<'a>> {
     macro_rules! try_type {
         ($type:ty) => {
-            if id_of::<I>() == TypeId::of::<&'static Vec<$type>>() {
-                // SAFETY: `I` is such a reference, for a lifetime that does not end before that of
-                // `collection`, which is the one that it gets here.
-                let numbers: &Vec<$type> = unsafe { *std::ptr::from_ref(collection).cast() };
+            if id == TypeId::of::<&'static Vec<$type>>() {
+                // SAFETY: it is such a reference, for a lifetime not shorter than `'a`.
+                let numbers: &'a Vec<$type> = unsafe { *collection.cast() };
                 return Some(block!(numbers));
             }
-            if id_of::<I>() == TypeId::of::<&'static [$type]>() {
-                // SAFETY: `I` is such a reference, to a slice, for a lifetime as above.
-                let numbers: &[$type] = unsafe { *std::ptr::from_ref(collection).cast() };
+            if id == TypeId::of::<&'static [$type]>() {
+                // SAFETY: it is such a reference, to a slice, for a lifetime as above.
+                let numbers: &'a [$type] = unsafe { *collection.cast() };
                 return Some(block!(numbers));
             }
         };
@@ -103,12 +113,16 @@ pub(super) fn block_of<I>(collection: &I) -> Option<Block<'_>> {
 /// visitor for one.
 #[inline(always)]
 pub(super) fn element_bytes<'de, V: Visitor<'de>>() -> Option<usize> {
+    element_bytes_of(id_of::<V::Value>(), id_of::<V>())
+}
+
+/// As [`element_bytes`], for the reason of [`block_at`].
+#[cfg_attr(optimised, inline(always))]
+fn element_bytes_of(value: TypeId, visitor: TypeId) -> Option<usize> {
     macro_rules! try_type {
         ($type:ty) => {
             // The first condition alone keeps the second out of most programs.
-            if id_of::<V::Value>() == TypeId::of::<Vec<$type>>()
-                && visitor_of::<Vec<$type>>() == Some(id_of::<V>())
-            {
+            if value == TypeId::of::<Vec<$type>>() && visitor_of::<Vec<$type>>() == Some(visitor) {
                 return Some(size_of::<$type>());
             }
         };
@@ -121,20 +135,33 @@ pub(super) fn element_bytes<'de, V: Visitor<'de>>() -> Option<usize> {
 /// [`element_bytes`] has an answer.
 #[inline(always)]
 pub(super) fn vector_of<V>(bytes: &[u8]) -> Option<V> {
+    let mut vector = MaybeUninit::<V>::uninit();
+    // SAFETY: there is room for a `V`.
+    let is_one = unsafe { store_vector(id_of::<V>(), bytes, vector.as_mut_ptr().cast()) };
+    // SAFETY: one was written.
+    is_one.then(|| unsafe { vector.assume_init() })
+}
+
+/// Writes the vector of numbers that are encoded as `bytes` to `place`, if it is of the type with this id;
+/// false if that is no such type. For the reason of [`block_at`].
+///
+/// # Safety
+/// `place` has room for a value of that type.
+#[cfg_attr(optimised, inline(always))]
+unsafe fn store_vector(id: TypeId, bytes: &[u8], place: *mut ()) -> bool {
     macro_rules! try_type {
         ($type:ty) => {
-            if id_of::<V>() == TypeId::of::<Vec<$type>>() {
+            if id == TypeId::of::<Vec<$type>>() {
                 let (numbers, _) = bytes.as_chunks();
                 let numbers = numbers.iter().map(|bytes| <$type>::from_le_bytes(*bytes));
-                let numbers = ManuallyDrop::new(numbers.collect::<Vec<$type>>());
-                // SAFETY: `V` is this type, in which there are no lifetimes; the original is not
-                // dropped.
-                return Some(unsafe { transmute_copy::<Vec<$type>, V>(&numbers) });
+                // SAFETY: the caller's promise; the type has no lifetimes.
+                unsafe { place.cast::<Vec<$type>>().write(numbers.collect()) };
+                return true;
             }
         };
     }
     number_types!(try_type);
-    None
+    false
 }
 
 /// The id of the visitor that `T` has a sequence decoded with.

@@ -294,7 +294,13 @@ impl Node {
         C: Completion + 'static,
     {
         let (to, kind) = (target.place(), (closure_id::<K>(), K::reply_words()));
-        with_capture(invoke, |capture| self.encode(to, kind, capture, arguments, completion));
+        if const { size_of::<I>() == 0 } {
+            // It is made anew at the trustee, so this one is gone.
+            std::mem::forget(invoke);
+            self.encode(to, kind, &[], arguments, completion);
+        } else {
+            with_capture(invoke, |capture| self.encode(to, kind, capture, arguments, completion));
+        }
     }
 
     /// As [`request_encoded`](Self::request_encoded), of the closure with this number, for whose reply so

@@ -101,7 +101,8 @@ pub(super) unsafe fn run<C: Completion>(
 ) {
     // SAFETY: in front of the end, as the caller promises.
     let (_, header, data) = unsafe { list.entry(list.next.get()) };
-    if header.run > 0 {
+    debug_assert!(C::IN_RUNS || header.run == 0, "requests with a {} are in no run", C::name());
+    if const { C::IN_RUNS } && header.run > 0 {
         // SAFETY: this is the entry that comes next, of completions of type `C`.
         return unsafe { run_entry::<C>(list, header, data, pair, trustee) };
     }
