@@ -7,7 +7,7 @@ use primitive::SharedBytes;
 use primitive::limits::MESSAGE_BYTES;
 use primitive::sync::Ordering;
 
-use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
+use crate::conformance::{Make, Port, bounded, bulk_in, bytes, filled, together};
 use crate::{Event, Namespace, OpError, RegionKey, Rights, Tag, ThreadId, WAITING_OVERHEAD};
 
 /// A payload whose bytes derive from `seed` and its length.
@@ -134,12 +134,7 @@ pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
                     port.lane.flush().expect("a flush");
                     continue;
                 }
-                while !port.events.iter().any(|e| matches!(e, Event::Bulk { .. })) {
-                    if !port.poll() {
-                        parker.park(DEADLINE, &mut || false);
-                    }
-                }
-                let (_, tag, bytes) = port.next_bulk();
+                let (_, tag, bytes) = port.until_woken("a bulk payload", &mut *parker, bulk_in);
                 assert!(tag == round && bytes == sent(round), "round {round}");
             }
         };
@@ -214,12 +209,10 @@ pub fn a_notification_wakes_its_receiver(make: Make) {
             let to = port.import(key);
             for round in 0..ROUNDS {
                 if round > 0 || !first {
-                    while port.events.is_empty() {
-                        if !port.poll() {
-                            parker.park(DEADLINE, &mut || false);
-                        }
-                    }
-                    let event = port.events.remove(0);
+                    let notified = |events: &mut Vec<Event>| {
+                        events.pop_if(|event| matches!(event, Event::Notified { .. }))
+                    };
+                    let event = port.until_woken("a notification", &mut *parker, notified);
                     let expected = round - u32::from(first);
                     assert!(matches!(event, Event::Notified { value, .. } if value == expected));
                 }

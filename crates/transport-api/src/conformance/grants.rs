@@ -193,14 +193,9 @@ pub fn an_import_wakes_its_thread(make: Make) {
         let transport: &dyn Transport = &*a.transport;
         transport.begin_import(0, b.transport.local(), RegionKey(5), DEADLINE, 7).expect("a start");
         together(
-            || loop {
-                if let Some(result) = imported(&mut a.events, 7) {
-                    result.expect("a region");
-                    break;
-                }
-                if !a.poll() {
-                    parker.park(DEADLINE * 2, &mut || false);
-                }
+            || {
+                let result = a.until_woken("a region", &mut *parker, |events| imported(events, 7));
+                result.expect("a region");
             },
             || {
                 thread::sleep(Duration::from_millis(20));

@@ -44,6 +44,7 @@ fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
                 let mut arrived = || own.memory().load(0, Ordering::Acquire) == round;
                 while !arrived() {
                     port.poll();
+                    port.check_peer("a signal");
                     parker.park(DEADLINE, &mut arrived);
                 }
                 if !first {

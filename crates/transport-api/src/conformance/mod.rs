@@ -32,7 +32,9 @@ use std::time::{Duration, Instant};
 pub use altered::{Altered, Faults};
 use primitive::SharedBytes;
 
-use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Rights, Transport};
+use crate::{
+    Event, HostId, Lane, OpError, Parker, Region, RegionKey, RemoteRegion, Rights, Transport,
+};
 
 /// How long a test may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -155,11 +157,14 @@ pub fn within(limit: Duration, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Runs both closures, each on its own thread, and returns when both have ended.
+/// Runs both closures, each on its own thread, and returns when both have ended. Panics as they do.
 fn together(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
     thread::scope(|scope| {
-        scope.spawn(a);
-        scope.spawn(b);
+        for side in [scope.spawn(a), scope.spawn(b)] {
+            if let Err(panic) = side.join() {
+                resume_unwind(panic)
+            }
+        }
     });
 }
 
@@ -229,6 +234,32 @@ impl Port {
         }
     }
 
+    /// As [`until`](Self::until), but sleeps after each poll that finds nothing: a lost wake hangs.
+    fn until_woken<T>(
+        &mut self,
+        what: &str,
+        parker: &mut dyn Parker,
+        mut done: impl FnMut(&mut Vec<Event>) -> Option<T>,
+    ) -> T {
+        loop {
+            let moved = self.poll();
+            if let Some(found) = done(&mut self.events) {
+                return found;
+            }
+            self.check_peer(what);
+            if !moved {
+                parker.park(DEADLINE, &mut || false);
+            }
+        }
+    }
+
+    /// Fails if the lane has reported the end of the peer. A thread that sleeps in between must ask:
+    /// nothing wakes it any more, so it would look as if a wake had been lost.
+    fn check_peer(&self, what: &str) {
+        let ended = self.events.iter().find(|event| matches!(event, Event::Peer(_)));
+        assert!(ended.is_none(), "waited in vain for {what}; its peer: {ended:?}");
+    }
+
     /// Polls until the word at `at` of `memory` satisfies `done`, and returns it. Loads the word
     /// much more often than it polls.
     fn until_word(&mut self, memory: &SharedBytes, at: usize, done: impl Fn(u64) -> bool) -> u64 {
@@ -257,13 +288,7 @@ impl Port {
 
     /// Takes the next bulk payload: sender, tag, bytes.
     fn next_bulk(&mut self) -> (crate::ThreadId, u64, Vec<u8>) {
-        self.until("a bulk payload", |events| {
-            let found = events.iter().position(|event| matches!(event, Event::Bulk { .. }))?;
-            match events.remove(found) {
-                Event::Bulk { from, tag, payload } => Some((from, tag.0, payload)),
-                _ => None,
-            }
-        })
+        self.until("a bulk payload", bulk_in)
     }
 
     /// Starts `operation` and returns its outcome, whether the backend reports it at once or later:
@@ -300,6 +325,15 @@ impl Port {
         });
         self.events.splice(..0, others);
         failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Takes the first bulk payload from `events`: sender, tag, bytes.
+fn bulk_in(events: &mut Vec<Event>) -> Option<(crate::ThreadId, u64, Vec<u8>)> {
+    let found = events.iter().position(|event| matches!(event, Event::Bulk { .. }))?;
+    match events.remove(found) {
+        Event::Bulk { from, tag, payload } => Some((from, tag.0, payload)),
+        _ => None,
     }
 }
 
