@@ -147,13 +147,18 @@ impl BadValue {
     /// A `V` that could not be encoded.
     #[cold]
     pub(crate) fn unencodable<V>(source: CodecError) -> Self {
-        Self { step: CodecStep::Encode, type_name: type_name::<V>().into(), source }
+        Self::of(CodecStep::Encode, type_name::<V>(), source)
     }
 
     /// A `V` that could not be decoded.
     #[cold]
     pub(crate) fn undecodable<V>(source: CodecError) -> Self {
-        Self { step: CodecStep::Decode, type_name: type_name::<V>().into(), source }
+        Self::of(CodecStep::Decode, type_name::<V>(), source)
+    }
+
+    #[cold]
+    fn of(step: CodecStep, type_name: &str, source: CodecError) -> Self {
+        Self { step, type_name: type_name.into(), source }
     }
 
     /// As the error of a call, whose arguments it is.

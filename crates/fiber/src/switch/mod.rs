@@ -1,6 +1,7 @@
 //! The seam: the only place that knows how one stack gives the processor to another.
 //!
-//! Everything above sees a few operations: `load` a closure into a [`Switch`] and onto a stack,
+//! Everything above sees a few operations: `load` a closure, from which nothing unwinds, into a [`Switch`]
+//! and onto a stack,
 //! `resume` it from the scheduler, `suspend` it from inside or have it `hand_over` to another,
 //! `unwind` it for good.
 //!

@@ -23,7 +23,6 @@
 //!     ^ its word                     ^ where a return address would be: backtraces end here
 //! ```
 
-use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -49,9 +48,6 @@ enum Phase {
 /// The payload of the panic that ends a suspended execution.
 struct Unwind;
 
-/// The panic that ended the closure, if one did.
-type Payload = Box<dyn Any + Send>;
-
 thread_local! {
     /// The stack pointer of the caller of `resume`, while an execution runs.
     static RESUMER: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) };
@@ -75,7 +71,6 @@ pub(crate) struct Switch {
     /// The closure, until it begins.
     closure: Cell<*mut u8>,
     discard: Cell<unsafe fn(*mut u8)>,
-    panic: Cell<Option<Payload>>,
     side: Side,
 }
 
@@ -93,12 +88,11 @@ impl Switch {
             phase: Cell::new(Phase::Ended),
             closure: Cell::new(std::ptr::null_mut()),
             discard: Cell::new(discard::<()>),
-            panic: Cell::new(None),
             side: Side::new(),
         }
     }
 
-    /// Puts `body` at the top of `stack`, to begin with the next `resume`.
+    /// Puts `body`, from which nothing may unwind, at the top of `stack`, to begin with the next `resume`.
     ///
     /// # Safety
     /// Nothing runs on `stack`, it outlives the execution, this `Switch` stays where it is until
@@ -167,9 +161,6 @@ impl Switch {
     }
 
     /// The state in which the execution has given the processor back.
-    ///
-    /// # Panics
-    /// If its closure did.
     #[inline(always)]
     pub(crate) fn became(&self) -> Resumed {
         if self.phase.get() == Phase::Ended { self.finished() } else { Resumed::Suspended }
@@ -221,22 +212,10 @@ impl Switch {
         }
     }
 
-    /// Keeps the panic of the closure for [`became`](Self::became), unless it is the end of an unwinding.
-    #[cold]
-    #[inline(never)]
-    fn keep_panic(&self, payload: Box<dyn Any + Send>) {
-        if !payload.is::<Unwind>() {
-            self.panic.set(Some(payload));
-        }
-    }
-
     #[cold]
     #[inline(never)]
     fn finished(&self) -> Resumed {
         self.side.end();
-        if let Some(payload) = self.panic.take() {
-            resume_unwind(payload);
-        }
         Resumed::Finished
     }
 
@@ -340,9 +319,9 @@ unsafe extern "sysv64" fn start<F: FnOnce() + 'static>(switch: *const Switch) ->
     switch.phase.set(Phase::Begun);
     // SAFETY: `load` wrote an `F` there; the phase says that it is taken.
     let body = unsafe { switch.closure.get().cast::<F>().read() };
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
-        switch.keep_panic(payload);
-    }
+    // What unwinds out of it, against the contract, ends the process here: this function is not one
+    // that may unwind.
+    body();
     switch.phase.set(Phase::Ended);
     // SAFETY: this is the execution's stack, and nothing on it is needed any more.
     unsafe { switch.suspend() };

@@ -48,6 +48,7 @@ mod text;
 pub(crate) mod trusts;
 mod undelivered;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use crate::codec::as_view::AsView;
@@ -59,10 +60,10 @@ pub(crate) use crate::codec::format::HEADER;
 use crate::codec::format::{ASYMMETRY, FIELDS_MASK, FIELDS_SHIFT, TRUSTS_SHIFT};
 pub(crate) use crate::codec::in_buffer::InBuffer;
 pub use crate::codec::lend::Lend;
-pub(crate) use crate::codec::plain::{
-    Plain, from_plain, may_be_plain, plain_from_bytes, plain_words, to_plain,
-};
+use crate::codec::plain::plain_from_bytes;
+pub(crate) use crate::codec::plain::{Plain, from_plain, may_be_plain, plain_words, to_plain};
 pub use crate::codec::portable::Portable;
+pub(crate) use crate::codec::spill::Room;
 use crate::codec::spill::Spill;
 use crate::codec::trusts::Record;
 pub(crate) use crate::codec::undelivered::{Undelivered, give_back};
@@ -94,6 +95,14 @@ pub(crate) fn encode_to_vec<V: Serialize + 'static>(value: &V) -> Result<Vec<u8>
     let mut encoded = Encoded::<0>::new();
     encoded.encode(value)?;
     Ok(encoded.spilled)
+}
+
+/// Decodes the value that `bytes` are, as [`encode_to_vec`] has written it.
+pub(crate) fn decode_vec<V: DeserializeOwned + 'static>(bytes: &[u8]) -> Result<V, CodecError> {
+    if const { may_be_plain::<V>() } && plain_words::<V>().is_some() {
+        return plain_from_bytes(bytes);
+    }
+    decode(bytes)
 }
 
 /// Decodes the value that `bytes` are.

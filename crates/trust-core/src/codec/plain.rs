@@ -137,7 +137,7 @@ pub(crate) fn from_plain<V: 'static>(word: impl FnOnce() -> u64) -> Option<V> {
 }
 
 /// The value of the plain type `V` from the bytes of its word: how a later reply carries it.
-pub(crate) fn plain_from_bytes<V: 'static>(bytes: &[u8]) -> Result<V, CodecError> {
+pub(super) fn plain_from_bytes<V: 'static>(bytes: &[u8]) -> Result<V, CodecError> {
     let len = plain_words::<V>().map(|words| words * size_of::<u64>());
     let mut word = [0; size_of::<u64>()];
     match len {

@@ -256,15 +256,16 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
+        if const { size_of::<I>() > 0 || !codec::may_be_plain::<V>() } {
+            return self.request_encoded::<K, T, I, V, C>(target, invoke, arguments, completion);
+        }
         if const { K::MAY_HAVE_RUNS }
             && let Some(plain) = plain_in_run::<K, V>(arguments)
         {
             std::mem::forget(invoke);
             return self.send_plain::<K, T, C>(target, plain, completion);
         }
-        if const { size_of::<I>() == 0 && codec::may_be_plain::<V>() }
-            && let Some(plain) = codec::to_plain(arguments)
-        {
+        if let Some(plain) = codec::to_plain(arguments) {
             // A closure without bytes is made anew at the trustee, so this one is gone.
             std::mem::forget(invoke);
             let request = target.request::<K>(Arguments::Plain(plain));
@@ -317,17 +318,10 @@ impl Node {
         C: Completion + 'static,
     {
         let _stay = self.stay();
-        let mut encoded = codec::Encoded::<STACK_BYTES, _>::in_room();
+        let mut encoded = codec::Encoded::in_room();
         encoded.put(capture);
-        let mut encode = || encoded.encode(arguments);
-        let encodable = if const { C::HEARS_PANICS } {
-            catch_unwind(AssertUnwindSafe(encode))
-                .unwrap_or_else(|panic| Err(CodecError::of_panic(panic)))
-        } else {
-            encode()
-        };
-        if let Err(source) = encodable {
-            let error = self.unencodable::<V>(to.home, source);
+        if let Err(error) = self.encode_arguments(&mut encoded, arguments, to.home, C::HEARS_PANICS)
+        {
             return completion.complete(Outcome::Failed(&error));
         }
         if encoded.len() > INLINE_BYTES {
@@ -337,6 +331,26 @@ impl Node {
         let arguments = Arguments::Encoded(encoded.bytes());
         let request = Request { property: to.property, closure, arguments, reply_words };
         self.send_request(to, request, completion);
+    }
+
+    /// Encodes the arguments of a call of the thread with this number. If it `catches`, a panic of their own
+    /// code is an error.
+    #[inline]
+    fn encode_arguments<V: Serialize>(
+        &self,
+        encoded: &mut codec::Encoded<STACK_BYTES, codec::Room>,
+        arguments: &V,
+        home: u32,
+        catches: bool,
+    ) -> Result<(), Box<DelegateError>> {
+        let mut encode = || encoded.encode(arguments);
+        let result = if catches {
+            catch_unwind(AssertUnwindSafe(encode))
+                .unwrap_or_else(|panic| Err(CodecError::of_panic(panic)))
+        } else {
+            encode()
+        };
+        result.map_err(|source| Box::new(self.unencodable::<V>(home, source)))
     }
 
     /// Sends a request of a property, named by its thread's number and its own, whose encoded arguments

@@ -27,14 +27,27 @@ pub(crate) fn copied_out<R>(
         buffer.read_into(at, &mut bytes[..len]);
         read(&bytes[..len])
     } else {
-        let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
-        if room.len() < len {
-            room.resize(len.next_power_of_two(), 0);
-        }
-        buffer.read_into(at, &mut room[..len]);
+        let room = copy_of(buffer, at, len);
         let result = read(&room[..len]);
-        // The thread ends: so does its room.
-        let _ = ROOM.try_with(|place| place.set(room));
+        keep(room);
         result
     }
+}
+
+/// The thread's room, with a copy in front.
+#[cfg_attr(optimised, inline)]
+fn copy_of(buffer: &SharedBytes, at: usize, len: usize) -> Vec<u8> {
+    let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+    if room.len() < len {
+        room.resize(len.next_power_of_two(), 0);
+    }
+    buffer.read_into(at, &mut room[..len]);
+    room
+}
+
+/// Puts the thread's room back.
+#[cfg_attr(optimised, inline)]
+fn keep(room: Vec<u8>) {
+    // The thread ends: so does its room.
+    let _ = ROOM.try_with(|place| place.set(room));
 }
