@@ -13,9 +13,9 @@ use crate::kernel::Kernel;
 
 /// Huge pages of 2 MiB that are set aside in a guest.
 const HUGE_PAGES: u32 = 64;
-/// Packets that may wait on a processor of a guest before the kernel drops more: as good as all. Its own
-/// limit is 1000, which they exceed while this machine runs something else. When Soft-RoCE of Linux
-/// 6.1 cannot send the answer of a READ, the queue pair may fail.
+/// Packets that may wait on a processor of a guest before the kernel drops more. Effectively unlimited: the
+/// default, 1000, overflows when this machine is busy. When Soft-RoCE of Linux 6.1 cannot send the answer
+/// of a READ, the queue pair may fail.
 const BACKLOG: u32 = 1_000_000;
 /// Variables of this process' environment that are meaningless in a guest; a name with an underscore
 /// at the end is a prefix.

@@ -214,7 +214,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/node",
         &[
-            &["awaited", "collected", "deferred", "idle", "outboxes", "turn"],
+            &["awaited", "collected", "deferred", "idle", "kind", "outboxes", "turn"],
             &["callers"],
             &["state"],
             &["entered"],

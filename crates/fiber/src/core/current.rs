@@ -26,7 +26,8 @@ thread_local! {
         const { Current { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
 }
 
-/// Notes the fiber whose stack the thread is on. A function of its own, which code for each closure shares.
+/// Notes the fiber whose stack the thread is on. Not generic, as its callers are, so that `with` is
+/// instantiated once.
 #[inline(always)]
 pub(crate) fn set_running(block: *const Block) {
     CURRENT.with(|current| current.running.set(block));

@@ -47,7 +47,7 @@ impl Core {
     where
         F: FnOnce() + 'static,
     {
-        self.name(block, name, code);
+        self.identify(block, name, code);
         // SAFETY: the cell is written in `reserve_bare` and `recycle` only, which nothing below calls.
         let Some(stack) = (unsafe { &*block.stack.as_ptr() }) else {
             unreachable!("a reserved block has a stack");
@@ -60,7 +60,7 @@ impl Core {
 
     /// Says which fiber a reserved block is from now on.
     #[inline]
-    fn name(&self, block: &Block, name: Option<Cow<'static, str>>, code: &'static str) {
+    fn identify(&self, block: &Block, name: Option<Cow<'static, str>>, code: &'static str) {
         let serial = self.started.get() + 1;
         self.started.set(serial);
         block.serial.set(serial);

@@ -1,9 +1,8 @@
 //! The seam: the only place that knows how one stack gives the processor to another.
 //!
-//! Everything above sees a few operations: `load` a closure, from which nothing unwinds, into a [`Switch`]
-//! and onto a stack,
-//! `resume` it from the scheduler, `suspend` it from inside or have it `hand_over` to another,
-//! `unwind` it for good.
+//! Everything above sees a few operations: `load` a closure, from which nothing unwinds, into a
+//! [`Switch`] and onto a stack, `resume` it from the scheduler, `suspend` it from inside or have it
+//! `hand_over` to another, `unwind` it for good.
 //!
 //! On x86-64 they are our own ([`x86_64`]), on other processors corosensei's ([`portable`]). The
 //! reason is the processor's return predictor: a switch that ends with `ret`, as corosensei's does,

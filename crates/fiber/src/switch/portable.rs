@@ -72,7 +72,7 @@ impl Switch {
         }
     }
 
-    /// Puts `body` at the top of `stack`, to begin with the next `resume`.
+    /// Puts `body`, from which nothing may unwind, at the top of `stack`, to begin with the next `resume`.
     ///
     /// # Safety
     /// Nothing runs on `stack`, it outlives the execution, this `Switch` stays where it is until

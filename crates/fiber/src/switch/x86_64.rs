@@ -238,13 +238,16 @@ impl Switch {
         // The caller may be an execution itself, which needs its own way back.
         let resumer = RESUMER.get();
         let side = RESUMER_SIDE.with(Side::saved);
-        let ended = catch_unwind(AssertUnwindSafe(|| match self.phase.get() {
+        let ended = match self.phase.get() {
             Phase::Ended => Resumed::Finished,
             Phase::Loaded => {
                 self.phase.set(Phase::Ended);
                 // SAFETY: the closure is where `load` put it and has not begun; the phase says that
                 // it is gone now.
-                unsafe { (self.discard.get())(self.closure.get()) };
+                let discard = || unsafe { (self.discard.get())(self.closure.get()) };
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(discard)) {
+                    drop_payload(payload);
+                }
                 Resumed::Finished
             }
             Phase::Begun | Phase::Unwinding => {
@@ -252,13 +255,10 @@ impl Switch {
                 unsafe { self.resume() };
                 self.became()
             }
-        }));
+        };
         RESUMER.set(resumer);
         RESUMER_SIDE.with(|resumer| resumer.restore(side));
-        ended.unwrap_or_else(|payload| {
-            drop_payload(payload);
-            Resumed::Finished
-        })
+        ended
     }
 }
 
@@ -297,7 +297,7 @@ unsafe fn swap(here: &Cell<*mut u8>, there: &Cell<*mut u8>) {
 /// The first instructions on a new stack: calls `start` without leaving a way back.
 ///
 /// # Safety
-/// The stack pointer is at the words that `load_small` wrote, just after the address of this.
+/// The stack pointer is at the words that `prepare` wrote, just after the address of this.
 // SAFETY: pops two of the words, and leaves the third as the return address that `start` begins
 // with.
 #[unsafe(naked)]

@@ -210,7 +210,9 @@ pub fn a_notification_wakes_its_receiver(make: Make) {
             for round in 0..ROUNDS {
                 if round > 0 || !first {
                     let notified = |events: &mut Vec<Event>| {
-                        events.pop_if(|event| matches!(event, Event::Notified { .. }))
+                        let found =
+                            events.iter().position(|e| matches!(e, Event::Notified { .. }))?;
+                        Some(events.remove(found))
                     };
                     let event = port.until_woken("a notification", &mut *parker, notified);
                     let expected = round - u32::from(first);

@@ -16,8 +16,9 @@ use crate::closure::invoke::Invoke;
 use crate::closure::registry::Delegated;
 use crate::codec::{self, Portable};
 use crate::error::CallResult;
+use crate::node::kind::Kind;
 use crate::node::racks::outside_of;
-use crate::node::request::{Kind, Target, plain_in_run};
+use crate::node::request::{Target, plain_in_run};
 use crate::node::{CallSite, Node, current, recent};
 
 impl<T: 'static> Trust<T> {
@@ -91,6 +92,7 @@ impl<T: 'static> Trust<T> {
         V: Portable,
         C: Callback<I::Output>,
     {
+        const { assert!(Tell::<C, I::Output>::IN_RUNS || !Apply::<T, V, I>::MAY_HAVE_RUNS) };
         if const { Apply::<T, V, I>::MAY_HAVE_RUNS }
             && let Some(plain) = plain_in_run::<Apply<T, V, I>, V>(&arguments)
         {

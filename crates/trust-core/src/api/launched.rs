@@ -27,7 +27,7 @@ use crate::error::{BadValue, CodecError, PanicReport, Refusal};
 use crate::node::awaited::ReplyTo;
 use crate::node::callers::{Call, Callers};
 use crate::node::chain::Running;
-use crate::node::request::{Kind, reply_words};
+use crate::node::kind::{Kind, reply_words};
 use crate::node::{current, on_node};
 
 /// A closure that is launched on a `Latch<T>`, with arguments of type `V`: how it holds the latch.

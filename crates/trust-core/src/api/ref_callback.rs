@@ -82,6 +82,7 @@ pub(super) struct TellRef<C, R: ?Sized>(pub(super) C, pub(super) PhantomData<fn(
 
 impl<R: AsView + ?Sized, C: RefCallback<R>> Completion for TellRef<C, R> {
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
+    const IN_RUNS: bool = false;
 
     fn waits_for_room(&self) -> WaitForRoom {
         WaitForRoom::Always

@@ -67,6 +67,7 @@ impl<const HEARS_PANICS: bool> Started<HEARS_PANICS> {
 
 impl<const HEARS_PANICS: bool> Completion for Started<HEARS_PANICS> {
     const HEARS_PANICS: bool = HEARS_PANICS;
+    const IN_RUNS: bool = false;
 
     fn complete(self, outcome: Outcome<'_>) {
         self.end(outcome.result());

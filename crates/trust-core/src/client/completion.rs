@@ -77,6 +77,8 @@ pub(crate) fn boxed<C: Completion + 'static>(completion: C) -> Boxed {
 }
 
 impl Completion for Boxed {
+    const IN_RUNS: bool = false;
+
     fn complete(self, outcome: Outcome<'_>) {
         self(outcome);
     }

@@ -125,16 +125,19 @@ impl Completions {
         if const { is_kept_apart::<C>() } {
             return self.push(room, at, request_words, boxed(completion));
         }
-        let own = self.push_entry(room, kind_of::<C>(), Header::new(at, request_words));
-        // SAFETY: room for the own words of a completion of this kind. The last partial word need not be
-        // initialised because it is only ever read as a `C`.
-        unsafe { own.cast::<C>().write(completion) };
+        let header = Header::new(at, request_words);
+        // SAFETY: the kind is the one for which there is room, and the completion is written at once. Its last
+        // partial word need not be initialised because it is only ever read as a `C`.
+        unsafe { self.push_entry(room, kind_of::<C>(), header).cast::<C>().write(completion) };
     }
 
-    /// Adds an entry with one completion, for whose own words this returns the room: the caller fills it
-    /// before it does anything else.
+    /// Adds an entry for one completion, and returns where its own words belong.
+    ///
+    /// # Safety
+    /// The room was found for this kind. The caller writes a completion of it there before it does anything
+    /// else.
     #[cfg_attr(optimised, inline(always))]
-    fn push_entry(&self, room: Room, kind: &'static Kind, header: Header) -> *mut u64 {
+    unsafe fn push_entry(&self, room: Room, kind: &'static Kind, header: Header) -> *mut u64 {
         let Room { place, end } = room;
         debug_assert!(place == self.end.get() && end == place + kind.words);
         // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is
@@ -166,7 +169,7 @@ impl Completions {
         let room = list.len() - place;
         // An empty list of a batch in mapped memory needs no division.
         let most = if room == LIST_WORDS { kind.most } else { room / words };
-        // SAFETY: as in `push`: the list has words for `most` entries of one, and so for the header.
+        // SAFETY: as in `push_entry`: the list has words for `most` entries of one, and so for the header.
         let own = unsafe {
             let first = list.as_mut_ptr().add(place);
             first.cast::<&Kind>().write(kind);
@@ -183,7 +186,7 @@ impl Completions {
     /// one for each of its requests.
     pub(crate) unsafe fn close_entry(&self, entry: OpenEntry, at: usize, requests: usize) {
         debug_assert!(entry.place == self.end.get() && requests > 0);
-        // SAFETY: as in `push`; `open_entry` has written the kind.
+        // SAFETY: as in `push_entry`; `open_entry` has written the kind.
         let words = unsafe {
             let first = (*self.words.get()).as_mut_ptr().add(entry.place);
             let kind = first.cast::<&Kind>().read();
@@ -247,7 +250,7 @@ impl Completions {
     /// An entry begins there, in front of `end`.
     #[cfg_attr(optimised, inline(always))]
     unsafe fn entry(&self, place: usize) -> (&'static Kind, Header, *const u64) {
-        // SAFETY: as in `push`. In front of `end` are entries, one after the other, each with a
+        // SAFETY: as in `push_entry`. In front of `end` are entries, one after the other, each with a
         // word made from a `&Kind`, and a header.
         unsafe {
             let first = (*self.words.get()).as_ptr().add(place);
@@ -337,7 +340,7 @@ impl Completions {
     pub(crate) fn move_to(&self, empty: &Completions) {
         debug_assert!(self.most == empty.most && self.place() == (0, 0));
         debug_assert_eq!((empty.place(), empty.end.get(), empty.surplus.get()), ((0, 0), 0, 0));
-        // SAFETY: as in `push`; the two vectors are swapped whole, and may be the same.
+        // SAFETY: as in `room`; the two vectors are swapped whole, and may be the same.
         unsafe { std::ptr::swap(self.words.get(), empty.words.get()) };
         empty.end.set(self.end.replace(0));
         empty.surplus.set(self.surplus.replace(0));
@@ -347,7 +350,7 @@ impl Completions {
     #[cfg_attr(optimised, inline(always))]
     pub(crate) fn swap(&self, other: &Completions) {
         debug_assert_eq!(self.most, other.most);
-        // SAFETY: as in `push`; the two are swapped whole, and may be the same.
+        // SAFETY: as in `room`; the two are swapped whole, and may be the same.
         unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
         self.next.swap(&other.next);
         self.taken.swap(&other.taken);

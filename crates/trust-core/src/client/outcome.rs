@@ -204,7 +204,7 @@ fn result<U: DeserializeOwned + 'static>(
     payload: &[u8],
 ) -> Result<U, DelegateError> {
     match status {
-        Status::Done => codec::decode_vec(payload).map_err(undecodable::<U>(trustee)),
+        Status::Done => codec::decode_from_vec(payload).map_err(undecodable::<U>(trustee)),
         // Only calls of plain bytes have errors of their own, and only launches later results.
         Status::Failed | Status::Later => Err(malformed(trustee)),
         Status::Panicked | Status::Refused => Err(failure(trustee, status, payload)),

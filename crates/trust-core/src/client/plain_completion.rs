@@ -47,6 +47,7 @@ impl<F, T, C> TellPlain<F, T, C> {
 impl<T, C: PlainCall<T>, F: PlainEnd<C::Reply, C::Error>> Completion for TellPlain<F, T, C> {
     const HEARS_PANICS: bool = true;
     const RUN: RunLayout = layout_of::<T, C>();
+    const IN_RUNS: bool = run_layout::<T, C>().is_some();
 
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
@@ -84,6 +85,7 @@ impl<T, C: PlainCall<T>> WakePlain<T, C> {
 
 impl<T, C: PlainCall<T>> Completion for WakePlain<T, C> {
     const RUN: RunLayout = layout_of::<T, C>();
+    const IN_RUNS: bool = run_layout::<T, C>().is_some();
 
     fn waiter(&self) -> *const () {
         self.0.address()

@@ -52,7 +52,9 @@ where
         {
             return run_plain::<T, V, I>(property, batch);
         }
-        each_of_run(batch, request, serves_runs::<T, V, I>(), |batch, invoke: I, arguments: V| {
+        // Equal requests of such a kind would be a run: what follows is another request, or a run.
+        let alone = serves_runs::<T, V, I>();
+        each_of_run(batch, request, alone, |batch, invoke: I, arguments: V| {
             let result = invoke.invoke(property, arguments);
             batch.reply(request, result);
         });

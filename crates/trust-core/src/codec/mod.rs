@@ -98,7 +98,9 @@ pub(crate) fn encode_to_vec<V: Serialize + 'static>(value: &V) -> Result<Vec<u8>
 }
 
 /// Decodes the value that `bytes` are, as [`encode_to_vec`] has written it.
-pub(crate) fn decode_vec<V: DeserializeOwned + 'static>(bytes: &[u8]) -> Result<V, CodecError> {
+pub(crate) fn decode_from_vec<V: DeserializeOwned + 'static>(
+    bytes: &[u8],
+) -> Result<V, CodecError> {
     if const { may_be_plain::<V>() } && plain_words::<V>().is_some() {
         return plain_from_bytes(bytes);
     }

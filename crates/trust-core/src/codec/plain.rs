@@ -113,6 +113,16 @@ pub(crate) const fn may_be_plain<V>() -> bool {
     size_of::<V>() <= size_of::<u64>() && !std::mem::needs_drop::<V>()
 }
 
+const _: () = {
+    macro_rules! check {
+        ($type:ty, $_to:expr, $_from:expr) => {
+            assert!(may_be_plain::<$type>());
+        };
+    }
+    assert!(may_be_plain::<()>());
+    plain_types!(check);
+};
+
 /// Whether `V` is a plain type, and if so how many words it takes.
 #[cfg_attr(optimised, inline(always))]
 pub(crate) fn plain_words<V: 'static>() -> Option<usize> {

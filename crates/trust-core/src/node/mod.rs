@@ -35,6 +35,7 @@ mod deferred;
 mod entered;
 pub mod idle;
 mod inline;
+pub(crate) mod kind;
 mod later;
 #[allow(unsafe_code)] // A pointer to one of its own boxes.
 pub(crate) mod outboxes;

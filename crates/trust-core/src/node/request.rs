@@ -13,20 +13,18 @@ use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, Request};
 use crate::client::viewing::Viewing;
 use crate::client::waiter::Waiter;
-use crate::closure::call::{Apply, ApplyEach, ApplyRef, may_serve_runs, serves_runs};
+use crate::closure::call::{Apply, ApplyEach, ApplyRef};
 use crate::closure::capture::with_capture;
 use crate::closure::invoke::{Invoke, InvokeRef};
-use crate::closure::lent::{ApplyLent, InvokeLent};
-use crate::closure::registry::{Delegated, closure_id};
-use crate::codec;
-use crate::codec::{AsView, Lend, Plain, Portable};
+use crate::closure::registry::closure_id;
+use crate::codec::{self, AsView, Plain, Portable};
 use crate::error::{BadValue, CallResult, CodecError, DelegateError, NO_SUCH_THREAD, outside};
 use crate::node::awaited::CallSite;
 use crate::node::awaits::AwaitsReply;
+use crate::node::kind::Kind;
 use crate::node::send::fail;
 use crate::node::state::Node;
 use crate::wire::copy::STACK_BYTES;
-use crate::wire::words::WORD;
 
 /// A property on another thread, and its type.
 pub(crate) struct Target<'a, T> {
@@ -39,8 +37,8 @@ pub(crate) struct Target<'a, T> {
 
 impl<'a, T> Target<'a, T> {
     #[cfg_attr(optimised, inline(always))]
-    fn place(&self) -> Place<'a> {
-        Place { home: self.home, property: self.property, outbox: self.outbox }
+    fn destination(&self) -> Destination<'a> {
+        Destination { home: self.home, property: self.property, outbox: self.outbox }
     }
 
     /// A request of the property.
@@ -53,84 +51,10 @@ impl<'a, T> Target<'a, T> {
 
 /// A [`Target`], without the type of its property, of which functions would have a copy for each.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Destination<'a> {
     home: u32,
     property: u32,
     outbox: Option<&'a Outbox>,
-}
-
-/// A kind of call, as its sender sees it.
-pub(crate) trait Kind: Delegated {
-    /// As [`has_runs`](Self::has_runs), as far as it is a constant ([`codec::may_be_plain`]).
-    const MAY_HAVE_RUNS: bool = false;
-
-    /// Words after its head that its result will probably need.
-    fn reply_words() -> usize;
-
-    /// Whether requests with plain arguments may be sent in runs that share their head.
-    #[cfg_attr(optimised, inline(always))]
-    fn has_runs() -> bool {
-        false
-    }
-}
-
-impl<T, V, I> Kind for Apply<T, V, I>
-where
-    T: 'static,
-    V: Portable,
-    I: Invoke<T, V>,
-    I::Output: Portable,
-{
-    const MAY_HAVE_RUNS: bool = may_serve_runs::<T, V, I>();
-
-    #[cfg_attr(optimised, inline(always))]
-    fn reply_words() -> usize {
-        reply_words::<I::Output>()
-    }
-
-    #[cfg_attr(optimised, inline(always))]
-    fn has_runs() -> bool {
-        serves_runs::<T, V, I>()
-    }
-}
-
-/// Only the trustee knows a view's length; a longer one stands apart.
-impl<T, V, I> Kind for ApplyRef<T, V, I>
-where
-    T: 'static,
-    V: Portable,
-    I: InvokeRef<T, V>,
-{
-    #[cfg_attr(optimised, inline(always))]
-    fn reply_words() -> usize {
-        0
-    }
-}
-
-impl<T, V, I> Kind for ApplyLent<T, V, I>
-where
-    T: 'static,
-    V: Lend,
-    I: InvokeLent<T, V>,
-{
-    #[cfg_attr(optimised, inline(always))]
-    fn reply_words() -> usize {
-        reply_words::<I::InPlace>()
-    }
-}
-
-/// The result is nothing.
-impl<T, K, V, F> Kind for ApplyEach<T, K, V, F>
-where
-    T: 'static,
-    K: AsView + ?Sized + 'static,
-    V: Portable,
-    F: for<'a> Fn(&mut T, K::View<'a>, V),
-{
-    #[cfg_attr(optimised, inline(always))]
-    fn reply_words() -> usize {
-        0
-    }
 }
 
 impl Node {
@@ -232,12 +156,12 @@ impl Node {
         C: Completion + 'static,
     {
         if entries.len() > INLINE_BYTES {
-            let kind = (closure_id::<ApplyEach<T, K, V, F>>(), 0);
-            return self.send_large(target.place(), kind, entries.to_vec(), completion);
+            let closure = (closure_id::<ApplyEach<T, K, V, F>>(), 0);
+            return self.send_large(target.destination(), closure, entries.to_vec(), completion);
         }
         let arguments = Arguments::Encoded(entries);
         self.send_request(
-            target.place(),
+            target.destination(),
             target.request::<ApplyEach<T, K, V, F>>(arguments),
             completion,
         );
@@ -256,6 +180,7 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
+        const { assert!(C::IN_RUNS || !K::MAY_HAVE_RUNS, "its completions have no code for runs") };
         if const { size_of::<I>() > 0 || !codec::may_be_plain::<V>() } {
             return self.request_encoded::<K, T, I, V, C>(target, invoke, arguments, completion);
         }
@@ -269,7 +194,7 @@ impl Node {
             // A closure without bytes is made anew at the trustee, so this one is gone.
             std::mem::forget(invoke);
             let request = target.request::<K>(Arguments::Plain(plain));
-            return self.send_request(target.place(), request, completion);
+            return self.send_request(target.destination(), request, completion);
         }
         self.request_encoded::<K, T, I, V, C>(target, invoke, arguments, completion);
     }
@@ -294,13 +219,16 @@ impl Node {
         V: Serialize,
         C: Completion + 'static,
     {
-        let (to, kind) = (target.place(), (closure_id::<K>(), K::reply_words()));
+        let to = target.destination();
+        let closure = (closure_id::<K>(), K::reply_words());
         if const { size_of::<I>() == 0 } {
             // It is made anew at the trustee, so this one is gone.
             std::mem::forget(invoke);
-            self.encode(to, kind, &[], arguments, completion);
+            self.encode(to, closure, &[], arguments, completion);
         } else {
-            with_capture(invoke, |capture| self.encode(to, kind, capture, arguments, completion));
+            with_capture(invoke, |capture| {
+                self.encode(to, closure, capture, arguments, completion)
+            });
         }
     }
 
@@ -308,7 +236,7 @@ impl Node {
     /// many words are kept: one function for all that have arguments and completions of these types.
     fn encode<V, C>(
         &self,
-        to: Place<'_>,
+        to: Destination<'_>,
         (closure, reply_words): (u32, usize),
         capture: &[u8],
         arguments: &V,
@@ -359,7 +287,7 @@ impl Node {
     #[inline(never)]
     pub(crate) fn send_large<C: Completion + 'static>(
         &self,
-        to: Place<'_>,
+        to: Destination<'_>,
         (closure, reply_words): (u32, usize),
         bytes: Vec<u8>,
         completion: C,
@@ -384,7 +312,7 @@ impl Node {
     }
 
     #[cfg_attr(optimised, inline(always))]
-    fn send_request<C>(&self, to: Place<'_>, request: Request<'_>, completion: C)
+    fn send_request<C>(&self, to: Destination<'_>, request: Request<'_>, completion: C)
     where
         C: Completion + 'static,
     {
@@ -395,20 +323,8 @@ impl Node {
     }
 }
 
-/// The arguments of a request of a kind that may have runs, if it may be one of a run.
+/// The arguments of a request, if it may be one of a run.
 #[cfg_attr(optimised, inline(always))]
 pub(crate) fn plain_in_run<K: Kind, V: Portable>(arguments: &V) -> Option<Plain> {
     if K::has_runs() { codec::to_plain(arguments) } else { None }
-}
-
-/// Words after its head that the result of a call will probably need; longer results find another
-/// place. A result of one word takes the head's.
-#[cfg_attr(optimised, inline(always))]
-pub(crate) fn reply_words<U: 'static>() -> usize {
-    let words = const { size_of::<U>().div_ceil(WORD) };
-    if words > 8 || codec::plain_words::<U>().is_some() {
-        0
-    } else {
-        words + const { codec::HEADER.div_ceil(WORD) }
-    }
 }

@@ -6,7 +6,7 @@ use primitive::limits::BATCH_REQUESTS;
 use transport_api::ThreadId;
 
 use super::Completions;
-use super::taking::{run, run_none, run_none_alone, run_one, take, waiter_of};
+use super::taking::{no_place, no_place_alone, run, run_one, take, waiter_of};
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::closure::context::CallbackName;
@@ -35,8 +35,8 @@ pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
     const {
         &Kind {
             take: take::<C>,
-            run: if C::IN_PLACE { run::<C> } else { run_none },
-            run_one: if C::IN_PLACE { run_one::<C> } else { run_none_alone },
+            run: if C::IN_PLACE { run::<C> } else { no_place },
+            run_one: if C::IN_PLACE { run_one::<C> } else { no_place_alone },
             waiter: waiter_of::<C>,
             words: words_of::<C>(),
             own_words: own_words_of::<C>(),

@@ -101,7 +101,7 @@ pub(super) unsafe fn run<C: Completion>(
 ) {
     // SAFETY: in front of the end, as the caller promises.
     let (_, header, data) = unsafe { list.entry(list.next.get()) };
-    debug_assert!(C::IN_RUNS || header.run == 0, "requests with a {} are in no run", C::name());
+    debug_assert!(C::IN_RUNS || header.run == 0, "a run of completions {}", C::name());
     if const { C::IN_RUNS } && header.run > 0 {
         // SAFETY: this is the entry that comes next, of completions of type `C`.
         return unsafe { run_entry::<C>(list, header, data, pair, trustee) };
@@ -123,12 +123,12 @@ pub(super) unsafe fn run<C: Completion>(
 }
 
 /// In place of [`run`], for completions whose requests have no results in their places.
-pub(super) fn run_none(_: &Kind, _: &Completions, _: &SharedBytes, _: ThreadId) {
+pub(super) fn no_place(_: &Kind, _: &Completions, _: &SharedBytes, _: ThreadId) {
     unreachable!("its request has no place for a result");
 }
 
-/// As [`run_none`], in place of [`run_one`].
-pub(super) fn run_none_alone(_: *const u64, _: &SharedBytes, _: ThreadId) {
+/// As [`no_place`], in place of [`run_one`].
+pub(super) fn no_place_alone(_: *const u64, _: &SharedBytes, _: ThreadId) {
     unreachable!("its request has no place for a result");
 }
 
