@@ -19,7 +19,8 @@
 //! cargo xtask rdma-vm           a command in a virtual machine that has RDMA devices; rdma-test
 //!                               runs the tests that need them
 //! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md;
-//!                               bench rdma those of docs/performance-rdma.md, in such a machine
+//!                               bench rdma those of docs/performance-rdma.md, in such a machine;
+//!                               bench memcached, fadd, graph and figures those of single pages
 //! ```
 //!
 //! One rule holds for all gates: **a gate that checked nothing fails.** Only those that need a nightly

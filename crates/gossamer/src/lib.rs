@@ -29,7 +29,8 @@
 //! [`select!`], [`Barrier::wait`], [`Latch::lock`], channels, [`flush`] and [`fence`] wait: the fiber
 //! stops, and the other fibers of its thread run. [`apply`] on a property of the caller's own thread
 //! runs the closure at once, and gives way to others after about 50 microseconds of such calls; so does
-//! [`apply_then`], which also waits when its queue is full. [`entrust`], [`LocalTrustee::entrust`],
+//! [`apply_then`], which also waits when its queue is full, unless it is called in a delegated closure or a
+//! callback. [`entrust`], [`LocalTrustee::entrust`],
 //! [`Trustee::entrust_moved`] and the drop of a trust never wait.
 //!
 //! A delegated closure must not wait: it has its trustee's thread to itself, and a call that would wait
@@ -178,7 +179,7 @@
 //!   [`DelegateError`], and so does the future of an `_async` form.
 //! - `_then` calls its callback once, on the caller's thread. Without `try_` it does so only with a
 //!   result; a failure ends the rack with an error that names the line of the call. The one difference: on
-//!   the own thread the closure of a `_then` runs at once, and its panic goes on to the caller.
+//!   the caller's own thread the closure of a `_then` runs at once, and its panic goes on to the caller.
 //! - [`delegate!`] passes local values by name: `delegate!(trust, [key] |map| map.remove(&key))`, or with
 //!   any form above of `apply`, `launch` and `visit`,
 //!   `delegate!(trust => try_apply_then, [key] |map| .., |removed| ..)`.

@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | [`Mode::Mapped`] | the body but for what is in the line of the header; that line, its last word first, so that the tag is the last word of all; no closing word | the tag is the expected one |
 //! | [`Mode::Streamed`] | what it contains, the tag last, in one message of a stream | the tag is the expected one |
-//! | [`Mode::Checked`] | all of it by one write, with its checksum behind the body or, if frames are fixed, at the end of the place | the tag is the expected one, and the checksum is right |
+//! | [`Mode::Checked`] | all of it at once, in no order, with its checksum behind the body or, if frames are fixed, at the end of the place | the tag is the expected one, and the checksum is right |
 //!
 //! A tag has a place of its own in each frame: no earlier frame's body can have left the next one's tag
 //! there. A receiver that waits for a frame in mapped memory looks at one line, and that is written at
@@ -29,7 +29,7 @@ use crate::layout::{Geometry, HEADER_BYTES, HEADER_WORDS, LINE, WORD};
 pub enum Mode {
     /// The sender stores into mapped memory, the tag last.
     Mapped = 1,
-    /// Each frame is one write, whose bytes have no order.
+    /// Each frame is written at once, and its bytes have no order.
     Checked = 2,
     /// Each frame is one message of a stream: a write, and behind it a store of the tag.
     Streamed = 3,

@@ -40,8 +40,8 @@
 //!    its banks. It has banks × frames to write before it needs a flag.
 //! 2. Where the receiver's memory is mapped, a frame is stored in place: first the body, then the line of
 //!    the header, and of that the tag last, with release. Over a stream, such as TCP, a frame is one message,
-//!    whose tag the transport stores behind the rest. Elsewhere a frame is one write with a checksum
-//!    behind it ([`transport_api::integrity`]), because the bytes of one write have no order.
+//!    whose tag the transport stores behind the rest. Elsewhere a frame is written at once, with a
+//!    checksum behind it ([`transport_api::integrity`]), because the bytes of a write have no order.
 //! 3. The receiver polls the tag of the next frame of each sender, round robin. A [`Frame`] is a view:
 //!    copy its bytes out, because its sender may change them at any time.
 //! 4. When the receiver has emptied a bank, it writes that bank's flag at the sender: how often the bank

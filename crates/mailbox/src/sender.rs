@@ -258,8 +258,12 @@ impl Sender {
     #[track_caller]
     fn may_notify(&self, parts: &Parts<'_>) -> bool {
         let is_alone = !self.geometry.may_sleep || self.mailbox.is_mapped();
-        let body = || parts.args.len() + parts.payload.len() + parts.attachment.len();
-        is_alone || self.mailbox.can_notify(body() + FRAME_OVERHEAD)
+        is_alone
+            || match parts.lengths(&self.geometry) {
+                Ok(lengths) => self.mailbox.can_notify(lengths.body() as usize + FRAME_OVERHEAD),
+                // It is refused when it is written.
+                Err(_) => true,
+            }
     }
 
     /// Sends a frame, whose bank is empty.
