@@ -2,7 +2,7 @@
 //!
 //! | What | How | Why |
 //! |---|---|---|
-//! | prices | records in a segment, which the exchange writes and every trader reads | one writer, many readers, nothing to decide: a read takes no work of the exchange's fibers |
+//! | prices | records in a segment, which the exchange writes and every trader reads | one writer, many readers, nothing to decide: no fiber of the exchange takes part in a read |
 //! | orders | delegated to the trustee of the book, which traders look up by name | the first order gets the shares: the owner of the book decides, one order after another |
 //! | alarms | a write with notification, into a segment of the trader that asked | a trader that waits for a price sleeps, and the exchange wakes only the traders that asked |
 //!

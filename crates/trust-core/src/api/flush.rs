@@ -1,7 +1,6 @@
 //! [`flush`]: waiting for all requests that this thread has sent.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::{Rc, Weak};
 
@@ -15,7 +14,7 @@ use crate::closure::invoke::Plain;
 use crate::error::outside;
 use crate::node::collected::Collects;
 use crate::node::request::Target;
-use crate::node::system::{RUNTIME, Runtime};
+use crate::node::system::Runtime;
 use crate::node::{Node, on_node, with_node};
 
 /// Waits until every request that the current thread has sent before has been served, and the
@@ -56,8 +55,8 @@ pub fn flush_counted() -> u64 {
         let made = busy.len() as u64;
         let left = Rc::new(Cell::new(busy.len()));
         for home in busy {
-            let target = Target { home, property: RUNTIME, outbox: None, _property: PhantomData };
             let served = |_: &mut Runtime| {};
+            let target = Target::of_runtime(home);
             node.request(target, Plain(served), &(), Served { left: left.clone(), fiber });
         }
         // While the fiber is unwound, nothing is under way any more.

@@ -21,7 +21,7 @@ use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, outside};
 use crate::node::racks::outside_of;
 use crate::node::request::Target;
-use crate::node::system::{RUNTIME, Runtime};
+use crate::node::system::Runtime;
 use crate::node::{CallSite, Node, NodeId, current, on_node, with_node};
 
 /// A thread of the rack, to entrust values to, to run closures on and to start fibers on.
@@ -172,7 +172,7 @@ impl Trustee {
     }
 
     pub(super) fn runtime(&self) -> Target<'static, Runtime> {
-        Target { home: self.number(), property: RUNTIME, outbox: None, _property: PhantomData }
+        Target::of_runtime(self.number())
     }
 
     /// Calls the runtime of the thread and waits for it, on behalf of the method `what`, called at

@@ -24,6 +24,13 @@ pub(crate) struct Runtime;
 /// The number of the [`Runtime`] among a node's properties.
 pub(crate) const RUNTIME: u32 = 0;
 
+impl Target<'static, Runtime> {
+    /// The runtime of the thread with this number.
+    pub(crate) fn of_runtime(home: u32) -> Self {
+        Target { home, property: RUNTIME, outbox: None, _property: PhantomData }
+    }
+}
+
 /// Puts the runtime property into a new node.
 pub(crate) fn install(node: &Node) {
     trusts::drop_trusts_by(|Record { home, property, id }| {
@@ -108,8 +115,7 @@ impl Node {
         if thread == self.me {
             return self.run_or_defer(move |_| closure(&mut Runtime, arguments));
         }
-        let (home, property) = (self.number_of(thread), RUNTIME);
-        let target = Target { home, property, outbox: None, _property: PhantomData };
+        let target = Target::of_runtime(self.number_of(thread));
         self.request(target, With(closure), &arguments, Unawaited);
     }
 }
