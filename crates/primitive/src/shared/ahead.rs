@@ -5,7 +5,8 @@
 //! second one waits until the first has ended. *Measured* on Sapphire Rapids, frames between two processes,
 //! near: 257 instead of 341 ns for 4 KiB that stay unread; Indirect Put of 512 bytes 452 instead of 530 ns.
 
-use crate::shared::raw::{copy_opaque, copy_words_in, prefetch_for_write};
+use crate::shared::by_words::copy_words_in;
+use crate::shared::raw::{copy_opaque, prefetch_for_write};
 #[cfg(target_arch = "x86_64")]
 use crate::{
     limits::CACHE_LINE,

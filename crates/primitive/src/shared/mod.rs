@@ -13,10 +13,15 @@
 //!     ^ read_words/write_words, copy_part/copy_out: copies, no word of which is torn
 //! ```
 //!
-//! The copies themselves are in `raw.rs` and `ahead.rs`; `pages.rs` pins the pages and asks for huge ones. Under loom the memory is another (`model.rs`).
+//! The copies themselves are in `by_words.rs`, `raw.rs` and `ahead.rs`, comparisons in `compare.rs`; `pages.rs`
+//! pins the pages and asks for huge ones. Under loom the memory is another (`model.rs`).
 
 #[cfg(not(loom))]
 mod ahead;
+#[cfg(not(loom))]
+mod by_words;
+#[cfg(not(loom))]
+mod compare;
 #[cfg(loom)]
 mod model;
 #[cfg(not(loom))]
@@ -40,9 +45,11 @@ use crate::prefetch::prefetch_line;
 #[cfg(not(loom))]
 use crate::shared::ahead::{copy_ahead, copy_words_ahead};
 #[cfg(not(loom))]
-use crate::shared::raw::{
-    copy_opaque, copy_out, copy_words_in, copy_words_out, first_different_line, prefetch_for_write,
-};
+use crate::shared::by_words::{copy_words_in, copy_words_out};
+#[cfg(not(loom))]
+use crate::shared::compare::first_different_line;
+#[cfg(not(loom))]
+use crate::shared::raw::{copy_opaque, copy_out, prefetch_for_write};
 use crate::sync::{AtomicU64, Ordering};
 
 /// A run of memory that another thread, process or device may write at any moment.
