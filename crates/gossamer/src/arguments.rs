@@ -63,6 +63,15 @@ fn is_mistyped(word: &str, option: &str) -> bool {
     }
 }
 
+/// The error of a setting that has another value than is expected, or none.
+fn invalid(name: &str, value: &str, expected: &str) -> RackError {
+    let is_missing = value.is_empty() || OPTIONS.contains(&value);
+    RackError::Settings(match is_missing {
+        true => format!("{name} has no value: expected {expected}"),
+        false => format!("invalid {name} {value:?}: expected {expected}"),
+    })
+}
+
 /// The number that follows `flag` among the arguments, or that `variable` has in the environment.
 pub(crate) fn number(
     arguments: &[String],
@@ -75,11 +84,10 @@ pub(crate) fn number(
             // Larger than any rack: its size is checked when it starts.
             Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u32::MAX),
             _ => {
-                let is_name = flag == "--hosts" && value.contains(char::is_alphabetic);
+                let is_name = flag == "--hosts" && value.starts_with(char::is_alphabetic);
                 let hint =
                     if is_name { " (to name machines, use `gossamer run --hosts`)" } else { "" };
-                let message = format!("invalid {name} {value:?}: expected a positive number{hint}");
-                Err(RackError::Settings(message))
+                Err(invalid(name, &value, &format!("a positive number{hint}")))
             }
         })
         .transpose()
@@ -91,9 +99,7 @@ pub(crate) fn placement(arguments: &[String]) -> Result<Option<Placement>, RackE
         .map(|(name, value)| match value.as_str() {
             "own-host" => Ok(Placement::OwnHost),
             "rack" => Ok(Placement::Rack),
-            _ => Err(RackError::Settings(format!(
-                "invalid {name} {value:?}: expected own-host or rack"
-            ))),
+            _ => Err(invalid(name, &value, "own-host or rack")),
         })
         .transpose()
 }
@@ -132,6 +138,21 @@ mod tests {
         ] {
             check_spelling(&words(line)).unwrap();
         }
+    }
+
+    #[test]
+    fn an_option_without_a_value_is_not_called_invalid() {
+        for line in ["--hosts", "--hosts=", "--hosts --threads 2"] {
+            let message = format!("{:?}", number(&words(line), "--hosts", "unset").unwrap_err());
+            assert!(
+                message.contains("--hosts has no value: expected a positive number"),
+                "{message}"
+            );
+            assert!(!message.contains("gossamer run"), "{message}");
+        }
+        let message =
+            format!("{:?}", number(&words("--hosts a,b"), "--hosts", "unset").unwrap_err());
+        assert!(message.contains("invalid --hosts \"a,b\"") && message.contains("gossamer run"));
     }
 
     #[test]

@@ -104,8 +104,9 @@ impl Rack {
     }
 
     /// A rack as the command line and the environment set it: `--hosts N` (or `GOSSAMER_HOSTS`),
-    /// `--threads M` for each host (or `GOSSAMER_THREADS`), `--placement own-host` or `rack` (or
-    /// `GOSSAMER_PLACEMENT`, see [`Placement`]). Other arguments are left to the program, `--help` too,
+    /// `--threads M` for each host (or `GOSSAMER_THREADS`; without either, the hosts share the processors of
+    /// this machine), `--placement own-host` or `rack` (or `GOSSAMER_PLACEMENT`, see [`Placement`]). Other
+    /// arguments are left to the program, `--help` too,
     /// and so is all that follows `--`. In a job, the job sets hosts and threads, and those of the command
     /// line do not count.
     ///

@@ -38,7 +38,7 @@ pub(crate) fn limit() -> Result<Option<Duration>, RackError> {
     let value = value.to_string_lossy();
     parse(&value).map(Some).ok_or_else(|| {
         RackError::Settings(format!(
-            "invalid {VARIABLE} {value:?}: expected a time such as 10s, 500ms or 2m"
+            "invalid {VARIABLE} {value:?}: expected a time such as 10s, 500ms or 2m (a number alone is seconds)"
         ))
     })
 }

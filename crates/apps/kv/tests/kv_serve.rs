@@ -70,6 +70,19 @@ fn another_rack_does_not_join_the_port() {
     assert_eq!(exchange(&server, b"get a\r\n"), "END\r\n");
 }
 
+/// Not the address as well, which is free.
+#[test]
+fn an_error_names_the_socket_that_cannot_be_made() {
+    let server = Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_kv"), "serve", "--port", "0"])
+        .args(["--unix", "/nonexistent/socket"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8(server.stderr).unwrap();
+    assert_eq!(server.status.code(), Some(1), "{error}");
+    assert!(error.contains("cannot listen on /nonexistent/socket: "), "{error}");
+}
+
 /// One address for all that the machine has, and one of these: both are this rack's own.
 #[test]
 fn hosts_of_one_rack_may_listen_on_overlapping_addresses() {

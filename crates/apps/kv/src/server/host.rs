@@ -1,5 +1,6 @@
 //! The server on one host: its listeners, and the end of its connections.
 
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -67,13 +68,15 @@ impl Host {
     ) -> io::Result<(Self, Option<SocketAddr>)> {
         let mut listeners = Vec::new();
         if let Some(address) = options.address {
-            let listener = Listener::tcp(address, options.shares_port)?;
+            let listener = Listener::tcp(address, options.shares_port)
+                .map_err(|error| cannot_listen(address, &error))?;
             options.address = listener.address();
             listeners.push(listener);
         }
         let is_first = gossamer::hosts().next() == Some(gossamer::local_host());
         if let Some(path) = options.unix.as_ref().filter(|_| is_first) {
-            listeners.push(Listener::unix(Path::new(path))?);
+            let listener = Listener::unix(Path::new(path));
+            listeners.push(listener.map_err(|error| cannot_listen(path, &error))?);
         }
         let listeners: Vec<_> = listeners.into_iter().map(Polled::new).collect::<Result<_, _>>()?;
         let address = options.address;
@@ -133,7 +136,12 @@ impl Host {
 /// # Errors
 /// As text, since it crosses the rack: if something listens there, or the address cannot be bound.
 pub fn find_free(address: SocketAddr) -> Result<SocketAddr, String> {
-    Listener::find_free(address).map_err(|error| format!("cannot listen on {address}: {error}"))
+    Listener::find_free(address).map_err(|error| cannot_listen(address, &error).to_string())
+}
+
+/// An error of the system that names where the server cannot listen.
+fn cannot_listen(at: impl fmt::Display, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {at}: {error}"))
 }
 
 /// Starts the server on the host that calls it; the TCP address.
@@ -144,12 +152,8 @@ pub fn find_free(address: SocketAddr) -> Result<SocketAddr, String> {
 /// # Panics
 /// Outside a fiber of a rack.
 pub fn serve((shards, options): (RackShards, Options)) -> Result<Option<SocketAddr>, String> {
-    let at = (options.address, options.unix.clone());
-    let (host, address) = Host::start(Arc::new(shards), options).map_err(|error| {
-        let address = at.0.map(|address| address.to_string());
-        let names: Vec<String> = address.into_iter().chain(at.1).collect();
-        format!("cannot listen on {}: {error}", names.join(" and "))
-    })?;
+    let (host, address) =
+        Host::start(Arc::new(shards), options).map_err(|error| error.to_string())?;
     *SERVER.lock() = Some(host.state);
     Ok(address)
 }
