@@ -1,5 +1,6 @@
 //! The Graph500 benchmark: its kernels on its graph, 64 times from random roots, with validation.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::time::Instant;
 
@@ -153,7 +154,7 @@ fn timed<R>(team: &Team, work: impl FnOnce() -> R) -> (f64, R) {
 /// The first roots of the sequence that have edges, each once.
 fn usable_roots(team: &Team, graph: &Graph, kronecker: &Kronecker, count: usize) -> Vec<Place> {
     let mut candidates = roots(kronecker).map(|vertex| graph.layout.place(vertex));
-    let mut found: Vec<Place> = Vec::new();
+    let (mut found, mut seen): (Vec<Place>, HashSet<Place>) = Default::default();
     while found.len() < count {
         let some: Vec<Place> = candidates.by_ref().take(count).collect();
         if some.is_empty() {
@@ -163,7 +164,7 @@ fn usable_roots(team: &Team, graph: &Graph, kronecker: &Kronecker, count: usize)
         let mine: Vec<u8> = some.iter().map(|place| u8::from(has_edges(place))).collect();
         let usable = team.all_reduce(mine, |a, b| a.iter().zip(b).map(|(a, b)| a | b).collect());
         for (place, usable) in some.into_iter().zip(usable) {
-            if usable == 1 && found.len() < count && !found.contains(&place) {
+            if usable == 1 && found.len() < count && seen.insert(place) {
                 found.push(place);
             }
         }

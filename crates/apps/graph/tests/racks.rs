@@ -209,7 +209,7 @@ fn a_graph_that_does_not_fit_is_refused_before_it_is_built() {
 
 #[test]
 fn a_host_that_is_killed_ends_the_run_with_its_name() {
-    let run = ["graph500", "--scale", "12", "--roots", "4000", "--hosts", "3", "--threads", "1"];
+    let run = ["graph500", "--scale", "14", "--roots", "300", "--hosts", "3", "--threads", "1"];
     let running = graph(&run).spawn().unwrap();
     let leader = running.id();
     // The other hosts are its children.
