@@ -1,5 +1,7 @@
 //! Rates per second for `gossamer top`, computed from counts at two times.
 
+use std::collections::HashMap;
+
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 
@@ -63,10 +65,19 @@ impl Rates {
     }
 }
 
-/// The threads of all jobs, job by job, from the answers of the hosts.
+/// The threads of all jobs, from the answers of the hosts: the oldest job first, and the threads of each in the
+/// order of its hosts.
 pub fn rows(answers: &[(Name, JobStatistics)]) -> Vec<ThreadRow> {
     let mut answers: Vec<_> = answers.iter().collect();
-    answers.sort_by_key(|(_, job)| (job.summary.since, job.summary.job, job.summary.host));
+    // Each host says when it heard of the job, so the hosts of one may differ.
+    let mut began = HashMap::new();
+    for (_, JobStatistics { summary, .. }) in &answers {
+        let began = began.entry(summary.job).or_insert(summary.since);
+        *began = summary.since.min(*began);
+    }
+    answers.sort_by_key(|(_, JobStatistics { summary, .. })| {
+        (began[&summary.job], summary.job, summary.host)
+    });
     let threads = |(host, job): &(Name, JobStatistics)| {
         let moves = job.age_ms < STILL_MS;
         let row = |(number, now): (u32, &ThreadStatistics)| ThreadRow {
@@ -173,6 +184,19 @@ pub(crate) mod tests {
         assert_eq!((rates.requests_in, rates.requests_out, rates.busy), (12_345.0, 7.0, 0.75));
         let cells = cells(&rows[1]);
         assert_eq!(cells[2..], ["b", "0", "12.3k", "7", "3+4", "5", "75%", "2KiB", "0B"]);
+    }
+
+    #[test]
+    fn hosts_that_heard_of_a_job_at_different_times_stay_together() {
+        let at = |host, job, number, since| {
+            let mut said = said(job, number, 9, true);
+            said.summary.since = since;
+            (name(host), said)
+        };
+        let answers =
+            [at("a", 2, 0, 101), at("b", 2, 1, 100), at("c", 1, 0, 101), at("d", 1, 1, 102)];
+        let hosts: Vec<_> = rows(&answers).into_iter().map(|row| row.host).collect();
+        assert_eq!(hosts, ["a", "b", "c", "d"], "the older job first");
     }
 
     #[test]
