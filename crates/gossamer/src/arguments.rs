@@ -65,7 +65,7 @@ fn is_mistyped(word: &str, option: &str) -> bool {
 
 /// The error of a setting that has another value than is expected, or none.
 fn invalid(name: &str, value: &str, expected: &str) -> RackError {
-    let is_missing = value.is_empty() || OPTIONS.contains(&value);
+    let is_missing = value.is_empty() || value.starts_with("--");
     RackError::Settings(match is_missing {
         true => format!("{name} has no value: expected {expected}"),
         false => format!("invalid {name} {value:?}: expected {expected}"),
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_option_without_a_value_is_not_called_invalid() {
-        for line in ["--hosts", "--hosts=", "--hosts --threads 2"] {
+        for line in ["--hosts", "--hosts=", "--hosts --threads=2", "--hosts --roots 5"] {
             let message = format!("{:?}", number(&words(line), "--hosts", "unset").unwrap_err());
             assert!(
                 message.contains("--hosts has no value: expected a positive number"),

@@ -269,17 +269,17 @@
 //! # Ok::<(), gossamer::RackError>(())
 //! ```
 //!
-//! # More than one property
+//! # Beyond one property
 //!
 //! | For | Use |
 //! |---|---|
 //! | a map or a table that is spread over all threads | [`Sharded`]; with values that other hosts read by one READ, [`ShardedRecords`] |
 //! | many small updates of it, gathered into few requests | [`Scatter`] |
 //! | a fiber on each thread, in step, with reductions and exchanges | [`Team`] |
-//! | memory that other hosts read and write, without the owner's processor | [`Segment`], [`RemoteSegment`]; for threads outside the rack [`segments()`] |
+//! | memory that other hosts read and write | [`Segment`], [`RemoteSegment`]; for threads outside the rack [`segments()`] |
 //! | a trust, by a name | [`publish()`], [`lookup()`] |
 //! | values from one fiber to another, or a signal | the channels and notifications of [`sync`] |
-//! | sockets and other files, read by the thread of the fiber | [`Polled`] |
+//! | sockets, pipes and the like that a fiber waits for | [`Polled`] |
 
 // Reading order, lowest module first; each uses only those before it:
 //

@@ -224,6 +224,7 @@ fn a_host_that_is_killed_ends_the_run_with_its_name() {
         }
         thread::sleep(Duration::from_millis(50));
     }
+    // While it makes its graph, or searches it.
     thread::sleep(Duration::from_millis(300));
     let victim = children().pop().expect("a host");
     assert!(Command::new("kill").args(["-9", &victim]).status().unwrap().success());

@@ -57,8 +57,8 @@ impl Host {
     /// is one.
     ///
     /// # Errors
-    /// If an address cannot be bound, for example because the port is in use, or the listener cannot
-    /// be polled.
+    /// If an address cannot be bound, for example because the port is in use, the Unix socket cannot be made,
+    /// or a listener cannot be polled.
     ///
     /// # Panics
     /// Outside a fiber of a rack.
@@ -78,7 +78,11 @@ impl Host {
             let listener = Listener::unix(Path::new(path));
             listeners.push(listener.map_err(|error| cannot_listen(path, &error))?);
         }
-        let listeners: Vec<_> = listeners.into_iter().map(Polled::new).collect::<Result<_, _>>()?;
+        let polled = |listener: Listener| {
+            let name = listener.name();
+            Polled::new(listener).map_err(|error| cannot_listen(name, &error))
+        };
+        let listeners: Vec<_> = listeners.into_iter().map(polled).collect::<Result<_, _>>()?;
         let address = options.address;
         let names = listeners.iter().map(|listener| listener.get().name()).collect();
         let idle = options.idle;
@@ -147,7 +151,7 @@ fn cannot_listen(at: impl fmt::Display, error: &io::Error) -> io::Error {
 /// Starts the server on the host that calls it; the TCP address.
 ///
 /// # Errors
-/// As text, since it crosses the rack: if an address cannot be bound.
+/// As text, since it crosses the rack: those of [`Host::start`].
 ///
 /// # Panics
 /// Outside a fiber of a rack.
