@@ -413,6 +413,15 @@ mod tests {
     }
 
     #[test]
+    fn all_members_have_the_same_features_of_rustix() {
+        let packages = Workspace::find().unwrap().metadata.packages;
+        let rustix = packages.iter().flat_map(|p| &p.dependencies).filter(|d| d.name == "rustix");
+        let lists: BTreeSet<_> = rustix.map(|dependency| &dependency.features).collect();
+        // With another list, most dependencies would be compiled once more.
+        assert_eq!(lists.len(), 1, "{lists:?}");
+    }
+
+    #[test]
     fn features_are_those_of_a_stable_compiler() {
         let workspace = Workspace::find().unwrap();
         for rdma in [false, true] {

@@ -13,8 +13,10 @@ use crate::{Event, Namespace, OpError, RegionKey, Rights, Tag, ThreadId, WAITING
 
 /// The length of the largest payload.
 const LARGEST: usize = 5 << 20;
-/// As many payloads of a length differ.
+/// A prime: as many payloads of a length differ, if that has more than a few bytes.
 const SEEDS: usize = 4093;
+/// From one seed to the next, so that these are not the same bytes, shifted by one.
+const STRIDE: usize = 1021;
 
 /// A payload whose bytes derive from `seed`: a part of bytes that are made once, since a byte at a time would
 /// take most of these tests where they are not optimised.
@@ -22,7 +24,7 @@ fn payload(seed: u64, len: usize) -> Vec<u8> {
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
         (0..LARGEST + SEEDS).map(|n| (n.wrapping_mul(31) ^ n >> 8 ^ n >> 16) as u8).collect()
     });
-    BYTES[seed as usize % SEEDS..][..len].to_vec()
+    BYTES[seed as usize * STRIDE % SEEDS..][..len].to_vec()
 }
 
 /// Payloads that are empty, tiny, of odd length, and larger than any buffer on the way.
