@@ -84,7 +84,9 @@ pub(crate) fn number(
             // Larger than any rack: its size is checked when it starts.
             Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u32::MAX),
             _ => {
-                let is_name = flag == "--hosts" && value.starts_with(char::is_alphabetic);
+                let is_name = flag == "--hosts"
+                    && !value.starts_with('-')
+                    && value.contains(char::is_alphabetic);
                 let hint =
                     if is_name { " (to name machines, use `gossamer run --hosts`)" } else { "" };
                 Err(invalid(name, &value, &format!("a positive number{hint}")))
@@ -150,9 +152,13 @@ mod tests {
             );
             assert!(!message.contains("gossamer run"), "{message}");
         }
-        let message =
-            format!("{:?}", number(&words("--hosts a,b"), "--hosts", "unset").unwrap_err());
-        assert!(message.contains("invalid --hosts \"a,b\"") && message.contains("gossamer run"));
+        for line in ["--hosts a,b", "--hosts 10a,10b"] {
+            let message = format!("{:?}", number(&words(line), "--hosts", "unset").unwrap_err());
+            assert!(
+                message.contains("invalid --hosts") && message.contains("gossamer run"),
+                "{line}"
+            );
+        }
     }
 
     #[test]

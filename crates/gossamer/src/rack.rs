@@ -106,9 +106,8 @@ impl Rack {
     /// A rack as the command line and the environment set it: `--hosts N` (or `GOSSAMER_HOSTS`),
     /// `--threads M` for each host (or `GOSSAMER_THREADS`; without either, the hosts share the processors of
     /// this machine), `--placement own-host` or `rack` (or `GOSSAMER_PLACEMENT`, see [`Placement`]). Other
-    /// arguments are left to the program, `--help` too,
-    /// and so is all that follows `--`. In a job, the job sets hosts and threads, and those of the command
-    /// line do not count.
+    /// arguments are left to the program, `--help` too, and so is all that follows `--`. In a job, the job
+    /// sets hosts and threads, and those of the command line do not count.
     ///
     /// # Errors
     /// [`RackError::Settings`] if a value is missing or malformed, or one of the three options is mistyped,
