@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_daemon::protocol::fuzzing::control(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_daemon_protocol::fuzzing::control(data));

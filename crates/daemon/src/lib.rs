@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `causes`, `files`, `quarantine`, `escape` | errors in one line, files that are complete or absent, files of jobs that are in the daemon's way, text for a terminal |
 //! | [`security`] | members, identities, the authority, revocation, TLS, the acceptor of connections |
-//! | [`protocol`] | messages and their framing |
+//! | [`connection`] | messages of the control plane ([`daemon_protocol`]) over a stream |
 //! | `process` | a process of a job and its supervisor, cgroups, how processes are killed |
 //! | [`host`] | the daemon: settings, state, store, jobs, sessions, server |
 //! | [`controller`] | the `gossamer` command's side: calls, a job's session, verdict, tables |
@@ -21,11 +21,11 @@
 
 mod causes;
 pub mod cli;
+pub mod connection;
 pub mod controller;
 mod escape;
 mod files;
 pub mod host;
 mod process;
-pub mod protocol;
 mod quarantine;
 pub mod security;

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use common::calls::{Connection, TIMEOUT, as_member, call, runtime};
 use common::{Rack, Ran, as_user, eventually, finish};
-use gossamer_daemon::protocol::{Answer, Request};
+use daemon_protocol::{Answer, Request, Role};
 use gossamer_daemon::security::authority::Authority;
-use gossamer_daemon::security::member::Role;
 use gossamer_job::JobId;
 use rustls::ClientConfig;
 use tokio::time::timeout;

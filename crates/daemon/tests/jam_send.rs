@@ -11,9 +11,9 @@ use std::{env, fs};
 
 use common::calls::{as_member, ask, call, member};
 use common::{Rack, Ran, eventually, finish, send};
+use daemon_protocol::{Answer, PackagePart, Request};
 use gossamer::jam::{self, Inject, LoadedJam, Package, Policy, receiver};
 use gossamer_daemon::controller::call::Caller;
-use gossamer_daemon::protocol::{Answer, PackagePart, Request};
 use gossamer_daemon::security::identity::Identity;
 use gossamer_job::JobId;
 use jam_format::{Algorithm, Signature, sign_package};

@@ -16,6 +16,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-jam-build"],
     &["gossamer-transport-api"],
     &["gossamer-job", "gossamer-transport-control"],
+    &["gossamer-daemon-protocol"],
     TRANSPORTS,
     &["gossamer-fiber"],
     &["gossamer-progress"],
@@ -69,13 +70,21 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/daemon/src",
         &[
-            &["causes", "escape", "files"],
+            &["causes", "connection", "escape", "files"],
             &["quarantine"],
             &["security"],
-            &["protocol"],
             &["controller", "process"],
             &["host"],
             &["cli"],
+        ],
+    ),
+    (
+        "crates/daemon-protocol/src",
+        &[
+            &["frame", "member", "topology"],
+            &["process", "request"],
+            &["answer", "session"],
+            &["fuzzing"],
         ],
     ),
     (

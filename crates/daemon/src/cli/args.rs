@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use daemon_protocol::{Name, Role};
 use gossamer_job::JobId;
 use jam_format::Machine;
-
-use crate::security::member::{Name, Role};
 
 /// Run programs on the hosts of a rack
 #[derive(Debug, Parser)]
@@ -196,7 +196,7 @@ pub(crate) enum RackCommand {
         #[arg(long)]
         name: Name,
         /// The role of the new member
-        #[arg(long, value_enum)]
+        #[arg(long, value_parser = roles())]
         role: Role,
         /// The address at which the daemon of a new host will listen
         #[arg(long, value_name = "ADDRESS[:PORT]", required_if_eq("role", "host"))]
@@ -306,6 +306,22 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err(format!("invalid variable {text:?}: expected NAME=VALUE")),
     }
+}
+
+/// Parses a role, and lists all of them in the help.
+fn roles() -> impl TypedValueParser<Value = Role> {
+    let listed = Role::ALL.map(|role| {
+        PossibleValue::new(role.word()).help(match role {
+            Role::Admin => "May run and kill jobs, and read all information",
+            Role::Viewer => "May read all information, and change nothing",
+            Role::Host => "A daemon: it answers requests and may send none",
+            Role::Signer => {
+                "May sign packages of code, and call no daemon: its key can be kept offline"
+            }
+        })
+    });
+    PossibleValuesParser::new(listed)
+        .map(|word| Role::of(&word).expect("only words of roles are possible"))
 }
 
 fn machine(text: &str) -> Result<Machine, String> {

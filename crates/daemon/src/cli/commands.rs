@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use daemon_protocol::{Answer, JobSummary, Limits, Name, Process, Request, Role};
 use gossamer_job::JobId;
 use jam_format::Package;
 
@@ -19,9 +20,7 @@ use crate::controller::printer::write;
 use crate::controller::run::{self, RunOptions};
 use crate::controller::{rates, tables, top};
 use crate::escape::{self, Colours};
-use crate::protocol::{Answer, JobSummary, Limits, Process, Request};
 use crate::security::identity::{self, Identity};
-use crate::security::member::{Name, Role};
 
 impl Who {
     fn caller(&self) -> Result<Caller, CommandError> {

@@ -1,9 +1,10 @@
 //! `gossamer rack`: makes racks and signs their members.
 
+use daemon_protocol::Role;
+
 use crate::cli::args::RackCommand;
 use crate::cli::output::{CommandError, complain, print, read};
 use crate::security::authority::{self, Authority, AuthorityError, Card};
-use crate::security::member::Role;
 
 pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
     match command {

@@ -1,13 +1,13 @@
 //! The hosts and threads of a job whose user names none: all hosts that answer, and as many threads
 //! as each of them has processors for.
 
+use daemon_protocol::{Answer, HostReport, Name, Request};
+
 use crate::causes::with_causes;
 use crate::cli::args::RunArgs;
 use crate::cli::output::{CommandError, complain};
 use crate::controller::call::{CallError, Caller};
 use crate::controller::run::RunError;
-use crate::protocol::{Answer, HostReport, Request};
-use crate::security::member::Name;
 
 /// The hosts of a job, and the threads of each of its processes.
 pub(crate) async fn select(
@@ -70,8 +70,9 @@ fn threads_of(hosts: &[HostReport], processes: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use daemon_protocol::topology::Topology;
+
     use super::*;
-    use crate::protocol::topology::Topology;
 
     fn host(processors: u32) -> HostReport {
         HostReport {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon_protocol::{Answer, CHUNK, Name, PackagePart, Process, Request};
 use gossamer_job::JobId;
 use rustls::pki_types::ServerName;
 use thiserror::Error;
@@ -15,11 +16,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::connection::{ConnectionError, Receiver, Sender};
 use crate::escape;
-use crate::protocol::connection::{ConnectionError, Receiver, Sender};
-use crate::protocol::{Answer, CHUNK, PackagePart, Process, Request};
 use crate::security::identity::{Hosts, Identity};
-use crate::security::member::Name;
 use crate::security::tls::{self, TlsError};
 
 /// How long a daemon may take to answer.

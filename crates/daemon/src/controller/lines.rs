@@ -1,6 +1,6 @@
 //! [`Lines`]: the output of a process as whole lines with its name in front.
 
-use crate::protocol::Stream;
+use daemon_protocol::Stream;
 
 /// Bytes after which a line without an end counts as complete.
 const LONGEST_LINE: usize = 64 << 10;

@@ -8,19 +8,18 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use daemon_protocol::{
+    CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Name, Request, SILENCE_TIMEOUT,
+};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use crate::connection::ConnectionError;
 use crate::controller::call::{CallError, Caller, FromHost, ToHost};
 use crate::controller::session_state::{SessionState, Windows};
-use crate::protocol::connection::ConnectionError;
-use crate::protocol::{
-    CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Request, SILENCE_TIMEOUT,
-};
-use crate::security::member::Name;
 
 /// A message of the host with this number; an error is its last.
 pub(crate) type HostMessage = (usize, Result<FromDaemon, ConnectionError>);

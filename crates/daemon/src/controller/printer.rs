@@ -5,10 +5,11 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc;
 use std::thread;
 
+use daemon_protocol::Stream;
+
 use crate::controller::lines::Lines;
 use crate::controller::link::Link;
 use crate::escape::{self, Colours};
-use crate::protocol::Stream;
 
 /// Output to print.
 struct Part {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
-use crate::protocol::Program;
+use daemon_protocol::Program;
 
 /// The file of a program: a path if it has a slash, else looked for in `PATH`.
 pub(crate) fn find(program: &str) -> io::Result<PathBuf> {

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
+use daemon_protocol::{JobStatistics, Name};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 
 use crate::controller::tables::{size, table};
 use crate::escape;
-use crate::protocol::JobStatistics;
-use crate::security::member::Name;
 
 /// A process without a report for this many milliseconds counts as stalled.
 const STILL_MS: u64 = 3000;
@@ -138,8 +137,9 @@ pub(crate) fn count(value: f64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use daemon_protocol::JobSummary;
+
     use super::*;
-    use crate::protocol::JobSummary;
 
     pub(crate) fn said(job: u128, host: u32, at: u64, before: bool) -> JobStatistics {
         let summary = JobSummary {

@@ -12,6 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{io, iter};
 
+use daemon_protocol::{
+    CHUNK, Ending, FromController, FromDaemon, How, Limits, Name, OUTPUT_WINDOW, Process, Request,
+    RunRequest, SIGKILL,
+};
 use gossamer_job::{AuthorityError, JobHost, JobId, SecretPem};
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
@@ -27,11 +31,6 @@ use crate::controller::printer::Printer;
 use crate::controller::program::{digest, find};
 use crate::controller::signals::{Action, Signals};
 use crate::controller::verdict::{Outcome, Verdict};
-use crate::protocol::{
-    CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Request,
-    RunRequest, SIGKILL,
-};
-use crate::security::member::Name;
 use crate::{escape, files};
 
 /// How long the other hosts may take to end after host 0 has ended normally.
@@ -282,7 +281,7 @@ impl Job {
     fn take(
         &mut self,
         number: usize,
-        message: Result<FromDaemon, crate::protocol::connection::ConnectionError>,
+        message: Result<FromDaemon, crate::connection::ConnectionError>,
         printer: &Printer,
         grace_ends: &mut Option<Instant>,
     ) {

@@ -1,12 +1,13 @@
 //! [`SessionState`]: which message a daemon may send next in a session, as drawn in
-//! [`protocol`](crate::protocol).
+//! [`daemon_protocol`].
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::protocol::connection::ConnectionError;
-use crate::protocol::{FromDaemon, OUTPUT_WINDOW};
+use daemon_protocol::{FromDaemon, OUTPUT_WINDOW};
+
+use crate::connection::ConnectionError;
 
 /// Bytes in flight between a controller and a process.
 #[derive(Debug, Default)]
@@ -117,8 +118,9 @@ fn kind(message: &FromDaemon) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use daemon_protocol::{Ending, How, Stream};
+
     use super::*;
-    use crate::protocol::{Ending, How, Stream};
 
     fn prepared() -> FromDaemon {
         FromDaemon::Prepared { address: ([127, 0, 0, 1], 1).into(), owns_cores: false }

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use daemon_protocol::topology::Topology;
+use daemon_protocol::{Ending, HostReport, JobSummary, Name};
 use gossamer_job::JobId;
 use serde::Serialize;
 
 use crate::controller::verdict::{Outcome, Verdict};
 use crate::escape;
-use crate::protocol::topology::Topology;
-use crate::protocol::{Ending, HostReport, JobSummary};
-use crate::security::member::Name;
 
 /// A job, assembled from the answers of its hosts.
 #[derive(Clone, Debug, Serialize)]
@@ -190,9 +189,9 @@ fn age(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use daemon_protocol::{EndedBy, Ending, How, OverRdma, Process, Role};
+
     use super::*;
-    use crate::protocol::{EndedBy, Ending, How, OverRdma, Process};
-    use crate::security::member::Role;
 
     fn summary(job: u128, host: u32, ended: Option<How>) -> JobSummary {
         let ended =

@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::{io, thread};
 
+use daemon_protocol::{Answer, Request};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -15,7 +16,6 @@ use tokio::time::sleep;
 use crate::causes::with_causes;
 use crate::controller::call::{CallError, Caller};
 use crate::controller::rates::{self, HEAD, ThreadRow, cells};
-use crate::protocol::{Answer, Request};
 
 /// How often the daemons are queried.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,10 +8,10 @@
 
 use std::fmt;
 
+use daemon_protocol::{EndedBy, Ending, How};
 use gossamer_job::JobId;
 
 use crate::escape;
-use crate::protocol::{EndedBy, Ending, How};
 
 /// The exit status for a job that did not run, or whose host was lost.
 pub const NO_JOB: u8 = 125;
@@ -136,8 +136,9 @@ impl fmt::Display for Verdict {
 
 #[cfg(test)]
 mod tests {
+    use daemon_protocol::Role;
+
     use super::*;
-    use crate::security::member::Role;
 
     fn ended(how: How) -> Outcome {
         let last_lines = vec!["last".to_owned()];

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon_protocol::HostReport;
 use gossamer_job::SigningAuthority;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -16,7 +17,6 @@ use crate::host::state::State;
 use crate::host::topology;
 use crate::process::cgroups::Cgroups;
 use crate::process::supervisors::Supervisors;
-use crate::protocol::HostReport;
 use crate::security::member::Member;
 
 /// How long processes that survived a kill may take to end at the next attempt.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use daemon_protocol::{EndedBy, Ending, JobStatistics, JobSummary, Name, OverRdma, RunRequest};
 use gossamer_job::JobId;
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -13,8 +14,6 @@ use tokio::sync::{mpsc, watch};
 use crate::host::delivery::Delivery;
 use crate::host::log::Log;
 use crate::host::samples::Samples;
-use crate::protocol::{EndedBy, Ending, JobStatistics, JobSummary, OverRdma, RunRequest};
-use crate::security::member::Name;
 
 /// Processes that a daemon runs at a time.
 const RUNNING: usize = 256;
@@ -239,8 +238,9 @@ impl Drop for Admitted {
 
 #[cfg(test)]
 mod tests {
+    use daemon_protocol::{How, Program};
+
     use super::*;
-    use crate::protocol::{How, Program};
 
     fn request(job: u128) -> RunRequest {
         RunRequest {

@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 
+use daemon_protocol::Stream;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-
-use crate::protocol::Stream;
 
 /// Bytes of output that a log holds, including the overhead of its parts.
 const CAPACITY: usize = 256 << 10;

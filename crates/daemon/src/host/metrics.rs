@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use daemon_protocol::{JobStatistics, Name, Process};
 use gossamer_job::ThreadStatistics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,8 +16,6 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::host::jobs::Jobs;
-use crate::protocol::{JobStatistics, Process};
-use crate::security::member::Name;
 
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -188,8 +187,9 @@ mod tests {
 
     use gossamer_job::{JobId, ProcessStatistics};
 
+    use daemon_protocol::{Program, RunRequest};
+
     use super::*;
-    use crate::protocol::{Program, RunRequest};
 
     /// A page that is served, with one job.
     async fn server() -> (SocketAddr, Arc<Jobs>, crate::host::jobs::Admitted) {
@@ -265,8 +265,8 @@ mod tests {
             let (_, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
-        admitted.job.has_ended(crate::protocol::Ending {
-            how: crate::protocol::How::Exited(0),
+        admitted.job.has_ended(daemon_protocol::Ending {
+            how: daemon_protocol::How::Exited(0),
             ended_by: None,
             panic: None,
             last_lines: vec![],

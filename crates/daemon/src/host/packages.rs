@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon_protocol::{Answer, HEARTBEAT_INTERVAL, PackagePart, Process, SILENCE_TIMEOUT};
 use gossamer_job::{
     CodeEvent, FromProcess, JobId, LARGEST_FROM_PROCESS, PackageHeader, Signer, Signers,
     SigningAuthority, package_message,
@@ -23,11 +24,10 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
 use crate::causes::with_causes;
+use crate::connection::{ConnectionError, Receiver, Sender};
 use crate::host::daemon::Daemon;
 use crate::host::delivery::Delivery;
 use crate::host::jobs::Job;
-use crate::protocol::connection::{ConnectionError, Receiver, Sender};
-use crate::protocol::{Answer, HEARTBEAT_INTERVAL, PackagePart, Process, SILENCE_TIMEOUT};
 use crate::security::member::Member;
 
 /// The target of log entries about code that was brought into jobs, and that ran.

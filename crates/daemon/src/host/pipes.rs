@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use daemon_protocol::{FromDaemon, OUTPUT_WINDOW, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -14,7 +15,6 @@ use tokio::time::sleep;
 
 use crate::host::jobs::Job;
 use crate::host::metrics::Counts;
-use crate::protocol::{FromDaemon, OUTPUT_WINDOW, Stream};
 
 /// How long to wait for the last output of a process that has ended.
 pub(crate) const LAST_OUTPUT: Duration = Duration::from_millis(500);

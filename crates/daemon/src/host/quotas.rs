@@ -13,10 +13,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use daemon_protocol::{Name, Role};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::security::member::{Member, Name, Role};
+use crate::security::member::Member;
 
 /// Requests served at a time.
 const TOTAL: usize = 1024;

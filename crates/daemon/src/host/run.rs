@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon_protocol::{EndedBy, Role};
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
@@ -22,10 +23,9 @@ use crate::host::server;
 use crate::host::state::{State, StateError};
 use crate::process::cgroups::Cgroups;
 use crate::process::supervisors::Supervisors;
-use crate::protocol::EndedBy;
 use crate::security::acceptor::{Acceptor, AcceptorError};
 use crate::security::identity::Identity;
-use crate::security::member::{IdentityError, Member, Role};
+use crate::security::member::{IdentityError, Member};
 
 /// How long the processes of jobs may take to end when the daemon stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);

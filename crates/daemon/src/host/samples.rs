@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use daemon_protocol::{JobStatistics, JobSummary};
 use gossamer_job::ProcessStatistics;
 use parking_lot::Mutex;
-
-use crate::protocol::{JobStatistics, JobSummary};
 
 /// The last two reports of a process, the older one first.
 #[derive(Debug, Default)]

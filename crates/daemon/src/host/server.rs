@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use daemon_protocol::{Answer, EndedBy, HEARTBEAT_INTERVAL, Request};
 use thiserror::Error;
 use tokio::io::{AsyncWrite, ReadHalf, WriteHalf, split};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,14 +26,13 @@ use tokio_rustls::server::TlsStream;
 use tracing::Instrument;
 
 use crate::causes::with_causes;
+use crate::connection::{ConnectionError, Receiver, Sender};
 use crate::host::daemon::Daemon;
 use crate::host::jobs::Job;
 use crate::host::log::Position;
 use crate::host::packages;
 use crate::host::quotas::{Permit, QuotaReached, Quotas};
 use crate::host::session;
-use crate::protocol::connection::{ConnectionError, Receiver, Sender};
-use crate::protocol::{Answer, EndedBy, HEARTBEAT_INTERVAL, Request};
 use crate::security::acceptor::Acceptor;
 use crate::security::member::Member;
 use crate::security::tls::{self, TlsError};
@@ -179,7 +179,7 @@ async fn answer(
     let served = match (refusal, request) {
         // The message for this differs between a session and other requests.
         (Some(reason), _) if is_run => {
-            let refused = crate::protocol::FromDaemon::Refused(reason);
+            let refused = daemon_protocol::FromDaemon::Refused(reason);
             timely(sender.send(&refused)).await
         }
         (Some(reason), _) => timely(sender.send(&Answer::Refused(reason))).await,

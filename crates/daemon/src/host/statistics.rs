@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
     use crate::host::jobs::Jobs;
-    use crate::protocol::{Program, RunRequest};
+    use daemon_protocol::{Program, RunRequest};
 
     fn report(requests_in: u64) -> ProcessStatistics {
         let thread = ThreadStatistics { requests_in, ..ThreadStatistics::default() };

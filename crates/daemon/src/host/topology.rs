@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::protocol::topology::{Cache, Node, RdmaPort, Topology};
+use daemon_protocol::topology::{Cache, Node, RdmaPort, Topology};
 
 /// Reads the topology under `root`, which is `/` except in tests.
 pub(crate) fn read(root: &Path) -> Topology {

@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use daemon_protocol::Limits;
 use parking_lot::Mutex;
 
 use crate::process::cgroup::Cgroup;
-use crate::protocol::Limits;
 
 /// The cgroup of the daemon itself.
 const DAEMON: &str = "daemon";

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
+use daemon_protocol::frame;
 use gossamer_job::JobDescription;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use thiserror::Error;
@@ -18,13 +19,12 @@ use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use crate::connection::{ConnectionError, Receiver};
 use crate::process::kill::MARK;
 use crate::process::supervisor::{
     self, Descriptors, FromSupervisor, Launch, SUPERVISOR, THIS_PROGRAM, ToSupervisor,
 };
 use crate::process::supervisors::Supervisors;
-use crate::protocol::connection::{ConnectionError, Receiver};
-use crate::protocol::frame;
 
 /// How long a supervisor may take to start a program. It waits for the disk only.
 const TIMEOUT: Duration = Duration::from_secs(30);

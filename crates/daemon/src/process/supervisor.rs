@@ -32,6 +32,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use daemon_protocol::frame::{self, Decoder};
 use gossamer_job::{JOB_FD, LISTEN_FD, PACKAGES_FD, STATISTICS_FD};
 use rustix::cmsg_space;
 use rustix::io::FdFlags;
@@ -45,7 +46,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::cgroup::Cgroup;
 use crate::process::kill::{self, Look, Process};
-use crate::protocol::frame::{self, Decoder};
 
 /// The hidden command that makes a daemon's binary a supervisor.
 pub(crate) const SUPERVISOR: &str = "supervisor";

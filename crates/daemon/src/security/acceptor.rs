@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::security::authority::{Authority, good_for, init_rack};
     use crate::security::identity::{CA, CERTIFICATE, HOSTS, KEY};
-    use crate::security::member::Role;
+    use daemon_protocol::Role;
 
     /// A rack with a host and two lists of its authority, in the order in which they were signed.
     struct Rack {

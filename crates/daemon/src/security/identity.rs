@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use daemon_protocol::Name;
 use rustix::fs::OFlags;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use crate::security::member::{IdentityError, Member, Name};
+use crate::security::member::{IdentityError, Member};
 use crate::security::revocation;
 
 /// Where the daemons of a rack's hosts listen, as `host:port`, by name.

@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
     use crate::security::authority::{Authority, init_rack};
-    use crate::security::member::Role;
+    use daemon_protocol::Role;
 
     #[test]
     fn the_authority_keeps_the_certificates_of_its_signers() {

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
+use daemon_protocol::{Name, Role};
 use rcgen::{
     CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
 };
@@ -24,7 +25,7 @@ use x509_parser::num_bigint::BigUint;
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use crate::files;
-use crate::security::member::{IdentityError, Name, Role};
+use crate::security::member::IdentityError;
 
 /// The list in the directory of a member, and in that of the authority.
 pub(crate) const REVOKED: &str = "revoked.pem";

@@ -1,6 +1,7 @@
 //! Signing packages of code, as a member of the rack with the role `signer`. The crate `gossamer-job`
 //! verifies what this makes.
 
+use daemon_protocol::{Name, Role};
 use gossamer_job::{JobId, SignatureError, Signers, SignersError, SigningAuthority};
 use jam_format::{Algorithm, Package, PackageError, Proof, Signature, sign_package};
 use rustls::SignatureScheme;
@@ -8,7 +9,6 @@ use rustls::crypto::ring::sign::any_supported_type;
 use thiserror::Error;
 
 use crate::security::identity::Identity;
-use crate::security::member::{Name, Role};
 
 /// A package cannot be signed.
 #[derive(Debug, Error)]

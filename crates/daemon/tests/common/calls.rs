@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gossamer_daemon::protocol::connection::{ConnectionError, Receiver, Sender};
-use gossamer_daemon::protocol::{Answer, Request};
+use daemon_protocol::{Answer, Request};
+use gossamer_daemon::connection::{ConnectionError, Receiver, Sender};
 use gossamer_daemon::security::identity::Identity;
 use gossamer_daemon::security::tls;
 use rustls::ClientConfig;

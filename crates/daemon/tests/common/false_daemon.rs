@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use gossamer_daemon::protocol::{FromController, FromDaemon, Request};
+use daemon_protocol::{FromController, FromDaemon, Request};
 use gossamer_daemon::security::identity::Identity;
 use gossamer_daemon::security::tls;
 use tokio::io::{ReadHalf, WriteHalf};
@@ -13,8 +13,8 @@ use tokio_rustls::server::TlsStream;
 use super::Rack;
 use super::calls::{TIMEOUT, ends, member};
 
-type Receiver = gossamer_daemon::protocol::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
-type Sender = gossamer_daemon::protocol::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
+type Receiver = gossamer_daemon::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
+type Sender = gossamer_daemon::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
 
 /// Listens in place of the daemon of host `a`.
 pub(crate) struct FalseDaemon {

@@ -8,10 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use gossamer_daemon::protocol::{FromController, FromDaemon, Program, Request, RunRequest};
+use daemon_protocol::{FromController, FromDaemon, Program, Request, Role, RunRequest};
 use gossamer_daemon::security::authority::{self, Authority};
 use gossamer_daemon::security::identity::Identity;
-use gossamer_daemon::security::member::Role;
 use gossamer_daemon::security::tls;
 use gossamer_job::JobId;
 use rustls::pki_types::pem::PemObject;
@@ -308,10 +307,7 @@ fn garbage_and_huge_frames_are_turned_away() {
         // In the middle of a session, too.
         let mut stream = connect(&rack, admin(&rack)).await.unwrap();
         let request = Request::Run(Box::new(run_request()));
-        stream
-            .write_all(&gossamer_daemon::protocol::frame::encode(&request).unwrap())
-            .await
-            .unwrap();
+        stream.write_all(&daemon_protocol::frame::encode(&request).unwrap()).await.unwrap();
         stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });

@@ -3,8 +3,8 @@
 
 use std::process::Child;
 
-use gossamer_daemon::protocol::connection::ConnectionError;
-use gossamer_daemon::protocol::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream};
+use daemon_protocol::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream};
+use gossamer_daemon::connection::ConnectionError;
 use tokio::time::timeout;
 
 use crate::common::calls::{TIMEOUT, runtime};

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use gossamer_daemon::protocol::FromDaemon;
+use daemon_protocol::FromDaemon;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::common::calls::runtime;

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use daemon_protocol::EndedBy;
 use gossamer_job::JobError;
 use thiserror::Error;
 
+use crate::connection::ConnectionError;
 use crate::process::supervised::SuperviseError;
-use crate::protocol::EndedBy;
-use crate::protocol::connection::ConnectionError;
 
 /// Why a process was not run.
 #[derive(Debug, Error)]

@@ -1,4 +1,4 @@
-//! The daemon's side of [`Request::Run`](crate::protocol::Request::Run): from the request to the
+//! The daemon's side of [`Request::Run`](daemon_protocol::Request::Run): from the request to the
 //! last byte of output (`supervise.rs`, once the process runs).
 //!
 //! Several tasks share a session: one receives the messages of the controller, one sends messages to
@@ -15,16 +15,16 @@ mod supervise;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use daemon_protocol::{FromDaemon, RunRequest};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use crate::causes::with_causes;
+use crate::connection::{Receiver, Sender};
 use crate::host::daemon::Daemon;
 use crate::host::session::error::SessionError;
 use crate::host::session::peer::{Session, receive_loop, send_loop};
 use crate::host::state::State;
-use crate::protocol::connection::{Receiver, Sender};
-use crate::protocol::{FromDaemon, RunRequest};
 use crate::security::member::Member;
 
 /// Messages of the controller that wait to be handled.

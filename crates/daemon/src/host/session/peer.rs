@@ -4,16 +4,16 @@
 use std::future::pending;
 use std::sync::Arc;
 
+use daemon_protocol::{
+    EndedBy, FromController, FromDaemon, HEARTBEAT_INTERVAL, RunRequest, SILENCE_TIMEOUT,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use crate::connection::{ConnectionError, Receiver, Sender};
 use crate::host::daemon::Daemon;
 use crate::host::session::error::SessionError;
-use crate::protocol::connection::{ConnectionError, Receiver, Sender};
-use crate::protocol::{
-    EndedBy, FromController, FromDaemon, HEARTBEAT_INTERVAL, RunRequest, SILENCE_TIMEOUT,
-};
 
 /// Messages of the controller; an error is the last.
 pub(super) type Incoming = mpsc::Receiver<Result<FromController, ConnectionError>>;
@@ -92,8 +92,9 @@ pub(super) async fn end_requested(requests: &mut watch::Receiver<Option<EndedBy>
 
 #[cfg(test)]
 mod tests {
+    use daemon_protocol::Stream;
+
     use super::*;
-    use crate::protocol::Stream;
 
     #[tokio::test(start_paused = true)]
     async fn sending_to_a_controller_that_reads_nothing_times_out() {

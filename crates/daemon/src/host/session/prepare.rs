@@ -6,9 +6,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use daemon_protocol::{FromController, FromDaemon, Limits};
 use gossamer_job::JobDescription;
 use tokio::time::timeout;
 
+use crate::connection::ConnectionError;
 use crate::host::jobs::Job;
 use crate::host::session::cleanup::blocking;
 use crate::host::session::error::SessionError;
@@ -18,8 +20,6 @@ use crate::process::cgroup::Cgroup;
 use crate::process::kill;
 use crate::process::supervised::{Supervised, start};
 use crate::process::supervisor::Launch;
-use crate::protocol::connection::ConnectionError;
-use crate::protocol::{FromController, FromDaemon, Limits};
 
 /// How long a controller may take from preparing a host to starting its process: other hosts may be
 /// receiving a large program.

@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use daemon_protocol::{
+    EndedBy, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream,
+};
 use gossamer_job::SigningAuthority;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::Instrument;
 
 use crate::causes::with_causes;
+use crate::connection::ConnectionError;
 use crate::host::jobs::Admitted;
 use crate::host::packages;
 use crate::host::pipes::{Input, LAST_OUTPUT, Pump};
@@ -18,10 +22,6 @@ use crate::host::statistics;
 use crate::process::cgroup::Cgroup;
 use crate::process::supervised::Supervised;
 use crate::process::supervisor::{FromSupervisor, ToSupervisor};
-use crate::protocol::connection::ConnectionError;
-use crate::protocol::{
-    EndedBy, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream,
-};
 
 /// How long a process may take to end when its controller is lost or a member kills the job.
 const GRACE: Duration = Duration::from_millis(300);

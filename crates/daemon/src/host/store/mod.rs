@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
+use daemon_protocol::Program;
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -26,7 +27,6 @@ use thiserror::Error;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::files;
-use crate::protocol::Program;
 use crate::quarantine::{self, Quarantine};
 
 /// Bytes of the largest program.

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use daemon_protocol::Role;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,7 +16,7 @@ use crate::security::authority::error::{
 use crate::security::authority::new_key;
 use crate::security::identity::{self, Hosts};
 use crate::security::known_signers::SIGNERS;
-use crate::security::member::{Member, Role};
+use crate::security::member::Member;
 use crate::security::revocation::{self, REVOKED};
 use crate::security::tls;
 

@@ -4,11 +4,12 @@ use std::fs::{self};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use daemon_protocol::Name;
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::files;
-use crate::security::member::{IdentityError, Name};
+use crate::security::member::IdentityError;
 
 /// Why no certificate was made.
 #[derive(Debug, Error)]

@@ -17,6 +17,7 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use daemon_protocol::{Name, Role};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, SanType,
@@ -30,7 +31,7 @@ pub use crate::security::authority::error::AuthorityError;
 use crate::security::authority::error::{get, in_file, make_directory, put, put_toml};
 use crate::security::identity::{self, Hosts, Identity, PORT};
 use crate::security::known_signers::{self, SIGNERS};
-use crate::security::member::{Member, Name, Role};
+use crate::security::member::Member;
 use crate::security::revocation::{self, CERTIFICATES, Certificates, REVOKED};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -304,7 +305,7 @@ pub fn init_rack(
     first: Option<(&Name, &str)>,
 ) -> Result<Identity, AuthorityError> {
     let authority = Authority::create(directory, rack)?;
-    let admin = "admin".parse()?;
+    let admin = "admin".parse().expect("it is a name");
     make_directory(&directory.join("admin"))?;
     // An interrupted attempt may have noted another host.
     put_toml(&authority.hosts_file(), &Hosts::default())?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::security::member::{Name, Role};
+use crate::member::{Name, Role};
 
 /// One of the processes that a job has on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -17,13 +17,13 @@ pub struct Process {
 
 impl Process {
     /// The process with number `host` in its job, if every host runs `processes` of them.
-    pub(crate) fn new(host: u32, processes: u32) -> Self {
+    pub fn new(host: u32, processes: u32) -> Self {
         let of = processes.max(1);
         Self { number: host % of, of }
     }
 
     /// Its name, from that of its host or program: the same, if it is the only process there.
-    pub(crate) fn name(self, of: &impl fmt::Display) -> String {
+    pub fn name(self, of: &impl fmt::Display) -> String {
         if self.of <= 1 { of.to_string() } else { format!("{of}/{}", self.number) }
     }
 }
@@ -72,7 +72,7 @@ impl fmt::Display for EndedBy {
 }
 
 /// The number of the signal that no process survives.
-pub(crate) const SIGKILL: i32 = 9;
+pub const SIGKILL: i32 = 9;
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::protocol::frame::{Decoder, encode};
-use crate::protocol::{Answer, FromController, FromDaemon, Request};
+use crate::frame::{Decoder, encode};
+use crate::{Answer, FromController, FromDaemon, Request};
 
 /// Checks that the same messages, or the same error, are decoded however the bytes are cut, and that a
 /// decoded message encodes to bytes that decode to it.
@@ -58,7 +58,7 @@ mod tests {
     use gossamer_job::{JobId, SecretPem};
 
     use super::*;
-    use crate::protocol::{EndedBy, Ending, How, Process, Program, RunRequest, Stream};
+    use crate::{EndedBy, Ending, How, Process, Program, RunRequest, Stream};
 
     const TARGET: &str = "control";
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "writes seeds: cargo test -p gossamer-daemon --lib write_seeds -- --ignored"]
+    #[ignore = "writes seeds: cargo test -p gossamer-daemon-protocol --lib write_seeds -- --ignored"]
     fn write_seeds() {
         fn put<T: Serialize>(kind: u8, name: &str, messages: &[T]) {
             let mut bytes = vec![kind, 5];

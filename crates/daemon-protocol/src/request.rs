@@ -3,7 +3,7 @@
 use gossamer_job::JobId;
 use serde::{Deserialize, Serialize};
 
-use crate::security::member::Role;
+use crate::member::Role;
 
 /// The first message of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub enum Request {
     /// The activity of the threads of its jobs.
     Statistics,
     /// Bring a signed package of jams into the processes of a job on this host. The daemon answers
-    /// [`Answer::SendPackage`](crate::protocol::Answer::SendPackage), and the caller sends the bytes of
+    /// [`Answer::SendPackage`](crate::Answer::SendPackage), and the caller sends the bytes of
     /// the package, as [`PackagePart`]s.
     Package {
         /// The job.
@@ -52,7 +52,7 @@ impl Request {
     }
 
     /// The job that it concerns, if it concerns one.
-    pub(crate) fn job(&self) -> Option<JobId> {
+    pub fn job(&self) -> Option<JobId> {
         match self {
             Self::Describe | Self::Jobs | Self::Statistics => None,
             Self::Kill(job) | Self::Logs { job, .. } | Self::Package { job, .. } => Some(*job),

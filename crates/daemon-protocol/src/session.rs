@@ -1,13 +1,13 @@
-//! The messages of a session, which follow [`Request::Run`](crate::protocol::Request::Run).
+//! The messages of a session, which follow [`Request::Run`](crate::Request::Run).
 
 use std::net::SocketAddr;
 
 use gossamer_job::SecretPem;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::process::{Ending, Stream};
+use crate::process::{Ending, Stream};
 
-/// Messages of a controller after [`Request::Run`](crate::protocol::Request::Run).
+/// Messages of a controller after [`Request::Run`](crate::Request::Run).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromController {
     /// The next bytes of the program.
@@ -35,7 +35,7 @@ pub enum FromController {
     Heartbeat,
 }
 
-/// Messages of a daemon after [`Request::Run`](crate::protocol::Request::Run).
+/// Messages of a daemon after [`Request::Run`](crate::Request::Run).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDaemon {
     /// The daemon refuses to run the process, for this reason.

@@ -1,42 +1,42 @@
 //! [`Answer`]: the answers of a daemon to all requests except
-//! [`Request::Run`](crate::protocol::Request::Run).
+//! [`Request::Run`](crate::Request::Run).
 
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::process::{Ending, Process, Stream};
-use crate::protocol::topology::Topology;
-use crate::security::member::Name;
+use crate::member::Name;
+use crate::process::{Ending, Process, Stream};
+use crate::topology::Topology;
 
-/// An answer of a daemon to any request except [`Request::Run`](crate::protocol::Request::Run).
+/// An answer of a daemon to any request except [`Request::Run`](crate::Request::Run).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// The request is refused, for this reason.
     Refused(String),
-    /// To [`Request::Describe`](crate::protocol::Request::Describe).
+    /// To [`Request::Describe`](crate::Request::Describe).
     Host(Box<HostReport>),
-    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): one process of a job. One answer for each.
+    /// To [`Request::Jobs`](crate::Request::Jobs): one process of a job. One answer for each.
     Job(Box<JobSummary>),
-    /// To [`Request::Kill`](crate::protocol::Request::Kill): whether there was such a job to end.
+    /// To [`Request::Kill`](crate::Request::Kill): whether there was such a job to end.
     Killed(bool),
-    /// To [`Request::Logs`](crate::protocol::Request::Logs): the next output of one of the
+    /// To [`Request::Logs`](crate::Request::Logs): the next output of one of the
     /// processes.
     Log(Process, Stream, #[serde(with = "serde_bytes")] Vec<u8>),
-    /// To [`Request::Logs`](crate::protocol::Request::Logs): the end of the output; whether there is
+    /// To [`Request::Logs`](crate::Request::Logs): the end of the output; whether there is
     /// such a job.
     LogEnd(bool),
     /// Nothing; the daemon is alive.
     Heartbeat,
-    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): the threads of one running
+    /// To [`Request::Statistics`](crate::Request::Statistics): the threads of one running
     /// job. One answer for each.
     Statistics(Box<JobStatistics>),
-    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): the end of the list.
+    /// To [`Request::Statistics`](crate::Request::Statistics): the end of the list.
     StatisticsEnd,
-    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): the end of the list.
+    /// To [`Request::Jobs`](crate::Request::Jobs): the end of the list.
     JobsEnd,
-    /// To [`Request::Package`](crate::protocol::Request::Package): send it.
+    /// To [`Request::Package`](crate::Request::Package): send it.
     SendPackage,
-    /// To [`Request::Package`](crate::protocol::Request::Package): what one of the processes did with
+    /// To [`Request::Package`](crate::Request::Package): what one of the processes did with
     /// the package. One answer for each.
     Package {
         /// The process.
@@ -44,7 +44,7 @@ pub enum Answer {
         /// Why it did not take the package, if it did not.
         refused: Option<String>,
     },
-    /// To [`Request::Package`](crate::protocol::Request::Package): the end of the list; the signer's
+    /// To [`Request::Package`](crate::Request::Package): the end of the list; the signer's
     /// name, if the job has processes here that run.
     PackageEnd(Option<String>),
 }
@@ -125,7 +125,7 @@ pub struct JobSummary {
 
 impl JobSummary {
     /// Which of the job's processes on its host it is.
-    pub(crate) fn process(&self) -> Process {
+    pub fn process(&self) -> Process {
         Process::new(self.host, self.processes)
     }
 }

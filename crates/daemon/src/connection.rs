@@ -3,13 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use daemon_protocol::frame::{self, Decoder, FrameError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
-
-use crate::protocol::frame::{self, Decoder, FrameError};
 
 /// A connection cannot be used any more.
 #[derive(Debug, Error)]

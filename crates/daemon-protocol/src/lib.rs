@@ -22,11 +22,13 @@
 //! Both sides send `Heartbeat` when they have nothing else to send. A side that receives nothing for
 //! [`SILENCE_TIMEOUT`] declares the other lost and ends the job.
 
+#![forbid(unsafe_code)]
+
 mod answer;
-pub mod connection;
 pub mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod member;
 mod process;
 mod request;
 mod session;
@@ -34,11 +36,11 @@ pub mod topology;
 
 use std::time::Duration;
 
-pub use crate::protocol::answer::{Answer, HostReport, JobStatistics, JobSummary, OverRdma};
-pub(crate) use crate::protocol::process::SIGKILL;
-pub use crate::protocol::process::{EndedBy, Ending, How, Process, Stream};
-pub use crate::protocol::request::{Limits, PackagePart, Program, Request, RunRequest};
-pub use crate::protocol::session::{FromController, FromDaemon};
+pub use crate::answer::{Answer, HostReport, JobStatistics, JobSummary, OverRdma};
+pub use crate::member::{Name, NameError, Role};
+pub use crate::process::{EndedBy, Ending, How, Process, SIGKILL, Stream};
+pub use crate::request::{Limits, PackagePart, Program, Request, RunRequest};
+pub use crate::session::{FromController, FromDaemon};
 
 /// How often a side with nothing else to send sends a heartbeat.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);

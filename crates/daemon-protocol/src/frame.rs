@@ -47,7 +47,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 /// Finds messages in bytes as they arrive.
 ///
 /// ```
-/// use gossamer_daemon::protocol::frame::{Decoder, encode};
+/// use gossamer_daemon_protocol::frame::{Decoder, encode};
 ///
 /// let bytes = encode(&(1u32, "one"))?;
 /// let mut decoder = Decoder::default();
@@ -55,7 +55,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 /// assert_eq!(decoder.decode::<(u32, String)>()?, None);
 /// decoder.push(&bytes[5..]);
 /// assert_eq!(decoder.decode()?, Some((1u32, "one".to_owned())));
-/// # Ok::<(), gossamer_daemon::protocol::frame::FrameError>(())
+/// # Ok::<(), gossamer_daemon_protocol::frame::FrameError>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::{FromController, FromDaemon, Request};
+    use crate::{FromController, FromDaemon, Request};
 
     #[test]
     fn four_gibibytes_are_refused_by_their_header() {
