@@ -342,7 +342,7 @@ fn a_killed_process_is_lost_with_its_signal() {
             });
         };
         let pid = children.0[0].id();
-        let reason = LossReason::ProcessEnded { pid, how: "signal 9 SIGKILL".into() };
+        let reason = LossReason::ProcessEnded { pid, how: "signal 9 (SIGKILL)".into() };
         assert_eq!(lost, OpError::PeerLost(HostId(1), reason.clone()));
         assert_eq!(end, Some(PeerEvent::Lost(HostId(1), reason)));
         sleeper.join().expect("the sleeper to hear of it");

@@ -46,7 +46,7 @@ fn process(rack: &Rack, host: u32) -> Option<u32> {
 
 fn is_a_result(ran: &Ran) {
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    assert!(ran.out.contains("[a] gossamer, 3 hosts x 1 threads"), "{ran:?}");
+    assert!(ran.out.contains("[a] gossamer, 3 hosts x 1 thread x"), "{ran:?}");
     assert_eq!(ran.out.matches("Throughput").count(), 1, "host 0 alone reports: {ran:?}");
     assert!(ran.out.lines().all(|line| line.starts_with("[a] ")), "{ran:?}");
 }
@@ -89,7 +89,7 @@ fn the_processes_of_a_host_share_its_memory() {
     let bench = ["--records", "1000", "--operations", "5000"];
     let ran = Ran::from(job(&bench).output().expect("it runs"));
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    assert!(ran.out.contains("[a/0] gossamer, 4 hosts x 1 threads"), "{ran:?}");
+    assert!(ran.out.contains("[a/0] gossamer, 4 hosts x 1 thread x"), "{ran:?}");
     rack.assert_nothing_left();
 
     let running = job(&ENDLESS).spawn().expect("it starts");

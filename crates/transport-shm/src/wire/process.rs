@@ -58,6 +58,6 @@ pub(crate) fn how_it_ended(pidfd: &OwnedFd) -> String {
         (13, "SIGPIPE"),
         (15, "SIGTERM"),
     ];
-    let name = names.iter().find(|(n, _)| *n == number).map_or("", |(_, name)| name);
-    format!("signal {number} {name}").trim_end().into()
+    let name = names.iter().find(|(n, _)| *n == number).map(|(_, name)| format!(" ({name})"));
+    format!("signal {number}{}", name.unwrap_or_default())
 }

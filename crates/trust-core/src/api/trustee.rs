@@ -37,13 +37,19 @@ pub struct Trustee {
     id: NodeId,
 }
 
-/// With the thread as messages name it, on a thread of its rack.
-impl fmt::Debug for Trustee {
+/// The thread as messages name it, `thread 1 of host 0`; with its number alone outside its rack.
+impl fmt::Display for Trustee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match on_node(|node| self.thread_in(node)).flatten() {
-            Some(thread) => write!(f, "Trustee({thread})"),
-            None => write!(f, "Trustee(number {})", self.number()),
+            Some(thread) => write!(f, "{thread}"),
+            None => write!(f, "thread number {}", self.number()),
         }
+    }
+}
+
+impl fmt::Debug for Trustee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trustee({self})")
     }
 }
 

@@ -95,6 +95,10 @@ pub struct RackCandidate {
     fibers: u64,
 }
 
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 impl RackCandidate {
     /// This rack, with `fibers` clients on each of its threads.
     ///
@@ -105,7 +109,8 @@ impl RackCandidate {
         let host = |thread: gossamer::Trustee| u64::from(thread.thread().host.0);
         let hosts = 1 + gossamer::threads().map(host).max().unwrap_or(0);
         let each = threads / hosts;
-        let name = format!("gossamer, {hosts} hosts x {each} threads x {fibers} fibers");
+        let counts = [counted(hosts, "host"), counted(each, "thread"), counted(fibers, "fiber")];
+        let name = format!("gossamer, {}", counts.join(" x "));
         Self { name, hosts, threads, fibers }
     }
 
