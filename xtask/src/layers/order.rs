@@ -439,4 +439,5 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["ci"],
         ],
     ),
+    ("xtask/src/checks", &[&["features", "levels"], &["hotpath", "lint", "models", "suites"]]),
 ];
