@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The first 16 bytes of a blob's BLAKE3 hash, by which sender and receiver name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; Self::BYTES]);
 
 impl Digest {
@@ -35,6 +35,12 @@ impl fmt::Display for Digest {
     }
 }
 
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +49,7 @@ mod tests {
     fn it_is_a_prefix_of_the_hash() {
         // The test vector of BLAKE3 for no input.
         assert_eq!(Digest::of(b"").to_string(), "af1349b9f5f9a1a6a0404dea36dcc949");
+        assert_eq!(format!("{:?}", Digest::of(b"")), "Digest(af1349b9f5f9a1a6a0404dea36dcc949)");
         assert_ne!(Digest::of(b"a"), Digest::of(b"b"));
         let digest = Digest::of(b"a");
         assert_eq!(Digest::from_bytes(*digest.as_bytes()), digest);

@@ -74,7 +74,8 @@ pub struct Panicked {
 impl fmt::Display for Panicked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Panicked { message, file, line, column } = self;
-        let message = if message.is_empty() { "a panic whose message has values" } else { message };
+        let message =
+            if message.is_empty() { "a panic whose message is formatted" } else { message };
         f.write_str(message)?;
         if *line > 0 { write!(f, ", at {file}:{line}:{column}") } else { Ok(()) }
     }
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(panicked.to_string(), "no, at a.rs:3:9");
         panicked.message.clear();
         panicked.line = 0;
-        assert_eq!(panicked.to_string(), "a panic whose message has values");
+        assert_eq!(panicked.to_string(), "a panic whose message is formatted");
     }
 
     #[test]

@@ -9,7 +9,10 @@ use primitive::drop_payload;
 /// host, as it says.
 pub type Log = dyn Fn(u32, &str) + Send + Sync;
 
-/// The log of a receiver, if its program has set one.
+/// The sending host of what a program does itself.
+pub(crate) const NO_HOST: u32 = u32::MAX;
+
+/// The log of a receiver: standard error, if its program has set none.
 #[derive(Default)]
 pub(crate) struct LogSlot(RwLock<Option<Box<Log>>>);
 
@@ -20,10 +23,10 @@ impl LogSlot {
 
     /// Writes a line. A panic of the log ends here: it must not unwind through the jam or ried that wrote.
     pub(crate) fn write(&self, sender: u32, line: &str) {
-        let written = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(log) = &*self.0.read() {
-                log(sender, line);
-            }
+        let written = catch_unwind(AssertUnwindSafe(|| match &*self.0.read() {
+            Some(log) => log(sender, line),
+            None if sender == NO_HOST => eprintln!("jam: {line}"),
+            None => eprintln!("jam from host {sender}: {line}"),
         }));
         if let Err(payload) = written {
             drop_payload(payload);

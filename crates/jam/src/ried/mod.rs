@@ -27,7 +27,7 @@ use primitive::sync::Ordering;
 
 use crate::audit::{Audit, AuditEntry, AuditEvent};
 use crate::error::Refusal;
-use crate::log::LogSlot;
+use crate::log::{LogSlot, NO_HOST};
 use crate::policy::{Gate, Gatekeeper, Origin};
 use crate::ried::error::RiedRefusal;
 use crate::symbols::{LoadedFunction, Symbols};
@@ -175,7 +175,7 @@ impl Rieds {
                     let (event, digest, host) = (AuditEvent::RiedStarts, claimed, by.host());
                     audit.note(&AuditEntry { event, name, digest, origin: &origin, host });
                 })?;
-                let table = host::table(Arc::clone(log), by.host().unwrap_or(u32::MAX));
+                let table = host::table(Arc::clone(log), by.host().unwrap_or(NO_HOST));
                 let mapped = Mapped::new(name.into(), claimed, data, table);
                 self.mapped.lock().push(mapped);
                 (data, table, false)
@@ -193,15 +193,19 @@ impl Rieds {
             let origin = gate.check_with(&claimed, proof)?;
             mapped.keep_proof(proof, gate);
             let functions = mapped.functions.as_deref().unwrap_or_default();
+            let beside = symbols.beside_others(functions);
             // SAFETY: each address is of a function of its signature, in both forms, as the library
             // says; who answers for its code says that it is so. It is never unmapped.
             let layer = unsafe { symbols.add_layer(functions) };
             mapped.layers.push(Layer { number: layer, by, origin: origin.clone() });
-            Ok::<_, Refusal>((layer, mapped.name.clone(), origin))
+            Ok::<_, Refusal>((layer, mapped.name.clone(), origin, beside))
         });
-        let (layer, name, origin) = added.expect("nothing takes a mapped library away")?;
+        let (layer, name, origin, beside) = added.expect("nothing takes a mapped library away")?;
         // The listener may need it.
         drop(loading);
+        for line in beside {
+            log.write(by.host().unwrap_or(NO_HOST), &format!("the ried {name}: {line}"));
+        }
         let (event, host) = (AuditEvent::RiedLoaded, by.host());
         audit.note(&AuditEntry { event, name: &name, digest: claimed, origin: &origin, host });
         Ok(layer)

@@ -20,7 +20,7 @@ use primitive::sync::{AtomicU64, Ordering};
 
 use crate::error::{Refusal, SignatureHash};
 use crate::symbols::c::C_SIGNATURE;
-use crate::symbols::export::exports;
+use crate::symbols::export::{Export, exports};
 
 /// The layer of functions that every receiver has.
 const C_LAYER: u64 = 0;
@@ -61,13 +61,26 @@ struct Symbol {
 
 impl Symbols {
     /// With what the program exports.
+    ///
+    /// # Panics
+    /// If it exports two functions of one name with the same types.
     pub(crate) fn of_program() -> Self {
+        Self::of(exports())
+    }
+
+    fn of(exports: &[Export]) -> Self {
         let mut names: HashMap<Box<str>, Vec<Symbol>> = HashMap::new();
-        for export in exports() {
+        for export in exports {
             let (injected, local) = export.addresses();
             let (layer, signature, types) = (PROGRAM_LAYER, export.signature(), export.types());
             let symbol = Symbol { layer, signature, types, injected, local };
-            names.entry(export.name().into()).or_default().push(symbol);
+            let same_name = names.entry(export.name().into()).or_default();
+            assert!(
+                same_name.iter().all(|other| other.signature != signature),
+                "two functions are exported to jams as `{}{types}`: each needs a name of its own",
+                export.name(),
+            );
+            same_name.push(symbol);
         }
         for (name, address) in c::table() {
             let symbol = Symbol {
@@ -86,6 +99,23 @@ impl Symbols {
     #[inline(always)]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Which of these functions override none, although one of other types has their name: a line for each.
+    pub(crate) fn beside_others(&self, functions: &[LoadedFunction]) -> Vec<String> {
+        let names = self.names.read();
+        let line = |function: &LoadedFunction| {
+            let LoadedFunction { name, signature, types, .. } = function;
+            let others = names.get(name.as_str())?;
+            let other =
+                others.first().filter(|_| others.iter().all(|o| o.signature != *signature))?;
+            Some(format!(
+                "`{name}{types}` does not override `{name}{}`, whose types differ: jams that import \
+                 the latter still call it",
+                other.types,
+            ))
+        };
+        functions.iter().filter_map(line).collect()
     }
 
     /// Adds functions, which override all earlier ones of the same names. The result is their number for
@@ -236,5 +266,34 @@ mod tests {
         symbols.remove_layer(PROGRAM_LAYER);
         assert_eq!(resolve(&symbols, "f", 1), Err(missing));
         assert!(resolve(&symbols, "strlen", 0).is_ok());
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_function_of_other_types_is_said_to_override_nothing() {
+        let symbols = Symbols::of_program();
+        let function = |signature, types| LoadedFunction { types, ..loaded("fee", signature, 100) };
+        let [small, large] = [function(1, "(i32)"), function(2, "(i64)")];
+        assert!(symbols.beside_others(std::slice::from_ref(&small)).is_empty(), "the first");
+        // SAFETY: nothing calls these addresses.
+        unsafe { symbols.add_layer(std::slice::from_ref(&small)) };
+        assert!(symbols.beside_others(std::slice::from_ref(&small)).is_empty(), "it overrides");
+        let lines = symbols.beside_others(&[small, large.clone()]);
+        assert!(lines[0].starts_with("`fee(i64)` does not override `fee(i32)`"), "{lines:?}");
+        assert_eq!(lines.len(), 1);
+        // SAFETY: nothing calls this address.
+        unsafe { symbols.add_layer(std::slice::from_ref(&large)) };
+        assert!(symbols.beside_others(&[large]).is_empty());
+    }
+
+    #[test]
+    #[should_panic = "two functions are exported to jams as `fee(i64)`: each needs a name of its own"]
+    #[allow(unsafe_code)]
+    fn two_exports_of_one_name_and_the_same_types_are_refused() {
+        let export = |signature, types| {
+            // SAFETY: nothing calls these addresses.
+            unsafe { Export::new("fee", signature, types, std::ptr::null(), std::ptr::null()) }
+        };
+        Symbols::of(&[export(1, "(i32)"), export(2, "(i64)"), export(2, "(i64)")]);
     }
 }
