@@ -175,7 +175,7 @@ gossamer, 2 hosts x 1 thread x 64 fibers
   READ             50 000  64.0 us  23.9 us  151.6 us  223.2 us  407.6 us  585.7 us        0
 
 Throughput over 1 round:
-                                             load ops/s  run ops/s         least to most  ratio
+                                            load ops/s  run ops/s         least to most  ratio
 gossamer, 2 hosts x 1 thread x 64 fibers       172 774  1 908 294  1 908 294 to 1 908 294   1.00
 ";
 

@@ -1,6 +1,7 @@
 //! What a program sends: jams of the packages that it was built with ([`Jam`]), and jams that it got
 //! while it ran ([`LoadedJam`]).
 
+use std::any::type_name;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -325,10 +326,12 @@ impl<P: PropertyPart, A: Part, E: Part, R: Part> LoadedJam<P, A, E, R> {
             let mut entries = functions_in(types).filter(|f| f.kind == FunctionKind::Entry);
             let entry =
                 entries.next().map_or(String::new(), |entry| format!(" is `{entry}`, which"));
+            let (property, args) = (type_name::<P>(), type_name::<A>());
+            let (element, reply) = (type_name::<E>(), type_name::<R>());
             let reason = format!(
-                "its entry{entry} has signature {found:016x}, expected {wanted:016x}: its property, \
-                 arguments, payload or result have other types; compare them with `gossamer jam \
-                 inspect`"
+                "its entry{entry} has signature {found:016x}, expected {wanted:016x}, that of \
+                 `fn({property}, {args}, &[{element}]) -> {reply}`: its property, arguments, payload or result have other types; compare \
+                 them with `gossamer jam inspect`"
             );
             return Err(unusable(blob.name(), reason));
         }
