@@ -21,6 +21,15 @@
 //!
 //! Both sides send `Heartbeat` when they have nothing else to send. A side that receives nothing for
 //! [`SILENCE_TIMEOUT`] declares the other lost and ends the job.
+//!
+//! Reading order, lowest first:
+//!
+//! | File | Content |
+//! |---|---|
+//! | [`frame`] | messages in a stream of bytes |
+//! | `member`, [`topology`] | names and roles of members; the hardware of a host |
+//! | `process`, `request` | a process of a job and its end; what a caller may send first |
+//! | `answer`, `session` | what a daemon answers; the messages of a job's session |
 
 #![forbid(unsafe_code)]
 

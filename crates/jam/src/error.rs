@@ -71,11 +71,14 @@ pub struct Panicked {
     pub column: u32,
 }
 
+/// Instead of the message of a panic of injected code that is not a literal.
+const NOT_FORMATTED: &str =
+    "a panic whose message has format arguments, which a jam does not format";
+
 impl fmt::Display for Panicked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Panicked { message, file, line, column } = self;
-        let message =
-            if message.is_empty() { "a panic whose message is formatted" } else { message };
+        let message = if message.is_empty() { NOT_FORMATTED } else { message };
         f.write_str(message)?;
         if *line > 0 { write!(f, ", at {file}:{line}:{column}") } else { Ok(()) }
     }
@@ -337,7 +340,7 @@ mod tests {
         assert_eq!(panicked.to_string(), "no, at a.rs:3:9");
         panicked.message.clear();
         panicked.line = 0;
-        assert_eq!(panicked.to_string(), "a panic whose message is formatted");
+        assert_eq!(panicked.to_string(), NOT_FORMATTED);
     }
 
     #[test]

@@ -178,7 +178,8 @@ impl Receiver {
     }
 
     /// Calls `log` with each line that jams and rieds log and the number of the sending host, on the
-    /// thread that runs them; `log` must not wait. Without one, the lines go to standard error.
+    /// thread that runs them, or `u32::MAX` for what the program loads itself; `log` must not wait.
+    /// Without one, the lines go to standard error.
     pub fn set_log(&self, log: impl Fn(u32, &str) + Send + Sync + 'static) {
         self.log.set(log);
     }

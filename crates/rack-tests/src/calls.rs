@@ -180,7 +180,7 @@ pub fn callbacks_may_send_without_end() {
     }
     let me = gossamer::local_trustee().trustee();
     let other = everywhere().into_iter().rev().find(|trustee| *trustee != me).expect("another");
-    for (trustee, length) in [(me, 30_000), (other, 1_000)] {
+    for (trustee, length) in [(me, 30_000), (other, 3_000)] {
         let counter = Rc::new(trustee.entrust(0));
         next(counter.clone(), length);
         wait_until("the end of the chain", || counter.apply(|c| *c) == length);

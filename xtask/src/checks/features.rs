@@ -15,11 +15,12 @@ pub(super) const SUBTRACTIVE: &str = "gossamer-rack-tests/rdma";
 /// The features of the facade that a stable compiler can build on every machine.
 pub(super) const FACADE_FEATURES: [&str; 4] = ["jam", "shm", "tcp", "tokio"];
 
-/// Choices of features, in which any two are chosen together, either without the other, and neither: none,
-/// and all but each.
+/// None, and all but each: every pair of features appears together, alone either way, and absent. With each
+/// transport alone, as many programs have them.
 pub(super) fn choices<const N: usize>(features: [&'static str; N]) -> Vec<Vec<&'static str>> {
     let without = |one| features.into_iter().filter(|feature| *feature != one).collect();
-    std::iter::once(Vec::new()).chain(features.map(without)).collect()
+    let alone = ["shm", "tcp"].map(|transport| vec![transport]);
+    std::iter::once(Vec::new()).chain(alone).chain(features.map(without)).collect()
 }
 
 /// A command of cargo on the code for RDMA, which needs libraries that not every machine has. It

@@ -185,9 +185,8 @@ async fn answer(mut stream: TcpStream, page: impl FnOnce() -> String) -> io::Res
 mod tests {
     use std::net::SocketAddr;
 
-    use gossamer_job::{JobId, ProcessStatistics};
-
     use daemon_protocol::{Program, RunRequest};
+    use gossamer_job::{JobId, ProcessStatistics};
 
     use super::*;
 

@@ -27,11 +27,11 @@ pub(crate) async fn take(socket: UnixDatagram, job: Arc<Job>) {
 
 #[cfg(test)]
 mod tests {
+    use daemon_protocol::{Program, RunRequest};
     use gossamer_job::{JobId, ThreadStatistics};
 
     use super::*;
     use crate::host::jobs::Jobs;
-    use daemon_protocol::{Program, RunRequest};
 
     fn report(requests_in: u64) -> ProcessStatistics {
         let thread = ThreadStatistics { requests_in, ..ThreadStatistics::default() };

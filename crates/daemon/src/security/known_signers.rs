@@ -47,9 +47,10 @@ pub(crate) fn in_pem(file: &str) -> impl Iterator<Item = (&str, CertificateDer<'
 mod tests {
     use std::fs::{self, File};
 
+    use daemon_protocol::Role;
+
     use super::*;
     use crate::security::authority::{Authority, init_rack};
-    use daemon_protocol::Role;
 
     #[test]
     fn the_authority_keeps_the_certificates_of_its_signers() {

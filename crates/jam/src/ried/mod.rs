@@ -204,7 +204,7 @@ impl Rieds {
         // The listener may need it.
         drop(loading);
         for line in beside {
-            log.write(by.host().unwrap_or(NO_HOST), &format!("the ried {name}: {line}"));
+            log.write(by.host().unwrap_or(NO_HOST), &format!("the ried {name:?}: {line}"));
         }
         let (event, host) = (AuditEvent::RiedLoaded, by.host());
         audit.note(&AuditEntry { event, name: &name, digest: claimed, origin: &origin, host });

@@ -1,12 +1,12 @@
 //! What the files of an identity and of the revocation list must be, and when they are read again.
 
+use daemon_protocol::Role;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 use super::*;
 use crate::security::authority::{Authority, good_for, init_rack};
 use crate::security::identity::{CA, CERTIFICATE, HOSTS, KEY};
-use daemon_protocol::Role;
 
 /// A rack with a host and two lists of its authority, in the order in which they were signed.
 struct Rack {

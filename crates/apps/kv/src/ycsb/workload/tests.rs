@@ -1,4 +1,4 @@
-//! Workloads in text: what is accepted, what is refused, and the choices that are made from them.
+//! Which workloads YCSB's properties make, and which are refused.
 
 use super::*;
 
