@@ -45,7 +45,7 @@ const DOCUMENTS: [&str; 6] = [
     "docs/performance-tcp.md",
     "docs/performance-rdma.md",
     "docs/segments.md",
-    "docs/jams.md",
+    "docs/performance-jams.md",
 ];
 
 const BEGIN: &str = "<!-- figures: ";
@@ -298,7 +298,7 @@ mod tests {
         assert!(old.iter().chain(&new).all(|line| !line.contains("segment")), "{old:?}, {new:?}");
         // The plot and its place in the document.
         let link = "(jams-loaded.svg)";
-        assert_eq!(copied.read("docs/jams.md").matches(link).count(), 1);
+        assert_eq!(copied.read("docs/performance-jams.md").matches(link).count(), 1);
         assert!(copied.read("docs/jams-loaded.svg").contains("Indirect Put, 4 KiB"));
         assert!(!copied.0.join("docs/segments.svg").exists(), "nothing of it was measured");
         // Once more: the same.
@@ -307,7 +307,7 @@ mod tests {
             &[("jam-shm-loaded", &format!("{case}, alone, median"), 1.25, unit)],
         ));
         assert!(again[1].iter().all(|line| !line.contains("svg")), "{again:?}");
-        assert_eq!(copied.read("docs/jams.md").matches(link).count(), 1);
+        assert_eq!(copied.read("docs/performance-jams.md").matches(link).count(), 1);
     }
 
     #[test]
