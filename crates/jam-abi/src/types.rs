@@ -53,6 +53,12 @@ pub struct Opaque {
 /// # Safety
 /// [`Repr`](Self::Repr) is a type of C, into which every value converts and from which it returns;
 /// types with the same [`SIGNATURE`](Self::SIGNATURE) have the same of both.
+#[diagnostic::on_unimplemented(
+    message = "functions that jams import or export cannot take or return `{Self}`",
+    label = "not a type that crosses the border of a jam",
+    note = "they take integers, floats, `bool`, `&T` and `&mut T` of plain and property types, slices of \
+            plain types, `&str`, raw pointers, and structs that `plain!` declares"
+)]
 pub unsafe trait Abi: Sized {
     /// The hash of the type.
     const SIGNATURE: u64;

@@ -119,7 +119,7 @@ pub(crate) enum JamCommand {
         /// Each of several machines gets those that it has
         #[arg(long, value_delimiter = ',')]
         features: Vec<String>,
-        /// Write the package to this file instead of FOLDER.jampkg
+        /// Write the package to this file instead of FOLDER.jampkg in the current directory
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
