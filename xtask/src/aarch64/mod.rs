@@ -239,6 +239,8 @@ impl Tools {
         symlink(bin.join("cc"), path.join(gcc))?;
         if has_toolchain {
             wrap("rustc", "rustc", &format!("--sysroot '{shown}/usr'"))?;
+            // Tests that compile a jam look for it, as programs of users do.
+            symlink(bin.join("rustc"), path.join("rustc"))?;
         }
         Ok(Self {
             bin,
@@ -261,7 +263,7 @@ impl Tools {
             .env("QEMU_LD_PREFIX", &self.library)
     }
 
-    /// Where programs are found: in front, the C compiler for the target.
+    /// Where programs are found: in front, the compilers for the target.
     fn search_path(&self) -> OsString {
         let before = env::var_os("PATH").unwrap_or_default();
         let all = std::iter::once(self.path.clone()).chain(env::split_paths(&before));
