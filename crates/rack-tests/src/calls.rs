@@ -171,6 +171,7 @@ pub fn failures_come_back_as_errors() {
 }
 
 /// Each callback sends the next request: nothing may grow with the length of the chain.
+#[cfg(not(feature = "rdma"))]
 pub fn callbacks_may_send_without_end() {
     fn next(counter: Rc<Trust<u32>>, left: u32) {
         if left > 0 {
@@ -183,8 +184,8 @@ pub fn callbacks_may_send_without_end() {
     for (trustee, length) in [(me, 30_000), (other, 3_000)] {
         let counter = Rc::new(trustee.entrust(0));
         next(counter.clone(), length);
-        wait_until("the end of the chain", || counter.apply(|c| *c) == length);
         wait_until("the last callback", || Rc::strong_count(&counter) == 1);
+        assert_eq!(counter.apply(|c| *c), length);
     }
 }
 

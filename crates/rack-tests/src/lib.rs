@@ -46,6 +46,7 @@ macro_rules! behaviours {
     ($with:ident) => {
         $crate::behaviours_of_transports! {
             $with
+            calls: callbacks_may_send_without_end;
             fibers: fibers_run_where_they_are_sent;
             fibers: panics_of_fibers_reach_whoever_joins;
             fibers: ten_thousand_fibers_wait_at_once;
@@ -136,7 +137,6 @@ macro_rules! behaviours_of_transports {
             calls: values_are_delegated_by_name;
             calls: failures_come_back_as_errors;
             calls: arguments_may_wait_when_they_are_dropped;
-            calls: callbacks_may_send_without_end;
             calls: a_flood_waits_for_its_trustee;
             calls: callbacks_that_send_are_never_refused;
             segments: fibers_of_every_thread_share_a_segment;
