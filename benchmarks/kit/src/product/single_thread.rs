@@ -31,7 +31,7 @@ use crate::work::{Counter, Section};
 /// Requests of a full batch; a test holds it against the rack's limits.
 pub const BATCH: u64 = 42;
 /// Batches that the counter steps through.
-pub const COUNTED_BATCHES: u64 = 64;
+pub const COUNTED_BATCHES: u64 = 16;
 const WARM_UP_BATCHES: u64 = 1_000;
 /// Polls after which a thread has been awake for so long that its wakers need no fence.
 const BUSY_AFTER: u64 = 40_000;
