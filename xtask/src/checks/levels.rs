@@ -3,10 +3,8 @@
 use crate::step::Step;
 
 /// The packages that are [optimised]. The rest is built as for all other tests, and not again.
-const OPTIMISED: [&str; 10] = [
+const OPTIMISED: [&str; 8] = [
     "gossamer-fiber",
-    "gossamer-jam",
-    "gossamer-mailbox",
     "gossamer-primitive",
     "gossamer-segment",
     "gossamer-transport-api",
