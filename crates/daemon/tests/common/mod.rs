@@ -107,8 +107,10 @@ fn build_kv() -> String {
             cargo.env_remove(&name);
         }
     }
-    // The features are those that the whole workspace agrees on, as in the workspace's tests.
-    cargo.args(["build", "--workspace", "--bin", "kv", "--profile", profile]).arg("--target-dir");
+    // The features are those that the whole workspace agrees on, as in the workspace's tests: with an
+    // example, which may use what tests use, also those that only tests ask for.
+    cargo.args(["build", "--workspace", "--bin", "kv", "--example", "counter"]);
+    cargo.args(["--profile", profile]).arg("--target-dir");
     let built = cargo.arg(folder.parent().expect("a target folder")).output().expect("cargo runs");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     program(folder.join("kv").to_str().expect("a name"))
