@@ -333,7 +333,7 @@ fn a_host_gets_an_interface() {
 }
 
 /// Calls of each fiber under load.
-const CALLS: u64 = 3000;
+const CALLS: u64 = 1000;
 
 fn rieds_change_under_load() {
     for (host, table) in tables() {
