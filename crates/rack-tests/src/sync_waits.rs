@@ -130,7 +130,7 @@ pub fn a_receiver_that_has_begun_to_wait_may_travel() {
 
 /// Fibers everywhere give up all the time, and one of them gets each permit all the same.
 pub fn no_permit_is_lost_when_a_wait_gives_up() {
-    const PERMITS: u32 = 20;
+    const PERMITS: u32 = 8;
     for home in everywhere() {
         let notify = spawn_on_with(home, |()| Notify::new(), ()).join().unwrap();
         let used = gossamer::entrust(0u32);

@@ -133,7 +133,7 @@ pub fn payloads_wait_for_room_without_blocking(make: Make) {
 
 /// A payload wakes a receiver that sleeps on its parker; free space wakes a sender that waits for it.
 pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
-    const ROUNDS: u64 = 16;
+    const ROUNDS: u64 = 8;
     // The last payload is small, so that its sender need not stay until it has room.
     let sent = |round: u64| payload(round, if round == ROUNDS { 0 } else { 3 << 20 });
     bounded(move || {
