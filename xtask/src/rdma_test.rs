@@ -61,10 +61,12 @@ const ON_DEVICES: &str = "--ignored";
 /// The arguments of cargo that build integration tests.
 const INTEGRATION: &str = "--test conformance --test payloads --test killed --test link_down --test rdma \
     --test segments_rdma --test mailboxes_rdma --test racks_rdma";
-/// The arguments of cargo that select the library of the transport, whose unit tests alone are built.
-/// With xtask, which has none, dependencies have the features that they have in the other builds.
-const UNIT: &str =
-    "--package gossamer-transport-rdma --package xtask --features gossamer-transport-rdma/verbs";
+/// The arguments of cargo that select the library of the transport, of whose unit tests alone programs are
+/// made, or nearly: xtask has no library, and the others no tests of their own, or tests that are made
+/// already. With them, dependencies have the features that they have in the other builds.
+const UNIT: &str = "--package gossamer-transport-rdma --package gossamer-jam-format \
+    --package gossamer-jam-tests --package xtask \
+    --features gossamer-transport-rdma/verbs,gossamer-jam-tests/rdma";
 /// Printed before the name of a program, in front of its output.
 const MARK: &str = "==> ";
 /// The timeout of all test programs on one kernel, emulated, in seconds.

@@ -25,14 +25,16 @@ pub(super) fn choices<const N: usize>(features: [&'static str; N]) -> Vec<Vec<&'
 
 /// A command of cargo on the code for RDMA, which needs libraries that not every machine has. It
 /// names all these packages: with fewer, or other features, cargo would build most dependencies
-/// again.
+/// again. `gossamer-jam-format` has no such code, but its tests ask for features of what the bindings to
+/// libibverbs are made with, as all packages together do: without it, these would be made again.
 pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
-    const PACKAGES: [&str; 9] = [
+    const PACKAGES: [&str; 10] = [
         "gossamer-rack-tests",
         "gossamer-rdma-needs",
         "gossamer-transport-rdma",
         "gossamer-rack",
         "gossamer-daemon",
+        "gossamer-jam-format",
         "gossamer-jam-tests",
         "gossamer-kv",
         "gossamer-graph",
