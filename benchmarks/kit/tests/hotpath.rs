@@ -88,8 +88,8 @@ fn requests_and_polls_take_no_more_instructions_than_they_did() {
     let requests = COUNTED_BATCHES * BATCH;
     let batches = [
         ("one request", counted(), 55.6),
-        ("argument", &count_of(&ARGUMENT), 60.8),
-        ("plain call", &count_of(&PLAIN_CALL), 79.4),
+        ("argument", &count_of(&ARGUMENT), 61.0),
+        ("plain call", &count_of(&PLAIN_CALL), 79.5),
         ("mixed", &count_of(&MIXED), 186.0),
         ("waiting", &count_of(&WAITING), 126.0),
     ];
@@ -102,8 +102,8 @@ fn requests_and_polls_take_no_more_instructions_than_they_did() {
     let lone_call = instructions_of("lone call", counted_lone(), COUNTED_CALLS)[0];
     let lone = [
         ("encoded", encoded, 562.0),
-        ("lone request", lone_request, 864.0),
-        ("lone call", lone_call, 981.0),
+        ("lone request", lone_request, 868.0),
+        ("lone call", lone_call, 985.5),
     ];
     let polls = instructions_of("idle poll", &count_of(&IDLE_POLL), COUNTED_POLLS);
     let polls =

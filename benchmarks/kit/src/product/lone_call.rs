@@ -16,7 +16,7 @@ use crate::measure::sampling::CaseError;
 use crate::work::{Counter, Section};
 
 /// Calls of each kind that the counter steps through.
-pub const COUNTED_CALLS: u64 = 16;
+pub const COUNTED_CALLS: u64 = 33;
 /// Visits of a call's phase: client, trustee, client.
 pub const VISITS: u64 = 3;
 const WARM_UP_CALLS: u64 = 1_000;

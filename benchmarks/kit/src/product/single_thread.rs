@@ -30,8 +30,9 @@ use crate::work::{Counter, Section};
 
 /// Requests of a full batch; a test holds it against the rack's limits.
 pub const BATCH: u64 = 42;
-/// Batches that the counter steps through.
-pub const COUNTED_BATCHES: u64 = 16;
+/// Batches that the counter steps through: a thread polls its lanes and looks after its peers in one round of
+/// 33, and each batch is a round of its trustee.
+pub const COUNTED_BATCHES: u64 = 33;
 const WARM_UP_BATCHES: u64 = 1_000;
 /// Polls after which a thread has been awake for so long that its wakers need no fence.
 const BUSY_AFTER: u64 = 40_000;
