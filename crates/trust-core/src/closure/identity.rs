@@ -3,23 +3,28 @@
 //!
 //! That object is the executable, or a shared library with Rust code in it that something else has
 //! loaded (a `cdylib` in a database or an interpreter): then the executable says nothing about the
-//! closures. It is found by an address inside it. If the linker has left its build id in it, a hash over
-//! all that it linked, that is what tells builds apart. If not, its read-only segments are hashed
-//! as they stand in memory: about a millisecond for each of their megabytes, and a program of tests has fifty.
-//! They hold no relocated pointers, so every process of one build gets the same hash: what the
-//! loader relocates, and protects afterwards, is in a segment that can be written. A time stamp would
-//! say nothing.
+//! closures. It is found by an address inside it.
 //!
-//! A linker that is told which id to write (`--build-id=0x...`) may write one into two builds. So
-//! the sizes of the segments count, too, in which two builds seldom agree.
+//! If the linker wrote a build id, a hash of its output, the identity is derived from that. Otherwise it
+//! is a hash of the object's read-only segments as they stand in memory, which takes about half a
+//! millisecond for each megabyte; a program of tests has fifty. They hold no relocated
+//! pointers, so every process of one build gets the same hash: what the loader relocates, and protects
+//! afterwards, is in a segment that can be written.
+//!
+//! A build id may be wrong: a linker writes the one it is given (`--build-id=0x..`), and GNU's, if it is told
+//! to write none, keeps that of an input. So the table of closures counts as well, and the sizes of the
+//! segments. The table holds distances to code, which nearly every change of code changes. Captures of the
+//! feature `nightly` are believed byte for byte; with it, all segments are hashed.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-/// The type of a note that is a build id, and the name of those who define it.
+use crate::closure::registry::core_image_table;
+
+/// `NT_GNU_BUILD_ID`, and the owner of notes of that type.
 const BUILD_ID: (u32, &[u8]) = (3, b"GNU\0");
-/// The shortest build id that is taken for a hash: linkers write 16 bytes or 20, and 8 if they are told to be
-/// quick.
+/// The shortest build id that is believed: those of MD5 and UUIDs have 16 bytes, those of other hashes
+/// more. `--build-id=fast` writes 8.
 const SHORTEST: usize = 16;
 
 /// The identity of this build: equal in every process of the same one, different (but for a hash
@@ -34,21 +39,35 @@ pub fn build_identity() -> &'static [u8; 32] {
 }
 
 /// A loaded object, as far as processes of one build agree on it.
+#[derive(Default)]
 struct Object {
     /// The segments that can be read and not written.
     constant: Vec<&'static [u8]>,
-    /// The notes, which are in those segments.
-    notes: Vec<&'static [u8]>,
+    /// The linker's build id.
+    build_id: Option<&'static [u8]>,
+    /// The table of closures, if this object has it.
+    table: &'static [u8],
+}
+
+impl Object {
+    /// `len` bytes of the constant segments.
+    fn part(&self, at: usize, len: usize) -> Option<&'static [u8]> {
+        self.constant.iter().find_map(|segment| {
+            let from = at.checked_sub(segment.as_ptr().addr())?;
+            segment.get(from..from.checked_add(len)?)
+        })
+    }
 }
 
 fn identity(object: &Object) -> [u8; 32] {
+    assert!(!object.constant.is_empty(), "an object without a read-only segment has no identity");
     let mut hasher = blake3::Hasher::new();
     for segment in &object.constant {
         hasher.update(&segment.len().to_le_bytes());
     }
-    match object.notes.iter().find_map(|notes| build_id(notes)) {
+    match object.build_id.filter(|_| !cfg!(feature = "nightly")) {
         Some(id) => {
-            hasher.update(id);
+            hasher.update(object.table).update(id);
         }
         None => {
             hasher.update(b"all of them");
@@ -64,18 +83,17 @@ fn identity(object: &Object) -> [u8; 32] {
 fn build_id(notes: &'static [u8]) -> Option<&'static [u8]> {
     let mut rest = notes;
     loop {
-        let word;
-        (word, rest) = rest.split_first_chunk::<12>()?;
-        let [name, id, kind] = [0, 4, 8].map(|at| {
-            u32::from_ne_bytes([word[at], word[at + 1], word[at + 2], word[at + 3]]) as usize
-        });
-        // Both are padded to whole words.
-        let padded = |len: usize| len.checked_next_multiple_of(4);
-        let (name_part, after) = rest.split_at_checked(padded(name)?)?;
-        let (id_part, after) = after.split_at_checked(padded(id)?)?;
-        let is_build_id = (kind as u32, name_part.get(..name)?) == BUILD_ID;
-        if is_build_id && id >= SHORTEST {
-            return id_part.get(..id);
+        let head;
+        (head, rest) = rest.split_first_chunk::<12>()?;
+        let [name, id, kind] = [0, 4, 8]
+            .map(|at| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+        // Both parts are padded to 4 bytes. Where notes are aligned to 8, they have lengths that are multiples of 8;
+        // if not, what follows is read as notes that are none, and no id is found.
+        let [name, id] = [name, id].map(|len| len as usize);
+        let (name_part, after) = rest.split_at_checked(name.next_multiple_of(4))?;
+        let (id_part, after) = after.split_at_checked(id.next_multiple_of(4))?;
+        if (kind, &name_part[..name]) == BUILD_ID && id >= SHORTEST {
+            return Some(&id_part[..id]);
         }
         rest = after;
     }
@@ -93,17 +111,17 @@ fn object_with(address: usize) -> Option<Object> {
     let mut search = Search { address, found: None };
     // SAFETY: the callback gets the search that lives on this stack frame until `dl_iterate_phdr`
     // returns, and no one else uses it meanwhile.
-    unsafe { libc::dl_iterate_phdr(Some(take_if_found), (&raw mut search).cast()) };
+    unsafe { libc::dl_iterate_phdr(Some(record_if_found), (&raw mut search).cast()) };
     search.found
 }
 
-/// Takes down an object and ends the iteration, if the object contains the address that is looked for.
+/// Records an object and ends the iteration, if the object contains the address that is looked for.
 ///
 /// # Safety
 /// `info` describes a loaded object; if it contains the address, it is never unloaded. `data`
 /// points to a [`Search`] that nothing else uses.
 #[allow(clippy::disallowed_methods, reason = "the program's own code, which no peer can write")]
-unsafe extern "C" fn take_if_found(
+unsafe extern "C" fn record_if_found(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,
     data: *mut libc::c_void,
@@ -121,24 +139,23 @@ unsafe extern "C" fn take_if_found(
     if !of_type(libc::PT_LOAD).any(|header| offset(header) < header.p_memsz as usize) {
         return 0;
     }
-    let mut constant = Vec::new();
+    let mut object = Object::default();
     for header in of_type(libc::PT_LOAD) {
         if header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R {
             let segment = std::ptr::with_exposed_provenance::<u8>(start(header));
             // SAFETY: a loaded segment is mapped for its whole size as long as its object is
             // loaded, which by the contract is for ever, and this one is readable and never
             // written.
-            constant.push(unsafe { std::slice::from_raw_parts(segment, header.p_memsz as usize) });
+            let segment = unsafe { std::slice::from_raw_parts(segment, header.p_memsz as usize) };
+            object.constant.push(segment);
         }
     }
-    let notes = of_type(libc::PT_NOTE).filter_map(|header| {
-        constant.iter().find_map(|segment: &&'static [u8]| {
-            let from = start(header).checked_sub(segment.as_ptr().addr())?;
-            segment.get(from..from.checked_add(header.p_memsz as usize)?)
-        })
-    });
-    let notes = notes.collect();
-    search.found = Some(Object { constant, notes });
+    object.build_id = of_type(libc::PT_NOTE)
+        .filter_map(|header| object.part(start(header), header.p_memsz as usize))
+        .find_map(build_id);
+    let table = core_image_table();
+    object.table = object.part(table.start, table.len()).unwrap_or_default();
+    search.found = Some(object);
     1
 }
 
@@ -147,60 +164,87 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::closure::registry::core_image_start;
 
-    fn contains(object: &Object, address: usize) -> bool {
-        let mut ranges = object.constant.iter().map(|segment| segment.as_ptr_range());
-        ranges.any(|range| (range.start.addr()..range.end.addr()).contains(&address))
+    fn here() -> Object {
+        object_with(build_identity as fn() -> _ as usize).unwrap()
     }
 
-    /// A note: its type, its name and what it says, padded.
-    fn note(kind: u32, name: &[u8], says: &[u8]) -> Vec<u8> {
-        let lengths = [name.len() as u32, says.len() as u32, kind].map(u32::to_ne_bytes);
+    fn contains(object: &Object, address: usize) -> bool {
+        object.part(address, 1).is_some()
+    }
+
+    /// A note: its type, its owner and what it says, padded.
+    fn note(kind: u32, owner: &[u8], says: &[u8]) -> Vec<u8> {
+        let lengths = [owner.len() as u32, says.len() as u32, kind].map(u32::to_ne_bytes);
         let padded = |part: &[u8]| [part, &[0; 3][..part.len().wrapping_neg() % 4]].concat();
-        [lengths.concat(), padded(name), padded(says)].concat()
+        [lengths.concat(), padded(owner), padded(says)].concat()
     }
 
     #[test]
-    fn code_constants_and_the_table_of_closures_count_and_nothing_that_changes() {
+    fn constant_segments_hold_code_constants_and_the_table_and_nothing_that_changes() {
         static CONSTANT: [u32; 3] = [3, 1, 4];
         static VARIABLE: AtomicU32 = AtomicU32::new(1);
-        let object = object_with(build_identity as fn() -> _ as usize).unwrap();
+        let object = here();
         assert!(contains(&object, build_identity as fn() -> _ as usize), "code");
         assert!(contains(&object, (&raw const CONSTANT).addr()), "constants");
-        assert!(contains(&object, core_image_start()), "the table of closures");
         assert!(!contains(&object, (&raw const VARIABLE).addr()), "what is written");
+        assert_eq!(object.table.as_ptr().addr(), core_image_table().start);
+        assert_eq!(object.table.len(), core_image_table().len());
     }
 
     #[test]
     fn an_object_is_found_by_an_address_inside_it() {
         // In the C library, which is another object and stays loaded.
         let elsewhere = libc::getpid as unsafe extern "C" fn() -> _ as usize;
-        let [here, there] = [core_image_start(), elsewhere].map(|at| object_with(at).unwrap());
-        assert!(contains(&there, elsewhere) && !contains(&there, core_image_start()));
-        assert!(contains(&here, core_image_start()) && !contains(&here, elsewhere));
+        let (here, there) = (here(), object_with(elsewhere).unwrap());
+        let table = core_image_table().start;
+        assert!(contains(&there, elsewhere) && !contains(&there, table));
+        assert!(contains(&here, table) && !contains(&here, elsewhere));
         assert_ne!(identity(&here), identity(&there));
+        assert_eq!(identity(&here), *build_identity());
         assert!(object_with(0).is_none(), "an object was found at no address");
     }
 
+    /// Whether linkers write one is their configuration; if this one did, it is found.
     #[test]
-    fn builds_differ_in_their_build_id_or_in_their_segments() {
-        let id = |byte: u8| &*note(3, b"GNU\0", &[byte; 20]).leak();
-        let of = |constant: &[&'static [u8]], notes: &[&'static [u8]]| {
-            identity(&Object { constant: constant.to_vec(), notes: notes.to_vec() })
-        };
-        let (code, other): (&[u8], &[u8]) = (&[1, 2, 3], &[1, 2, 4]);
-        assert_eq!(of(&[code], &[]), of(&[code], &[]));
-        assert_ne!(of(&[code], &[]), of(&[other], &[]), "without an id, each byte counts");
-        assert_ne!(of(&[&[1, 2], &[3]], &[]), of(&[&[1], &[2, 3]], &[]));
-        assert_eq!(of(&[code], &[id(1)]), of(&[other], &[id(1)]), "the linker has hashed them");
-        assert_ne!(of(&[code], &[id(1)]), of(&[code], &[id(2)]));
-        assert_ne!(of(&[code], &[id(1)]), of(&[code, code], &[id(1)]), "an id that was given");
-        assert_ne!(of(&[code], &[id(1)]), of(&[code], &[]));
+    fn the_build_id_of_this_program_is_found() {
+        let program = std::fs::read("/proc/self/exe").unwrap();
+        let head = note(BUILD_ID.0, BUILD_ID.1, &[0; 20])[..16].to_vec();
+        let written = program.windows(36).find(|bytes| bytes.starts_with(&head));
+        assert_eq!(here().build_id, written.map(|bytes| &bytes[16..]));
     }
 
     #[test]
-    fn a_build_id_is_found_among_notes_and_only_if_it_is_a_hash() {
+    fn builds_differ_in_their_build_id_their_closures_or_their_segments() {
+        let of = |constant: &[&'static [u8]], build_id: Option<&'static [u8]>, table| {
+            identity(&Object { constant: constant.to_vec(), build_id, table })
+        };
+        let (code, other): (&[u8], &[u8]) = (&[1, 2, 3], &[1, 2, 4]);
+        let (id, other_id): (&[u8], &[u8]) = (&[1; 20], &[2; 20]);
+        assert_eq!(of(&[code], None, &[]), of(&[code], None, &[]));
+        assert_ne!(
+            of(&[code], None, &[]),
+            of(&[other], None, &[]),
+            "without an id, each byte counts"
+        );
+        assert_ne!(of(&[&[1, 2], &[3]], None, &[]), of(&[&[1], &[2, 3]], None, &[]));
+        assert_ne!(of(&[code], Some(id), &[]), of(&[code], Some(other_id), &[]));
+        assert_ne!(of(&[code], Some(id), &[]), of(&[code, code], Some(id), &[]), "a given id");
+        assert_ne!(of(&[code], Some(id), &[1]), of(&[code], Some(id), &[2]), "a given id");
+        assert_ne!(of(&[code], Some(id), &[]), of(&[code], None, &[]));
+        // With an id, the linker has hashed them; captures are believed byte for byte.
+        let are_equal = of(&[code], Some(id), &[]) == of(&[other], Some(id), &[]);
+        assert_eq!(are_equal, !cfg!(feature = "nightly"));
+    }
+
+    #[test]
+    #[should_panic(expected = "without a read-only segment")]
+    fn an_object_without_constant_segments_has_no_identity() {
+        identity(&Object::default());
+    }
+
+    #[test]
+    fn a_build_id_is_found_among_notes_if_it_is_long_enough() {
         let found = |notes: &[Vec<u8>]| build_id(notes.concat().leak()).map(<[u8]>::to_vec);
         let id = note(3, b"GNU\0", &[7; 20]);
         let tag = note(1, b"GNU\0", &[0; 16]);
@@ -214,7 +258,7 @@ mod tests {
         for len in 0..id.len() {
             assert_eq!(build_id(id[..len].to_vec().leak()), None, "{len} bytes of it");
         }
-        let endless = note(3, b"GNU\0", &[7; 20]).into_iter().enumerate();
+        let endless = id.into_iter().enumerate();
         let endless = endless.map(|(at, byte)| if at < 8 { 0xff } else { byte }).collect();
         assert_eq!(found(&[endless]), None, "longer than any memory");
     }

@@ -23,6 +23,7 @@
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::closure::batch::{Batch, Received};
@@ -187,10 +188,10 @@ pub(crate) fn registry() -> &'static Registry {
     REGISTRY.get_or_init(Registry::read)
 }
 
-/// Where the table of the image begins that the core was linked into.
+/// The addresses of the table of the image that the core was linked into.
 #[inline(never)]
-pub(crate) fn core_image_start() -> usize {
-    (&raw const START).addr()
+pub(crate) fn core_image_table() -> Range<usize> {
+    (&raw const START).addr()..(&raw const STOP).addr()
 }
 
 /// Whether the code that calls this and the core were linked into one image. A Rust `dylib` built
@@ -198,7 +199,7 @@ pub(crate) fn core_image_start() -> usize {
 /// other.
 #[inline(always)]
 pub fn is_one_image() -> bool {
-    std::hint::black_box(&raw const START).addr() == core_image_start()
+    std::hint::black_box(&raw const START).addr() == core_image_table().start
 }
 
 impl Registry {
