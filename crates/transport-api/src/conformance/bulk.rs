@@ -246,30 +246,29 @@ pub fn a_notification_wakes_its_receiver(make: Make) {
 pub fn notifications_wait_for_their_receiver_and_are_counted(make: Make) {
     /// More than any transport takes in advance.
     const MOST: u32 = 40_000;
-    /// Those that are sent when the first of them waits.
-    const MORE: u32 = 1_000;
+    const BLOCK: u32 = 1_000;
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let data = b.export(1, 64, Rights::ALL);
         let to = a.import(1);
         assert_eq!(a.lane.waiting_notifications(1), 0);
         let word = SharedBytes::heap(8);
-        let (mut count, mut end) = (0, MOST);
-        while count < end {
-            word.store(0, u64::from(count) + 1, Ordering::Relaxed);
-            a.lane.write_notify(&to, 8, &word, 1, count).expect("a notification");
+        let mut count = 0;
+        // What waits behind a fence that is complete waits for its receiver.
+        while count < MOST && a.lane.waiting_notifications(1) == 0 {
+            for _ in 0..BLOCK {
+                word.store(0, u64::from(count) + 1, Ordering::Relaxed);
+                a.lane.write_notify(&to, 8, &word, 1, count).expect("a notification");
+                a.lane.flush().expect("a flush");
+                count += 1;
+                if count % 64 == 0 {
+                    a.poll();
+                }
+            }
+            a.lane.fence(count.into()).expect("a fence");
             a.lane.flush().expect("a flush");
-            if count % 64 == 0 {
-                a.poll();
-            }
-            count += 1;
-            if end == MOST && a.lane.waiting_notifications(1) > 0 {
-                end = MOST.min(count + MORE);
-            }
+            assert_eq!(a.completion(count.into()), Ok(0));
         }
-        a.lane.fence(7).expect("a fence");
-        a.lane.flush().expect("a flush");
-        assert_eq!(a.completion(7), Ok(0));
         assert_eq!(data.memory().load(8, Ordering::Acquire), u64::from(count), "the data is there");
         let waiting = a.lane.waiting_notifications(1);
         assert!((1..=count as usize).contains(&waiting), "{waiting} wait");
