@@ -61,9 +61,8 @@ const ON_DEVICES: &str = "--ignored";
 /// The arguments of cargo that build integration tests.
 const INTEGRATION: &str = "--test conformance --test payloads --test killed --test link_down --test rdma \
     --test segments_rdma --test mailboxes_rdma --test racks_rdma";
-/// The arguments of cargo that select the library of the transport, of whose unit tests alone programs are
-/// made, or nearly: xtask has no library, and the others no tests of their own, or tests that are made
-/// already. With them, dependencies have the features that they have in the other builds.
+/// The arguments of cargo that build the unit tests of the transport. The other packages are named so that
+/// dependencies have the features of the other builds; their unit tests are built as well, and not run.
 const UNIT: &str = "--package gossamer-transport-rdma --package gossamer-jam-format \
     --package gossamer-jam-tests --package xtask \
     --features gossamer-transport-rdma/verbs,gossamer-jam-tests/rdma";

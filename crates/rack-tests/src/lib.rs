@@ -6,7 +6,7 @@
 //!
 //! Emulated devices are slow, so `rdma.rs` runs the behaviours that depend on the transport: batches and
 //! values of every size, their order, back-pressure, and access to the memory of another host. The
-//! others (latches, channels, timeouts, panics and the forms of a call) are code above the transport,
+//! others (chains of callbacks, latches, channels, timeouts, panics and the forms of a call) are code above the transport,
 //! which sends nothing else. With the feature `rdma` these others are not compiled.
 
 #![forbid(unsafe_code)]

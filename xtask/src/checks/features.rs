@@ -25,8 +25,9 @@ pub(super) fn choices<const N: usize>(features: [&'static str; N]) -> Vec<Vec<&'
 
 /// A command of cargo on the code for RDMA, which needs libraries that not every machine has. It
 /// names all these packages: with fewer, or other features, cargo would build most dependencies
-/// again. `gossamer-jam-format` has no such code, but its tests ask for features of what the bindings to
-/// libibverbs are made with, as all packages together do: without it, these would be made again.
+/// again. `gossamer-jam-format` has no such code, but build scripts use it, and its tests proptest: so cargo
+/// gives build scripts the features of proptest's dependencies, on which the generator of the bindings to
+/// libibverbs stands, too, as it does if all packages are named.
 pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
     const PACKAGES: [&str; 10] = [
         "gossamer-rack-tests",

@@ -3,8 +3,9 @@
 use crate::step::Step;
 
 /// The packages that are [optimised]. The rest is built as for all other tests, and not again.
-const OPTIMISED: [&str; 8] = [
+const OPTIMISED: [&str; 9] = [
     "gossamer-fiber",
+    "gossamer-mailbox",
     "gossamer-primitive",
     "gossamer-segment",
     "gossamer-transport-api",
@@ -14,7 +15,7 @@ const OPTIMISED: [&str; 8] = [
     "gossamer-trust-core",
 ];
 
-/// Optimises what racks run, with all of its checks, and has calls inlined as in a release. All tests
+/// Optimises protocols and transports, on which what racks run stands, with all of its checks, and has calls inlined as in a release. All tests
 /// that are optimised have the same packages so, and share them.
 pub(crate) fn optimised(step: Step) -> Step {
     let step = step.env("GOSSAMER_INLINE_CALLS", "1");

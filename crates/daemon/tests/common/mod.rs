@@ -107,8 +107,7 @@ fn build_kv() -> String {
             cargo.env_remove(&name);
         }
     }
-    // The features are those that the whole workspace agrees on, as in the workspace's tests: with an
-    // example, which may use what tests use, also those that only tests ask for.
+    // With the features of the workspace's tests: for an example, cargo counts those of dependencies of tests.
     cargo.args(["build", "--workspace", "--bin", "kv", "--example", "counter"]);
     cargo.args(["--profile", profile]).arg("--target-dir");
     let built = cargo.arg(folder.parent().expect("a target folder")).output().expect("cargo runs");

@@ -9,7 +9,7 @@ fn workload(letter: &str) -> Workload {
     properties.set("recordcount", 500);
     properties.set("operationcount", 4000);
     properties.set("maxexecutiontime", 0);
-    // Scans of a hundred records take most of the time of all workloads.
+    // The core workload has scans of up to a hundred records, which take most of the time of all.
     properties.set("maxscanlength", 10);
     Workload::new(&name, &properties).unwrap().0
 }
