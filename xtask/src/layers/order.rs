@@ -201,10 +201,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/trust-core/src/closure",
         &[
-            &["capture", "identity", "noref", "plain_bytes"],
+            &["capture", "noref", "plain_bytes"],
             &["batch", "invoke"],
             &["ahead", "plain_run", "registry"],
-            &["call", "context", "plain_call"],
+            &["call", "context", "identity", "plain_call"],
             &["lent"],
         ],
     ),
