@@ -140,8 +140,7 @@ impl Rack {
         self
     }
 
-    /// How many hosts: processes that share only what they delegate. A job sets its own
-    /// number.
+    /// How many hosts: processes, each with its own heap and statics. A job sets its own number.
     #[must_use]
     pub fn hosts(mut self, hosts: u32) -> Self {
         self.hosts = hosts;

@@ -29,7 +29,7 @@ struct Cli {
 /// The rack that a command runs on.
 #[derive(Args, Clone)]
 struct RackArgs {
-    /// Number of hosts: processes that share no memory except through delegation
+    /// Number of hosts: processes, each with its own heap and statics
     #[arg(long, global = true, default_value_t = 1, env = "GOSSAMER_HOSTS", value_parser = clap::value_parser!(u32).range(1..))]
     hosts: u32,
     /// Threads per host [default: the processors, divided among the hosts]

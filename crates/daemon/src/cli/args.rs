@@ -230,7 +230,7 @@ pub(crate) struct Who {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) who: Who,
-    /// Hosts to run on; `main` runs on the first [default: all that answer, by name]
+    /// Hosts to run on; the closure passed to `Rack::run` runs on the first [default: all that answer, by name]
     #[arg(long, value_delimiter = ',', num_args = 1)]
     pub(crate) hosts: Option<Vec<Name>>,
     /// Processes on each host; they share its memory

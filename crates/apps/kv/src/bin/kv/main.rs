@@ -39,7 +39,7 @@ fn positive() -> clap::builder::RangedI64ValueParser<u32> {
 /// The rack that a command runs on.
 #[derive(Args, Clone)]
 struct RackArgs {
-    /// Number of hosts: processes that share no memory except through delegation
+    /// Number of hosts: processes, each with its own heap and statics
     #[arg(long, default_value_t = 2, env = "GOSSAMER_HOSTS", value_parser = positive())]
     hosts: u32,
     /// Threads per host
