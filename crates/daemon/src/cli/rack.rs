@@ -32,8 +32,9 @@ pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
             let card: Card = toml::from_str(&text)
                 .map_err(|error| AuthorityError::Card(error.message().to_owned()))?;
             let member = authority::accept(&identity, &card)?;
-            let text =
-                format!("{} is now a {} of the rack {}\n", member.name, member.role, member.rack);
+            let article = if member.role == Role::Admin { "an" } else { "a" };
+            let (name, role, rack) = (member.name, member.role, member.rack);
+            let text = format!("{name} is now {article} {role} of the rack {rack}\n");
             print(text.as_bytes())
         }
         RackCommand::Sign { dir, name, role, address, days, request } => {
