@@ -15,8 +15,8 @@ const OPTIMISED: [&str; 9] = [
     "gossamer-trust-core",
 ];
 
-/// Optimises protocols and transports, on which what racks run stands, with all of its checks, and has calls inlined as in a release. All tests
-/// that are optimised have the same packages so, and share them.
+/// Optimises the protocols and transports under a rack, with all of their checks, and has calls inlined as in a
+/// release. All tests that are optimised have the same packages so, and share them.
 pub(crate) fn optimised(step: Step) -> Step {
     let step = step.env("GOSSAMER_INLINE_CALLS", "1");
     levels(step, "dev", OPTIMISED.map(|package| (package, 2)))

@@ -19,8 +19,8 @@ use crate::work::{Adder, Counter, Section};
 /// Batches before the first that is counted.
 const WARM_UP_BATCHES: u64 = 1_000;
 
-/// Polls that the counter steps through, of each number of clients: twice as many as there are to one that does
-/// more.
+/// Polls that the counter steps through, of each number of clients: two periods of 33, each with one poll
+/// that does more.
 pub const COUNTED_POLLS: u64 = 66;
 
 /// Hosts and threads of the racks whose polls are counted.

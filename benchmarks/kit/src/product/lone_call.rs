@@ -15,7 +15,8 @@ use crate::harness::{Case, Unit};
 use crate::measure::sampling::CaseError;
 use crate::work::{Counter, Section};
 
-/// Calls of each kind that the counter steps through.
+/// Calls of each kind that the counter steps through: a whole period, as
+/// [`COUNTED_BATCHES`](super::single_thread::COUNTED_BATCHES).
 pub const COUNTED_CALLS: u64 = 33;
 /// Visits of a call's phase: client, trustee, client.
 pub const VISITS: u64 = 3;

@@ -246,6 +246,8 @@ pub fn a_notification_wakes_its_receiver(make: Make) {
 pub fn notifications_wait_for_their_receiver_and_are_counted(make: Make) {
     /// More than any transport takes in advance.
     const MOST: u32 = 40_000;
+    /// Those between two fences: few enough that no transport holds any back once their fence is complete,
+    /// except for their receiver.
     const BLOCK: u32 = 1_000;
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));

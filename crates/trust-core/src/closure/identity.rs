@@ -28,8 +28,8 @@ const BUILD_ID: (u32, &[u8]) = (3, b"GNU\0");
 const SHORTEST: usize = 16;
 
 /// The identity of this build: equal in every process of the same one, different (but for a hash
-/// collision) in every build that differs in code, constants or the table of closures, unless the linker
-/// was told to write the same build id into both.
+/// collision) in every build that differs in code, constants or the table of closures, unless a build id
+/// is wrong, and the table and the sizes of the segments agree.
 pub fn build_identity() -> &'static [u8; 32] {
     static IDENTITY: OnceLock<[u8; 32]> = OnceLock::new();
     IDENTITY.get_or_init(|| {
@@ -67,7 +67,7 @@ fn identity(object: &Object) -> [u8; 32] {
     }
     match object.build_id {
         Some(id) => {
-            hasher.update(object.table).update(id);
+            hasher.update(&object.table.len().to_le_bytes()).update(object.table).update(id);
         }
         None => {
             hasher.update(b"all of them");
@@ -87,8 +87,8 @@ fn build_id(notes: &'static [u8]) -> Option<&'static [u8]> {
         (head, rest) = rest.split_first_chunk::<12>()?;
         let [name, id, kind] = [0, 4, 8]
             .map(|at| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
-        // Both parts are padded to 4 bytes. Where notes are aligned to 8, they have lengths that are multiples of 8;
-        // if not, what follows is read as notes that are none, and no id is found.
+        // Both parts are padded to 4 bytes. In a segment aligned to 8, lengths that are not multiples of 8
+        // would misplace the notes that follow; then no id is found, and everything is hashed.
         let [name, id] = [name, id].map(|len| len as usize);
         let (name_part, after) = rest.split_at_checked(name.next_multiple_of(4))?;
         let (id_part, after) = after.split_at_checked(id.next_multiple_of(4))?;
@@ -105,8 +105,8 @@ struct Search {
     found: Option<Object>,
 }
 
-/// The loaded object that contains `address`, if one does. It is never unloaded: it contains this code, or
-/// is given up.
+/// The loaded object that contains `address`, if one does. Callers pass an address in an object that is
+/// never unloaded.
 fn object_with(address: usize) -> Option<Object> {
     let mut search = Search { address, found: None };
     // SAFETY: the callback gets the search that lives on this stack frame until `dl_iterate_phdr`
@@ -210,10 +210,17 @@ mod tests {
     #[test]
     fn the_build_id_of_this_program_is_found() {
         let program = std::fs::read("/proc/self/exe").unwrap();
-        let head = note(BUILD_ID.0, BUILD_ID.1, &[0; 20])[..16].to_vec();
-        let written = program.windows(36).find(|bytes| bytes.starts_with(&head));
+        let word = |at: usize| u32::from_ne_bytes(program[at..at + 4].try_into().unwrap());
+        let is_id = |at: &usize| {
+            (word(*at), word(at + 8)) == (BUILD_ID.1.len() as u32, BUILD_ID.0)
+                && program[at + 12..at + 16] == *BUILD_ID.1
+                && (SHORTEST..=64).contains(&(word(at + 4) as usize))
+        };
+        // Notes are aligned to four bytes.
+        let written = (0..program.len() - 16).step_by(4).find(is_id);
         let wanted = written.filter(|_| !cfg!(feature = "nightly"));
-        assert_eq!(here().build_id, wanted.map(|bytes| &bytes[16..]));
+        let wanted = wanted.map(|at| &program[at + 16..][..word(at + 4) as usize]);
+        assert_eq!(here().build_id, wanted);
     }
 
     #[test]

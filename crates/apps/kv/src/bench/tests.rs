@@ -9,7 +9,7 @@ fn workload(letter: &str) -> Workload {
     properties.set("recordcount", 500);
     properties.set("operationcount", 4000);
     properties.set("maxexecutiontime", 0);
-    // The core workload has scans of up to a hundred records, which take most of the time of all.
+    // Scans of up to a hundred records, the default, would take most of the time of all workloads.
     properties.set("maxscanlength", 10);
     Workload::new(&name, &properties).unwrap().0
 }
