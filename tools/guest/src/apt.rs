@@ -11,6 +11,9 @@ use std::{env, fs, iter, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
+/// Folders of the root that are links into `usr`, on every Debian since 2023, but not in all of its packages.
+const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
+
 /// Checks that this machine has these programs, each given with the Debian package that has it.
 ///
 /// # Errors
@@ -122,6 +125,16 @@ impl Apt {
         Ok(())
     }
 
+    /// As [`unpack`](Self::unpack), with the folders of the root in `usr`: so programs find all of their
+    /// libraries in one folder.
+    ///
+    /// # Errors
+    /// As `unpack`, and if files cannot be moved.
+    pub fn unpack_programs(&self, packages: &[String], folder: &Path) -> Result<()> {
+        self.unpack(packages, folder)?;
+        MERGED.iter().try_for_each(|name| merge(&folder.join(name), &folder.join("usr").join(name)))
+    }
+
     fn command_of(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C");
@@ -132,6 +145,24 @@ impl Apt {
     fn output(&self, command: &mut Command) -> Result<String> {
         run(command, &[]).map(|output| String::from_utf8_lossy(&output).into_owned())
     }
+}
+
+/// Moves what is in `from` into `to`.
+fn merge(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() || from.is_symlink() {
+        return Ok(());
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            merge(&entry.path(), &target)?;
+        } else {
+            fs::rename(entry.path(), target)?;
+        }
+    }
+    fs::remove_dir(from).with_context(|| format!("cannot remove {}", from.display()))
 }
 
 /// Settings of an apt whose files are in `folder`, and which keeps the user that started it.
@@ -202,6 +233,20 @@ mod tests {
         let printed = "Reading package lists...\nInst perftest (4.5 Debian:12 [amd64])\n\
                     Inst seabios [1.0] (1.1 Debian:12 [all])\nConf perftest (4.5)\n";
         assert_eq!(installed_in(printed), ["perftest", "seabios"]);
+    }
+
+    #[test]
+    fn folders_are_merged() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["lib", "usr/lib"].map(|name| folder.path().join(name));
+        for file in ["lib/x/a", "usr/lib/x/b"] {
+            let file = folder.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        merge(&from, &to).unwrap();
+        assert!(to.join("x/a").is_file() && to.join("x/b").is_file() && !from.exists());
+        merge(&from, &to).unwrap();
     }
 
     #[test]

@@ -38,9 +38,6 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];
-/// Folders of the root that are links into `usr`, on every Debian since 2023.
-const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
-
 /// Checks that this machine can run guests.
 ///
 /// # Errors
@@ -62,32 +59,13 @@ pub(crate) fn ready(cache: &Path, apt: &Apt) -> Result<PathBuf> {
         return Ok(root);
     }
     apt.update()?;
-    apt.unpack(&apt.with_missing(&PACKAGES)?, &root)?;
-    MERGED.iter().try_for_each(|name| merge(&root.join(name), &root.join("usr").join(name)))?;
+    apt.unpack_programs(&apt.with_missing(&PACKAGES)?, &root)?;
     let mut version = qemu(&root);
     run(version.arg("--version"), &[]).context(
         "the downloaded QEMU does not run on this machine: its libraries do not fit this system",
     )?;
     fs::write(stamp, wanted)?;
     Ok(root)
-}
-
-/// Moves what is in `from` into `to`. Into a guest, the folders of the root come as links.
-fn merge(from: &Path, to: &Path) -> Result<()> {
-    if !from.is_dir() || from.is_symlink() {
-        return Ok(());
-    }
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            merge(&entry.path(), &target)?;
-        } else {
-            fs::rename(entry.path(), target)?;
-        }
-    }
-    fs::remove_dir(from).with_context(|| format!("cannot remove {}", from.display()))
 }
 
 /// The QEMU of the unpacked packages, with its libraries and data.

@@ -43,7 +43,7 @@ const TOOLCHAIN: [&str; 2] = ["rustc-web", "libstd-rust-web-dev"];
 /// Its standard library for the target, without what that depends on.
 const TARGET_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 /// Counted up when the way of unpacking changes, so that older folders are made again.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 
 /// The suites: arguments of `cargo test`, and a name. Doc tests are left out: each is a program
 /// to link, and what they show does not depend on the processor.
@@ -150,9 +150,7 @@ fn executors(workspace: &Workspace, tools: &Tools, cargo: &Path) -> Result<()> {
     let step = Step::program(&workspace.root, cargo, &build);
     let program = kernel::program(&tools.equip(step, workspace).capture()?)?;
     let count = tools.machine.test(&program, &tools.library, |options| {
-        let libraries = tools.root.join("usr/lib/x86_64-linux-gnu");
-        let qemu = tools.root.join("usr/bin/qemu-system-aarch64");
-        Step::program(&workspace.root, qemu, options).env("LD_LIBRARY_PATH", libraries)
+        Step::program(&workspace.root, tools.bin.join("qemu"), options)
     })?;
     ensure!(count > 0, "no tests of executors ran on a machine of 64-bit ARM");
     println!("{count} tests of executors, on a machine of 64-bit ARM passed");
@@ -165,8 +163,6 @@ struct Tools {
     bin: PathBuf,
     /// With those that are to be found by their names, as the C compiler of jams and rieds.
     path: PathBuf,
-    /// What Debian's packages are unpacked in.
-    root: PathBuf,
     machine: Machine,
     qemu: PathBuf,
     /// The root of the target's dynamic linker.
@@ -197,7 +193,7 @@ impl Tools {
         if has_toolchain {
             all.push(TARGET_LIBRARY.to_owned());
         }
-        apt.unpack(&all, &root)?;
+        apt.unpack_programs(&all, &root)?;
         let tools = Self::in_folder(&cache, root, machine, has_toolchain)?;
         fs::write(stamp, wanted)?;
         Ok(tools)
@@ -230,6 +226,7 @@ impl Tools {
                 .with_context(|| format!("Debian's {program} does not run on this machine"))
         };
         wrap("ar", "aarch64-linux-gnu-ar", "")?;
+        wrap("qemu", "qemu-system-aarch64", "")?;
         wrap("objcopy", "aarch64-linux-gnu-objcopy", "")?;
         // With `-B`, the compiler names the wrapped `ar` and `objcopy`, which find their libraries.
         let options = format!("--sysroot='{shown}' -B'{}/'", bin.display());
@@ -247,7 +244,6 @@ impl Tools {
             path,
             qemu: root.join("usr/bin/qemu-aarch64-static"),
             library: root.join("usr/aarch64-linux-gnu"),
-            root,
             machine,
             has_toolchain,
         })
