@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_transport_rdma::fuzzing::rdma(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_rdma_protocol::fuzzing::rdma(data));

@@ -1,29 +1,38 @@
-//! [`MemoryDescriptor`]: registered memory of a host, as it describes it to a peer.
+//! [`Endpoint`] and [`MemoryDescriptor`]: the addresses that a host gives a peer.
 
 use std::fmt;
 
 use transport_api::Rights;
 
-use crate::verbs::Mr;
+/// The address of one end of a connection, a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The global identifier of the device's port.
+    pub gid: [u8; 16],
+    /// The local identifier of the port, 0 over Ethernet.
+    pub lid: u16,
+    /// The code of the verbs for the bytes of a packet, 1 (256) to 5 (4,096).
+    pub mtu: u8,
+    /// The number of the queue pair, of 24 bits.
+    pub qp: u32,
+    /// The number of its first packet, of 24 bits.
+    pub first: u32,
+}
 
 /// Registered memory as its owner describes it to a peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MemoryDescriptor {
+pub struct MemoryDescriptor {
     /// What the peer may do to it.
-    pub(crate) rights: Rights,
-    pub(crate) len: u64,
+    pub rights: Rights,
+    /// Its length in bytes.
+    pub len: u64,
     /// The address of its first byte at the owner.
-    pub(crate) address: u64,
-    pub(crate) remote_key: u32,
+    pub address: u64,
+    /// What the peer's device has to show to access it, a secret.
+    pub remote_key: u32,
 }
 
 impl MemoryDescriptor {
-    /// All of `mr`, on which the peer has `rights`.
-    pub(crate) fn of(mr: &Mr, rights: Rights) -> Self {
-        let (address, remote_key) = (mr.address(), mr.remote_key());
-        Self { rights, len: mr.memory().len() as u64, address, remote_key }
-    }
-
     /// Whether its bytes do not wrap around the end of the address space.
     pub(crate) fn is_valid(&self) -> bool {
         self.address.checked_add(self.len).is_some()

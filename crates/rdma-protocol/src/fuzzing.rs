@@ -5,10 +5,8 @@
 
 use transport_api::{Event, HostId, RegionKey, ThreadId};
 
-use crate::control::message::Message;
-use crate::qp::immediate::{
-    Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW,
-};
+use crate::immediate::{Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW};
+use crate::message::Message;
 
 /// Runtime threads of this host.
 const THREADS: u32 = 3;
@@ -81,7 +79,7 @@ fn notifications(mut bytes: &[u8]) {
                     thread: 0,
                     generation: 0,
                 });
-                sent += u32::from(notifications.next().is_some());
+                sent += u32::from(notifications.pop().is_some());
                 assert!(sent - taken_there <= WINDOW, "more are under way than the peer keeps");
             }
         }
@@ -94,8 +92,7 @@ mod tests {
     use transport_api::Rights;
 
     use super::*;
-    use crate::memory::descriptor::MemoryDescriptor;
-    use crate::verbs::Endpoint;
+    use crate::address::{Endpoint, MemoryDescriptor};
 
     const TARGET: &str = "rdma";
 
@@ -105,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "writes seeds: cargo test -p gossamer-transport-rdma --features verbs --lib write_seeds -- --ignored"]
+    #[ignore = "writes seeds: cargo test -p gossamer-rdma-protocol --lib write_seeds -- --ignored"]
     fn write_seeds() {
         let put = |name: &str, kind: u8, bytes: &[u8]| {
             Corpus::of(TARGET).write(name, [&[kind], bytes].concat());

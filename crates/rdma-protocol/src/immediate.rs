@@ -4,7 +4,7 @@
 //! Both use up receives of the peer, of which every queue pair has [`RECEIVES`]:
 //!
 //! - *immediate data*, the word that a write may carry: a thread to wake, credits for notifications
-//!   and payloads, or acknowledged pieces of payloads ([`payloads`](crate::qp::payloads));
+//!   and payloads, or acknowledged pieces of payloads (`gossamer-transport-rdma`);
 //! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`) behind its data, or a
 //!   piece of a payload.
 //!
@@ -29,40 +29,48 @@ use std::collections::{BTreeMap, VecDeque};
 use transport_api::{Event, RegionKey, ThreadId};
 
 /// Receives of a queue pair.
-pub(crate) const RECEIVES: u32 = 128;
+pub const RECEIVES: u32 = 128;
 
 /// Bytes of a record.
-pub(crate) const RECORD: usize = 40;
+pub const RECORD: usize = 40;
 
 /// Notifications that are in flight or wait to be taken, at most.
-pub(crate) const WINDOW: u32 = 64;
+pub const WINDOW: u32 = 64;
 
 /// The kinds of immediate data, in its uppermost two bits; without any it wakes a thread.
-pub(crate) const FETCHED: u32 = 1 << 30;
-pub(crate) const NOTIFICATION_CREDITS: u32 = 1 << 31;
+pub const FETCHED: u32 = 1 << 30;
+/// As [`FETCHED`].
+pub const NOTIFICATION_CREDITS: u32 = 1 << 31;
 const PAYLOAD_CREDITS: u32 = FETCHED | NOTIFICATION_CREDITS;
 
 /// Bits of the cost in credits for payloads.
 const COST: u32 = 20;
 
 /// Immediate data: `thread` has taken payloads that were charged `cost`.
-pub(crate) fn payload_credits(thread: u32, cost: u32) -> u32 {
+pub fn payload_credits(thread: u32, cost: u32) -> u32 {
     PAYLOAD_CREDITS | thread << COST | cost
 }
 
 /// The record of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) key: RegionKey,
-    pub(crate) at: u64,
-    pub(crate) len: u64,
-    pub(crate) value: u32,
-    pub(crate) thread: u32,
-    pub(crate) generation: u32,
+pub struct Record {
+    /// The region that was written.
+    pub key: RegionKey,
+    /// The first byte that was written.
+    pub at: u64,
+    /// The number of bytes.
+    pub len: u64,
+    /// What the writer gives the owner along with them.
+    pub value: u32,
+    /// The receiver's thread that is notified.
+    pub thread: u32,
+    /// The generation of the region.
+    pub generation: u32,
 }
 
 impl Record {
-    pub(crate) fn encode(&self) -> [u8; RECORD] {
+    /// The record as bytes.
+    pub fn encode(&self) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
         bytes[0..8].copy_from_slice(&self.key.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.at.to_le_bytes());
@@ -93,7 +101,7 @@ impl Record {
 
 /// Decoded immediate data of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Immediate {
+pub enum Immediate {
     /// Wake this thread.
     Wake(u32),
     /// Some notifications have been taken: more may be sent.
@@ -101,11 +109,17 @@ pub(crate) enum Immediate {
     /// This number of pieces of payloads has been read.
     Fetched(u32),
     /// `thread` has taken payloads that were charged `cost`.
-    PayloadCredits { thread: u32, cost: u32 },
+    PayloadCredits {
+        /// The thread of the peer that took them.
+        thread: u32,
+        /// What they were charged, in credits.
+        cost: u32,
+    },
 }
 
 /// The credits of one end of a queue pair, and the notifications that wait for some.
-pub(crate) struct Notifications {
+#[derive(Debug)]
+pub struct Notifications {
     /// The thread at the other end.
     peer: ThreadId,
     /// Threads of this host.
@@ -123,19 +137,19 @@ pub(crate) struct Notifications {
 
 impl Notifications {
     /// For a queue pair to `peer`, of a host with `threads` threads.
-    pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
+    pub fn new(peer: ThreadId, threads: u32) -> Self {
         let (waiting, waiting_for) = (VecDeque::new(), BTreeMap::new());
         Self { peer, threads, out: 0, waiting, waiting_for, untaken: 0, owed: 0 }
     }
 
-    /// Queues a notification for [`next`](Self::next).
-    pub(crate) fn notify(&mut self, record: Record) {
+    /// Queues a notification for [`pop`](Self::pop).
+    pub fn notify(&mut self, record: Record) {
         *self.waiting_for.entry(record.thread).or_default() += 1;
         self.waiting.push_back(record);
     }
 
     /// The next notification to send, if there is one and a credit for it.
-    pub(crate) fn next(&mut self) -> Option<Record> {
+    pub fn pop(&mut self) -> Option<Record> {
         let record = self.waiting.pop_front_if(|_| self.out < WINDOW)?;
         self.out += 1;
         if let Some(count) = self.waiting_for.get_mut(&record.thread) {
@@ -146,7 +160,7 @@ impl Notifications {
 
     /// `count` of the peer's notifications have been taken here. Returns the immediate data that gives
     /// it credits, once enough have accumulated.
-    pub(crate) fn taken(&mut self, count: u32) -> Option<u32> {
+    pub fn taken(&mut self, count: u32) -> Option<u32> {
         self.untaken -= count;
         self.owed += count;
         (self.owed >= WINDOW / 2).then(|| NOTIFICATION_CREDITS | std::mem::take(&mut self.owed))
@@ -156,7 +170,7 @@ impl Notifications {
     ///
     /// # Errors
     /// The violation, in words.
-    pub(crate) fn receive_immediate(&mut self, word: u32) -> Result<Immediate, String> {
+    pub fn receive_immediate(&mut self, word: u32) -> Result<Immediate, String> {
         let count = word & !PAYLOAD_CREDITS;
         match word & PAYLOAD_CREDITS {
             NOTIFICATION_CREDITS => {}
@@ -184,7 +198,7 @@ impl Notifications {
     ///
     /// # Errors
     /// The violation, in words.
-    pub(crate) fn receive_record(
+    pub fn receive_record(
         &mut self,
         bytes: &[u8; RECORD],
         len: usize,
@@ -202,17 +216,17 @@ impl Notifications {
     }
 
     /// Notifications for `thread` of the peer that wait for credits.
-    pub(crate) fn waiting(&self, thread: u32) -> usize {
+    pub fn waiting(&self, thread: u32) -> usize {
         self.waiting_for.get(&thread).copied().unwrap_or(0)
     }
 
     /// Whether no notification waits for credits.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Drops waiting notifications: the queue pair has failed.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.waiting.clear();
         self.waiting_for.clear();
     }

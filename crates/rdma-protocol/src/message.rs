@@ -7,22 +7,23 @@
 use primitive::limits::THREADS_PER_HOST;
 use transport_api::{Rights, Tag, ThreadId};
 
-use crate::memory::descriptor::MemoryDescriptor;
-use crate::verbs::Endpoint;
+use crate::address::{Endpoint, MemoryDescriptor};
 
 /// The tag of messages at the carrier.
-pub(crate) const TAG: Tag = Tag(0);
+pub const TAG: Tag = Tag(0);
 
 /// What one service thread sends another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
-    /// The addresses of the queue pairs to the receiver, by thread, and how many READs and atomics
-    /// each of them serves at a time. The receiver's threads write to `sleep_flags` whether they
-    /// sleep, and read from `payloads` what does not fit a slot, unless the carrier carries that.
+pub enum Message {
+    /// Where to reach the sender: its queue pairs, and its memory for sleep flags and payloads.
     Hello {
+        /// READs and atomics that each queue pair serves at a time.
         responder_resources: u8,
+        /// Where the receiver's threads write whether they sleep.
         sleep_flags: MemoryDescriptor,
+        /// Where the receiver reads payloads, unless the carrier carries them.
         payloads: Option<MemoryDescriptor>,
+        /// The sender's queue pairs to the receiver, by thread.
         endpoints: Vec<Endpoint>,
     },
     /// The sender's queue pairs to the receiver are connected.
@@ -33,7 +34,7 @@ pub(crate) enum Message {
 
 impl Message {
     /// The message as bytes.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match self {
@@ -65,7 +66,7 @@ impl Message {
     ///
     /// # Errors
     /// As [`decode`](Self::decode); also if `from` is another thread, or the tag another one.
-    pub(crate) fn receive(
+    pub fn receive(
         (from, tag): (ThreadId, Tag),
         threads: u32,
         bytes: &[u8],
@@ -83,7 +84,7 @@ impl Message {
     ///
     /// # Errors
     /// What is wrong with them, in words.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, String> {
+    pub fn decode(bytes: &[u8]) -> Result<Message, String> {
         let invalid = || {
             let head = &bytes[..bytes.len().min(8)];
             format!("an invalid message of {} bytes, {head:?}..", bytes.len())

@@ -29,7 +29,6 @@
 //!    thread.
 //! 6. `lane/`: what runtime threads hold.
 //! 7. `RdmaTransport`: puts them together.
-//! 8. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![cfg(feature = "verbs")]
 #![deny(unsafe_code)]
@@ -42,8 +41,6 @@ mod control;
 mod error;
 #[cfg(test)]
 mod faults;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
 mod lane;
 mod memory;
 mod qp;

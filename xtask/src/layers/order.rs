@@ -15,7 +15,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-jam-format", "gossamer-ried"],
     &["gossamer-jam-build"],
     &["gossamer-transport-api"],
-    &["gossamer-job", "gossamer-transport-control"],
+    &["gossamer-job", "gossamer-rdma-protocol", "gossamer-transport-control"],
     &["gossamer-daemon-protocol"],
     TRANSPORTS,
     &["gossamer-fiber"],
@@ -371,14 +371,14 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["memory"],
             &["qp"],
             &["control"],
-            &["fuzzing", "lane"],
+            &["lane"],
             &["transport"],
         ],
     ),
     (
         "crates/transport-rdma/src/control",
         &[
-            &["device_selection", "exports", "imports", "message", "revocations", "sleep_flags"],
+            &["device_selection", "exports", "imports", "revocations", "sleep_flags"],
             &["medium"],
             &["host"],
             &["join", "progress", "regions"],
@@ -386,10 +386,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/transport-rdma/src/lane", &[&["local", "parker", "remote"]]),
-    ("crates/transport-rdma/src/memory", &[&["descriptor", "pages", "remote"], &["pool"]]),
+    ("crates/transport-rdma/src/memory", &[&["pages", "remote"], &["pool"]]),
     (
         "crates/transport-rdma/src/qp",
-        &[&["immediate", "ring"], &["payloads", "send_queue"], &["connection"], &["thread"]],
+        &[&["ring"], &["payloads", "send_queue"], &["connection"], &["thread"]],
     ),
     (
         "crates/transport-rdma/src/verbs",

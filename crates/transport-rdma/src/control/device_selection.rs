@@ -4,8 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::verbs::{Capabilities, ConnectionParams, Device, Endpoint, Gid};
+use crate::verbs::{Capabilities, ConnectionParams, Device, Gid};
 use crate::{RdmaConfig, RdmaError};
+use rdma_protocol::Endpoint;
 
 /// The opened device of this host, and its address.
 pub(crate) struct SelectedDevice {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use primitive::SharedBytes;
 use primitive::sync::AtomicBool;
+use rdma_protocol::MemoryDescriptor;
 use transport_api::{
     Carrier, Event, EventQueues, HostId, LossReason, PeerEvent, PollTracker, Rights,
 };
@@ -17,7 +18,6 @@ use crate::control::imports::Imports;
 use crate::control::medium::{Plane, Rdma};
 use crate::control::revocations::Revocations;
 use crate::control::sleep_flags::SleepFlags;
-use crate::memory::descriptor::MemoryDescriptor;
 use crate::memory::pool::Memory;
 use crate::qp::connection::{Connection, Incident};
 use crate::qp::thread::{Connections, ThreadState};
@@ -246,7 +246,7 @@ impl Host {
 
     /// The description of the blocks from which `peer` reads payloads.
     pub(crate) fn describe_blocks(&self, peer: HostId) -> Option<MemoryDescriptor> {
-        self.blocks[peer.0 as usize].as_ref().map(|mr| MemoryDescriptor::of(mr, Rights::READ))
+        self.blocks[peer.0 as usize].as_ref().map(|mr| mr.describe(Rights::READ))
     }
 
     // ---- Peers.

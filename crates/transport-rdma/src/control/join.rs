@@ -7,18 +7,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rdma_protocol::{Endpoint, MemoryDescriptor, Message, TAG};
 use transport_api::{Carrier, Event, HostId, Lane, Parker, ThreadId};
 
 use crate::control::device_selection::{SelectedDevice, refused};
 use crate::control::host::Host;
-use crate::control::message::{Message, TAG};
 use crate::control::sleep_flags::SleepFlags;
-use crate::memory::descriptor::MemoryDescriptor;
 use crate::memory::remote::RemoteMemory;
 use crate::qp::connection::Connection;
 use crate::qp::payloads;
 use crate::qp::thread::{ThreadState, completion_queue};
-use crate::verbs::{Endpoint, Pd};
+use crate::verbs::Pd;
 use crate::{RdmaConfig, RdmaError};
 
 /// How long the service thread sleeps between polls while hosts join.

@@ -8,7 +8,7 @@
 //!    `transport-control`.
 //! 4. [`host`]: what all threads share; [`regions`]: exports, revocations and imports; [`progress`]:
 //!    who handles which completions, and who is woken.
-//! 5. [`message`], [`join`]: the handshake.
+//! 5. [`join`]: the handshake.
 //! 6. [`service`]: the service thread.
 
 pub(crate) mod device_selection;
@@ -17,7 +17,6 @@ pub(crate) mod host;
 pub(crate) mod imports;
 pub(crate) mod join;
 pub(crate) mod medium;
-pub(crate) mod message;
 pub(crate) mod progress;
 pub(crate) mod regions;
 pub(crate) mod revocations;

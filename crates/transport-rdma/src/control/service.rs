@@ -21,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use primitive::sync::Ordering;
+use rdma_protocol::{Message, TAG};
 use transport_api::{
     Event, HostId, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError, RegionKey,
     RemoteRegion,
@@ -31,7 +32,6 @@ use crate::control::exports::{Exported, from_opaque};
 use crate::control::host::Host;
 use crate::control::join::Joined;
 use crate::control::medium::Requester;
-use crate::control::message::{Message, TAG};
 use crate::memory::remote::RemoteMemory;
 
 /// How long it sleeps while it waits for requests of this host to complete.

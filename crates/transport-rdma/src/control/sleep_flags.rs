@@ -23,9 +23,9 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use primitive::sync::Ordering;
+use rdma_protocol::MemoryDescriptor;
 use transport_api::{HostId, Rights, ThreadId};
 
-use crate::memory::descriptor::MemoryDescriptor;
 use crate::memory::pool::Memory;
 use crate::memory::remote::RemoteMemory;
 use crate::verbs::{Mr, Pd};
@@ -65,7 +65,7 @@ impl SleepFlags {
 
     /// The memory to which the threads of `peer` write their flags.
     pub(crate) fn descriptor(&self, peer: HostId) -> MemoryDescriptor {
-        MemoryDescriptor::of(&self.flags[peer.0 as usize], rights())
+        self.flags[peer.0 as usize].describe(rights())
     }
 
     /// This host's threads write their flags for `peer` to the memory that `flags` describes.

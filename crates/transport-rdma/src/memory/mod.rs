@@ -2,10 +2,8 @@
 //!
 //! - [`pages`]: huge pages, where the system has some.
 //! - [`pool`]: what regions, staging memory and sleep flags are cut from.
-//! - [`descriptor`]: what a host tells others of its memory.
 //! - [`remote`]: memory of another host.
 
-pub(crate) mod descriptor;
 #[allow(unsafe_code, reason = "the only module that maps memory; see the ledger")]
 pub(crate) mod pages;
 pub(crate) mod pool;

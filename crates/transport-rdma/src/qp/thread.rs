@@ -11,11 +11,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use primitive::sync::{AtomicBool, AtomicU64};
+use rdma_protocol::immediate::RECEIVES;
 use transport_api::{HostId, LossReason, ThreadId};
 
 use crate::config::RdmaConfig;
 use crate::qp::connection::{Connection, Incident};
-use crate::qp::immediate::RECEIVES;
 use crate::verbs::{AT_ONCE, Cq, Found, Pd};
 
 /// The queue pairs of a thread.

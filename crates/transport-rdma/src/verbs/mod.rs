@@ -31,4 +31,4 @@ pub(crate) use device::{Capabilities, Device, Gid};
 pub(crate) use mr::Mr;
 pub(crate) use pd::Pd;
 pub use posted::Posted;
-pub(crate) use qp::{ConnectionParams, Endpoint, Limits, Local, Pair, Qp, Receive, Verb, Work};
+pub(crate) use qp::{ConnectionParams, Limits, Local, Pair, Qp, Receive, Verb, Work};

@@ -6,6 +6,7 @@ use std::{io, mem};
 
 use ibverbs_sys as ffi;
 use primitive::SharedBytes;
+use rdma_protocol::MemoryDescriptor;
 use transport_api::Rights;
 
 use super::Pd;
@@ -66,6 +67,12 @@ impl Mr {
     /// The memory.
     pub(crate) fn memory(&self) -> &SharedBytes {
         &self.memory
+    }
+
+    /// All of it, on which the peer that gets the description has `rights`.
+    pub(crate) fn describe(&self, rights: Rights) -> MemoryDescriptor {
+        let (len, address) = (self.memory.len() as u64, self.address());
+        MemoryDescriptor { rights, len, address, remote_key: self.remote_key() }
     }
 
     /// Its address, as peers name it.

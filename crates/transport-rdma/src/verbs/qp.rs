@@ -6,6 +6,7 @@ use std::{io, mem};
 
 use ibverbs_sys::{self as ffi, ibv_qp_attr_mask as Set};
 use primitive::sync::Ordering;
+use rdma_protocol::Endpoint;
 
 use super::device::{check, made};
 use super::posted::PostCounter;
@@ -35,17 +36,6 @@ pub(crate) struct ConnectionParams {
     /// READs and atomics in flight: those that it starts, and those that it serves.
     pub(crate) initiator_depth: u8,
     pub(crate) responder_resources: u8,
-}
-
-/// The address of one end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) gid: [u8; 16],
-    pub(crate) lid: u16,
-    pub(crate) mtu: u8,
-    pub(crate) qp: u32,
-    /// The number of its first packet, of 24 bits.
-    pub(crate) first: u32,
 }
 
 /// Bytes of registered memory of this side.

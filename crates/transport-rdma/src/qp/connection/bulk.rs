@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use rdma_protocol::immediate::{self, RECORD};
 use transport_api::Namespace;
 
 use crate::config::BLOCKS;
 use crate::memory::remote::RemoteMemory;
 use crate::qp::connection::{Connection, Incident};
-use crate::qp::immediate::{self, RECORD};
 use crate::qp::send_queue::{Destination, Source};
 use crate::verbs::{Pair, Verb};
 

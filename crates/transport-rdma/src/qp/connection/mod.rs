@@ -5,12 +5,12 @@ use std::io;
 use std::sync::Arc;
 
 use primitive::SharedBytes;
+use rdma_protocol::immediate::{Immediate, Notifications, RECEIVES, RECORD, Record};
 use transport_api::{Event, LossReason, RegionKey, ThreadId};
 
 use crate::config::RdmaConfig;
 use crate::memory::pool::Memory;
 use crate::memory::remote::RemoteMemory;
-use crate::qp::immediate::{Immediate, Notifications, RECEIVES, RECORD, Record};
 use crate::qp::payloads::{Fetches, Offers, PIECE};
 use crate::qp::send_queue::{Destination, Outcome, SendQueue, Source};
 use crate::verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb};
@@ -187,7 +187,7 @@ impl<P: Pair> Connection<P> {
     }
 
     fn notify_more(&mut self) {
-        while let Some(record) = self.notifications.next() {
+        while let Some(record) = self.notifications.pop() {
             self.send(Verb::Send, None, Source::Bytes(&record.encode()));
         }
     }

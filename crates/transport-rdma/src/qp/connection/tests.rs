@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use rdma_protocol::immediate::{FETCHED, NOTIFICATION_CREDITS, WINDOW, payload_credits};
 use transport_api::HostId;
 
 use super::*;
 use crate::config::BLOCKS;
-use crate::qp::immediate::{FETCHED, NOTIFICATION_CREDITS, WINDOW, payload_credits};
 use crate::qp::payloads;
 use crate::qp::payloads::Piece;
 use crate::verbs::Work;

@@ -24,11 +24,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use primitive::SharedBytes;
 use primitive::limits::MESSAGE_BYTES;
+use rdma_protocol::MemoryDescriptor;
+use rdma_protocol::immediate::RECORD;
 use transport_api::{Event, Rights, Tag, ThreadId, Waiting};
 
 use crate::config::BLOCKS;
-use crate::memory::descriptor::MemoryDescriptor;
-use crate::qp::immediate::RECORD;
 
 #[cfg(test)]
 mod tests;
