@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_kv::memcached::fuzzing::memcached(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_kv_store::memcached::fuzzing::memcached(data));

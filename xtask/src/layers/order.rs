@@ -21,7 +21,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-fiber"],
     &["gossamer-progress"],
     &["gossamer-segment", "gossamer-trust-core"],
-    &["gossamer-mailbox"],
+    &["gossamer-kv-store", "gossamer-mailbox"],
     &["gossamer-jam"],
     &["gossamer-jam-executor"],
     &[PICKS_TRANSPORTS],
@@ -66,7 +66,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["graph500", "questions"],
         ],
     ),
-    ("crates/apps/kv/src", &[&["fibers", "store"], &["memcached", "ycsb"], &["bench", "server"]]),
+    ("crates/apps/kv-store/src", &[&["store"], &["memcached"]]),
+    ("crates/apps/kv/src", &[&["fibers", "ycsb"], &["bench", "server"]]),
     (
         "crates/daemon/src",
         &[

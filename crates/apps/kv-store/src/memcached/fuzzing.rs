@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "writes seeds: cargo test -p gossamer-kv --lib write_seeds -- --ignored"]
+    #[ignore = "writes seeds: cargo test -p gossamer-kv-store --lib write_seeds -- --ignored"]
     fn write_seeds() {
         let put = |name: &str, commands: &str| {
             Corpus::of(TARGET).write(name, format!("\x05{commands}"));

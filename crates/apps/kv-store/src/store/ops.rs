@@ -1,6 +1,6 @@
 //! The operations of a store, one for each request.
 
-use gossamer::Step;
+use trust_core::Step;
 
 use crate::store::index::Store;
 use crate::store::item::{Item, KEY_BYTES_MAX, Mark, Seconds, deadline, is_too_large};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gossamer::Step;
 use hashbrown::HashTable;
+use trust_core::Step;
 
 use crate::store::eviction::LruSettings;
 use crate::store::item::{Item, Seconds};

@@ -15,7 +15,7 @@
 //! [`prefixes`] and [`sizes`] (counters).
 //!
 //! ```
-//! use gossamer_kv::store::{Key, Request, Response, Store, Verb};
+//! use gossamer_kv_store::store::{Key, Request, Response, Store, Verb};
 //! let mut store = Store::default();
 //! let (key, data) = (Key::new(b"answer"), b"42".to_vec());
 //! let set =

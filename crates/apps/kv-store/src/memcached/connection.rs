@@ -19,7 +19,7 @@ const READ_AHEAD_BYTES: usize = FREE_BYTES;
 /// One client, without its socket.
 ///
 /// ```
-/// use gossamer_kv::memcached::{Connection, Output, Progress};
+/// use gossamer_kv_store::memcached::{Connection, Output, Progress};
 /// let mut connection = Connection::new();
 /// connection.received(b"get a\r\nset b 0 0 1\r\n");
 /// let batch = connection.next_batch().unwrap();

@@ -117,8 +117,8 @@ impl Store {
 /// Parses a line without its line end.
 ///
 /// ```
-/// use gossamer_kv::memcached::command::{self, Command, Line};
-/// use gossamer_kv::memcached::Keys;
+/// use gossamer_kv_store::memcached::command::{self, Command, Line};
+/// use gossamer_kv_store::memcached::Keys;
 /// let Line::Command(command) = command::parse(b"get a b") else { panic!() };
 /// assert_eq!(command, Command::Retrieve { keys: Keys::new(b"a b"), touch: None, cas: false });
 /// assert_eq!(command::parse(b"what?"), Line::Command(Command::Respond("ERROR\r\n")));

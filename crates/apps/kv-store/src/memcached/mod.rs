@@ -3,7 +3,8 @@
 //! A state machine from received bytes to bytes to send; the caller runs the commands in between
 //! against the store. Nothing here blocks, reads a clock or panics on input, and every buffer is
 //! bounded. Responses are those of memcached 1.6.18, also to malformed input, as far as
-//! `tests/memcached_same.rs` and `tests/fixtures` compare them; [`admin`] lists what is missing.
+//! `tests/memcached_same.rs` and `tests/fixtures` of `gossamer-kv` compare them; [`admin`] lists
+//! what is missing.
 //!
 //! ```text
 //!   socket --bytes--> Parser --Command--> Batch --run--> Shards (the store)

@@ -16,7 +16,7 @@ const INLINE_BYTES: usize = 30;
 /// where they are received.
 ///
 /// ```
-/// use gossamer_kv::store::Key;
+/// use gossamer_kv_store::store::Key;
 /// let key = Key::new(b"user42");
 /// assert_eq!(&*key, b"user42");
 /// ```

@@ -47,7 +47,7 @@ enum State {
 /// Splits a byte stream into commands.
 ///
 /// ```
-/// use gossamer_kv::memcached::{Command, Parser};
+/// use gossamer_kv_store::memcached::{Command, Parser};
 /// let mut parser = Parser::new();
 /// parser.feed(b"version\r\nvers");
 /// assert!(matches!(parser.next_command(), Some(Command::Respond(text)) if text.starts_with("VERSION")));

@@ -6,7 +6,7 @@ use crate::store::number::is_space;
 /// or none; `None` if it is not followed by white space, a zero byte or the end, or is too large.
 ///
 /// ```
-/// use gossamer_kv::memcached::float::float;
+/// use gossamer_kv_store::memcached::float::float;
 /// assert_eq!(float(b"0.5"), Some(0.5));
 /// assert_eq!(float(b" -.5e1 "), Some(-5.0));
 /// assert_eq!(float(b"0x1.8p-1"), Some(0.75));

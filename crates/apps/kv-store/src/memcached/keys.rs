@@ -8,7 +8,7 @@ use crate::store::Key;
 /// of memory as they came, and are taken out one by one.
 ///
 /// ```
-/// use gossamer_kv::memcached::Keys;
+/// use gossamer_kv_store::memcached::Keys;
 /// let mut keys = Keys::new(b"a  bc ");
 /// assert_eq!(keys.next_key(), Some(&b"a"[..]));
 /// assert!(!keys.is_empty());

@@ -35,7 +35,7 @@ fn scan(text: &[u8]) -> Option<(bool, u64)> {
 /// Parses an unsigned 64-bit number.
 ///
 /// ```
-/// use gossamer_kv::store::number::unsigned;
+/// use gossamer_kv_store::store::number::unsigned;
 /// assert_eq!(unsigned(b"42"), Some(42));
 /// assert_eq!(unsigned(b" +42  "), Some(42));
 /// assert_eq!(unsigned(b"18446744073709551616"), None);
@@ -53,7 +53,7 @@ pub fn unsigned(text: &[u8]) -> Option<u64> {
 /// Parses a signed 64-bit number.
 ///
 /// ```
-/// use gossamer_kv::store::number::signed;
+/// use gossamer_kv_store::store::number::signed;
 /// assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
 /// assert_eq!(signed(b"9223372036854775808"), None);
 /// assert_eq!(signed(b""), None);
@@ -86,7 +86,7 @@ impl Decimal {
     /// The digits of `value`.
     ///
     /// ```
-    /// use gossamer_kv::store::number::Decimal;
+    /// use gossamer_kv_store::store::number::Decimal;
     /// assert_eq!(Decimal::new(u64::MAX).as_bytes(), b"18446744073709551615");
     /// assert_eq!(Decimal::new(0).as_bytes(), b"0");
     /// ```

@@ -22,7 +22,7 @@ const SMALL_PART: usize = 16;
 /// A memory budget in bytes; a clone is the same budget.
 ///
 /// ```
-/// use gossamer_kv::memcached::{Budget, Output};
+/// use gossamer_kv_store::memcached::{Budget, Output};
 /// let budget = Budget::new(100);
 /// let mut output = Output::new(&budget);
 /// assert!(output.reserve(80).is_ok());

@@ -18,7 +18,7 @@ pub const ITEM_BYTES_MAX: usize = 1 << 20;
 /// with their terminators.
 ///
 /// ```
-/// use gossamer_kv::store::is_too_large;
+/// use gossamer_kv_store::store::is_too_large;
 /// assert!(!is_too_large(1, 1_048_516, 0));
 /// assert!(is_too_large(1, 1_048_517, 0));
 /// assert!(is_too_large(1, 1_048_516, 7));
@@ -39,7 +39,7 @@ const LONG_AGO: Seconds = 1;
 /// Converts a client's expiry time to a deadline; 0 is never.
 ///
 /// ```
-/// use gossamer_kv::store::item::deadline;
+/// use gossamer_kv_store::store::item::deadline;
 /// let now = 1_700_000_000;
 /// assert_eq!(deadline(0, now), 0);
 /// assert_eq!(deadline(60, now), now + 60);
@@ -170,7 +170,7 @@ impl Item {
 
     /// Asks the processor for the key and the data.
     pub(super) fn prefetch(&self) {
-        gossamer::prefetch(&*self.bytes);
+        primitive::prefetch(&*self.bytes);
     }
 
     /// The data, for a response that can outlive the item.

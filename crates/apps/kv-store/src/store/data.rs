@@ -14,7 +14,7 @@ use serde::ser::{Serialize, Serializer};
 /// Immutable reference-counted bytes.
 ///
 /// ```
-/// use gossamer_kv::store::Data;
+/// use gossamer_kv_store::store::Data;
 /// let data = Data::from(&b"abc"[..]);
 /// let again = data.clone();
 /// assert_eq!(&*again, b"abc");

@@ -52,7 +52,7 @@ struct Ends {
 /// Values by index, in order of last use. Holds up to 2^32 - 2 values.
 ///
 /// ```
-/// use gossamer_kv::store::lru::{Lru, Segment};
+/// use gossamer_kv_store::store::lru::{Lru, Segment};
 /// let mut lru = Lru::new();
 /// let (a, b) = (lru.insert("a", Segment::Hot), lru.insert("b", Segment::Hot));
 /// assert_eq!(lru.oldest(Segment::Hot), Some(a));
@@ -198,7 +198,7 @@ impl<V> Lru<V> {
     /// Asks the processor for the place of an index, without reading it.
     pub fn prefetch(&self, index: u32) {
         if let Some(node) = self.nodes.get(index as usize) {
-            gossamer::prefetch(node);
+            primitive::prefetch(node);
         }
     }
 

@@ -5,7 +5,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// Encodes bytes.
 ///
 /// ```
-/// use gossamer_kv::memcached::base64::{decode, encode};
+/// use gossamer_kv_store::memcached::base64::{decode, encode};
 /// assert_eq!(encode(b"kv\xff!"), b"a3b/IQ==");
 /// assert_eq!(decode(b"a3b/IQ==").as_deref(), Some(&b"kv\xff!"[..]));
 /// assert_eq!(decode(b"a3b/IQ"), None);
