@@ -1,8 +1,8 @@
 //! What hosts say to each other over RDMA, and its encoding.
 //!
-//! It is a crate without a device, and without the libraries of one, so every machine can test and fuzz
-//! what a peer may send. `gossamer-transport-rdma` moves these bytes. Of what moves there,
-//! only the pieces of payloads too large for a slot are encoded by itself.
+//! This crate needs no device and none of the libraries of RDMA, so what a peer may send is tested and
+//! fuzzed on every machine. `gossamer-transport-rdma` moves these bytes; it encodes only the pieces of
+//! payloads that are too large for a slot itself.
 //!
 //! Reading order, lowest first:
 //! 1. [`Endpoint`], [`MemoryDescriptor`]: addresses that a host gives a peer.
