@@ -37,9 +37,11 @@ pub const RECORD: usize = 40;
 /// Notifications that are in flight or wait to be taken, at most.
 pub const WINDOW: u32 = 64;
 
-/// The kinds of immediate data, in its uppermost two bits; without any it wakes a thread.
+// The kinds of immediate data, in its uppermost two bits; without any it wakes a thread.
+
+/// Immediate data: acknowledges pieces of payloads, whose number is in the other bits.
 pub const FETCHED: u32 = 1 << 30;
-/// As [`FETCHED`].
+/// Immediate data: credits for notifications, whose number is in the other bits.
 pub const NOTIFICATION_CREDITS: u32 = 1 << 31;
 const PAYLOAD_CREDITS: u32 = FETCHED | NOTIFICATION_CREDITS;
 
@@ -118,6 +120,23 @@ pub enum Immediate {
 }
 
 /// The credits of one end of a queue pair, and the notifications that wait for some.
+///
+/// ```
+/// use gossamer_rdma_protocol::immediate::{Notifications, Record};
+/// use transport_api::{HostId, RegionKey, ThreadId};
+///
+/// // Host 0, of one thread, notifies thread 0 of host 1, which has one thread, too.
+/// let thread = |host| ThreadId { host: HostId(host), thread: 0 };
+/// let (mut here, mut there) = (Notifications::new(thread(1), 1), Notifications::new(thread(0), 1));
+/// let record = Record { key: RegionKey(7), at: 0, len: 8, value: 0, thread: 0, generation: 1 };
+/// here.notify(record);
+/// let sent = here.pop().expect("a credit").encode();
+/// let (received, _) = there.receive_record(&sent, sent.len()).expect("a notification");
+/// assert_eq!(received, record);
+/// // A thread that host 1 does not have is a violation.
+/// let stray = Record { thread: 1, ..record }.encode();
+/// assert!(there.receive_record(&stray, stray.len()).is_err());
+/// ```
 #[derive(Debug)]
 pub struct Notifications {
     /// The thread at the other end.
@@ -160,6 +179,9 @@ impl Notifications {
 
     /// `count` of the peer's notifications have been taken here. Returns the immediate data that gives
     /// it credits, once enough have accumulated.
+    ///
+    /// # Panics
+    /// May panic if fewer than `count` have been received and not taken.
     pub fn taken(&mut self, count: u32) -> Option<u32> {
         self.untaken -= count;
         self.owed += count;

@@ -13,6 +13,13 @@ use crate::address::{Endpoint, MemoryDescriptor};
 pub const TAG: Tag = Tag(0);
 
 /// What one service thread sends another.
+///
+/// ```
+/// use gossamer_rdma_protocol::Message;
+/// let bytes = Message::Control(vec![1, 2]).encode();
+/// assert_eq!(Message::decode(&bytes), Ok(Message::Control(vec![1, 2])));
+/// assert!(Message::decode(&[9]).is_err(), "no kind of message");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Where to reach the sender: its queue pairs, and its memory for sleep flags and payloads.
