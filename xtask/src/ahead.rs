@@ -26,12 +26,11 @@ type Build = fn(&Workspace) -> Result<()>;
 const AT_ONCE: usize = 2;
 
 /// What is built, in the order of the gates that need it.
-const BUILDS: [(&str, Build); 5] = [
+const BUILDS: [(&str, Build); 4] = [
     ("tests with the switch of other processors, and on a nightly compiler", checks::build_others),
-    ("loom models", checks::build_loom),
-    ("hot path", checks::build_hotpath),
-    ("fuzz targets", |workspace| fuzz::build(workspace).map(drop)),
     ("programs", Workspace::build_programs),
+    ("loom models", checks::build_loom),
+    ("fuzz targets", |workspace| fuzz::build(workspace).map(drop)),
 ];
 
 /// `cargo xtask ahead`. It goes on after a failure, and ends early if what started it has ended.

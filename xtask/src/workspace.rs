@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
 use proc_macro2::TokenStream;
 
@@ -12,8 +12,8 @@ use crate::step::Step;
 /// Builds the programs that the gates run. It names no package: cargo selects the features of a
 /// dependency for all packages of a build together, so a build of other packages would build most
 /// dependencies again.
-const PROGRAMS: &str =
-    "build --release --bin kv --bin graph --bin chaos --bin gossamer --bin gossamerd";
+const PROGRAMS: &str = "build --release --bin kv --bin graph --bin chaos --bin gossamer --bin gossamerd \
+    --bin one-request";
 
 /// The workspace that this program belongs to.
 pub(crate) struct Workspace {
@@ -45,7 +45,7 @@ impl Workspace {
         Ok(Self { root, metadata })
     }
 
-    /// Builds `kv`, `graph`, `chaos`, `gossamer` and `gossamerd`, as releases.
+    /// Builds `kv`, `graph`, `chaos`, `gossamer`, `gossamerd` and the program of the hot path, as releases.
     pub(crate) fn build_programs(&self) -> Result<()> {
         Step::cargo(&self.root, PROGRAMS).run()
     }
@@ -57,6 +57,10 @@ impl Workspace {
 
     /// The folder of the benchmarks of `what`, which are a workspace of their own.
     pub(crate) fn benchmarks(&self, what: &str) -> Result<PathBuf> {
+        ensure!(
+            cfg!(all(target_os = "linux", target_arch = "x86_64")),
+            "benchmarks read x86-64 instructions and Linux clocks: run them on Linux and x86-64"
+        );
         self.own_workspace(&format!("benchmarks/{what}"))
     }
 

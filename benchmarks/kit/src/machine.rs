@@ -78,7 +78,7 @@ fn locked_version(name: &str, lock: &str) -> String {
 mod tests {
     use super::*;
 
-    const LOCK: &str = include_str!("../Cargo.lock");
+    const LOCK: &str = include_str!("../../../Cargo.lock");
 
     #[test]
     fn a_crate_has_its_newest_version() {

@@ -12,6 +12,9 @@ use crate::harness::{Harness, Suite};
 use crate::measure::cores::Cores;
 use crate::report::{Row, absences, failures, raw, rows, table};
 
+/// What is measured: the cores, and the suites with the selected cases.
+pub type Selection = (Cores, Vec<Suite>);
+
 /// The options of all benchmark programs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -61,7 +64,7 @@ impl Options {
         &self,
         suites: Vec<Suite>,
         header: impl FnOnce(Cores) -> String,
-    ) -> Result<Option<(Cores, Vec<Suite>)>, Box<dyn Error>> {
+    ) -> Result<Option<Selection>, Box<dyn Error>> {
         let suites = self.filtered(suites)?;
         if self.list {
             print!("{}", list(&suites));

@@ -1,5 +1,7 @@
 //! The counter counts exactly: a program with known counts is stepped and must show them.
 
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
 use std::path::Path;
 
 use bench_kit::count::{CountError, Counted, Workload, count};

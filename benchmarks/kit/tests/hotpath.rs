@@ -1,7 +1,10 @@
 //! What a request of the hot path does not do: step through full batches and look at everything
-//! that client and trustee execute. Needs an optimised build, as that is what the promise is about.
+//! that client and trustee execute. The promise is about optimised code, so the program that is
+//! stepped is a release, which `cargo xtask hotpath` builds and names in [`PROGRAM`].
 
-use std::path::Path;
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use bench_kit::count::{Counted, Workload, count};
@@ -13,6 +16,9 @@ use bench_kit::product::batches::{
 use bench_kit::product::lone_call::{COUNTED_CALLS, LONE_CALL, VISITS};
 use bench_kit::product::single_thread::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
 use rustix::thread::{MembarrierCommand, membarrier_query};
+
+/// The variable with the path of the program `one-request`.
+const PROGRAM: &str = "ONE_REQUEST";
 
 /// Counts of [`ONE_REQUEST`]. Nothing can change them, so they are taken once.
 fn counted() -> &'static Counted {
@@ -27,13 +33,14 @@ fn counted_lone() -> &'static Counted {
 }
 
 fn count_of(workload: &Workload) -> Counted {
-    let program = Path::new(env!("CARGO_BIN_EXE_one-request"));
+    let program = std::env::var_os(PROGRAM).map(PathBuf::from);
+    let program = program.expect("the path of the optimised program: use `cargo xtask hotpath`");
     let core = Cores::of_this_process().expect("two cores").first;
-    count(workload, program, core).expect("counts")
+    count(workload, &program, core).expect("counts")
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
+#[ignore = "needs an optimised program: cargo xtask hotpath"]
 fn a_launch_that_does_not_wait_costs_at_most_two_calls() {
     let counted = counted_lone();
     let [apply, launch] = ["apply", "launch"].map(|phase| counted.phase(phase));
@@ -49,7 +56,7 @@ fn a_launch_that_does_not_wait_costs_at_most_two_calls() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
+#[ignore = "needs an optimised program: cargo xtask hotpath"]
 fn a_request_locks_nothing_calls_no_kernel_and_allocates_nothing() {
     let counted = counted();
     for phase in &counted.0 {
@@ -62,7 +69,7 @@ fn a_request_locks_nothing_calls_no_kernel_and_allocates_nothing() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
+#[ignore = "needs an optimised program: cargo xtask hotpath"]
 fn a_batch_has_a_fence_on_either_side_only_where_the_sleeper_has_none_for_both() {
     let counted = counted();
     // Whoever hands a buffer over must see whether the other side went to sleep before that.
@@ -83,7 +90,7 @@ fn instructions_of(name: &str, counted: &Counted, requests: u64) -> Vec<f64> {
 
 /// Limits a little above what was counted last, so that what makes requests dearer is noticed.
 #[test]
-#[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
+#[ignore = "needs an optimised program: cargo xtask hotpath"]
 fn requests_and_polls_take_no_more_instructions_than_they_did() {
     let requests = COUNTED_BATCHES * BATCH;
     let batches = [

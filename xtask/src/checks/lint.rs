@@ -10,8 +10,7 @@ use crate::workspace::Workspace;
 use crate::{aarch64, pages, subjects};
 
 /// Folders that are workspaces of their own.
-const OWN_WORKSPACES: [&str; 5] =
-    ["benchmarks/kit", "benchmarks/core", "benchmarks/tcp", "benchmarks/rdma", "fuzz"];
+const OWN_WORKSPACES: [&str; 4] = ["benchmarks/core", "benchmarks/tcp", "benchmarks/rdma", "fuzz"];
 
 /// `cargo xtask lint`; `rdma` includes the code that needs the libraries of RDMA.
 pub(crate) fn lint(workspace: &Workspace, rdma: bool) -> Result<()> {

@@ -9,7 +9,7 @@ mod models;
 mod suites;
 
 pub(crate) use crate::checks::features::rdma;
-pub(crate) use crate::checks::hotpath::{build_hotpath, hotpath};
+pub(crate) use crate::checks::hotpath::hotpath;
 pub(crate) use crate::checks::levels::optimised;
 pub(crate) use crate::checks::lint::{doc, lint};
 pub(crate) use crate::checks::models::{build_loom, loom};

@@ -5,7 +5,8 @@
 //!    `gossamer` name the crate that has what they test in common;
 //! 2. transports never name each other, except that one which stands on a carrier may be tested
 //!    over it;
-//! 3. only `gossamer` names transports; elsewhere they may be named for tests alone;
+//! 3. only `gossamer` and what measures layers name transports; elsewhere they may be named for tests
+//!    alone;
 //! 4. only tests, build scripts and the `gossamer` command name the crate that builds jams: receivers
 //!    have neither a compiler driver nor a linker;
 //! 5. every crate of the workspace has its place in the list.
@@ -22,7 +23,9 @@ use anyhow::{Result, bail, ensure};
 use cargo_metadata::DependencyKind;
 use clap::Args;
 
-use crate::layers::order::{BUILDS_JAMS, LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS};
+use crate::layers::order::{
+    BUILDS_JAMS, LAYERS, MEASURES, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS,
+};
 use crate::workspace::Workspace;
 
 /// `user` has `used` among its dependencies.
@@ -114,7 +117,7 @@ fn broken_rule(edge: &Edge) -> Option<String> {
         Some(format!("{user} names {used}: transports do not know each other"))
     } else if below >= above {
         Some(format!("{user} names {used}, which does not lie below it"))
-    } else if is_transport(used) && user != PICKS_TRANSPORTS && !for_tests {
+    } else if is_transport(used) && ![PICKS_TRANSPORTS, MEASURES].contains(&names.0) && !for_tests {
         Some(format!(
             "{user} names {used}: only {PICKS_TRANSPORTS} knows transports (others: for tests)"
         ))

@@ -32,7 +32,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
         "gossamer-jam-tests",
         "gossamer-rack-tests",
     ],
-    &["gossamer-chaos", "gossamer-graph", "gossamer-kv"],
+    &[MEASURES, "gossamer-chaos", "gossamer-graph", "gossamer-kv"],
     &["xtask"],
 ];
 
@@ -45,6 +45,9 @@ pub(super) const TESTED_OVER: (&str, &str) = ("gossamer-transport-rdma", "gossam
 
 /// The one crate that selects transports.
 pub(super) const PICKS_TRANSPORTS: &str = "gossamer-rack";
+
+/// The crate that measures layers, transports among them, each by itself.
+pub(super) const MEASURES: &str = "bench-kit";
 
 /// The crate that builds jams, and the one whose program builds them for users.
 pub(super) const BUILDS_JAMS: (&str, &str) = ("gossamer-jam-build", "gossamer-daemon");

@@ -23,7 +23,7 @@ pub static TEXT: LazyLock<String> = LazyLock::new(|| {
     let mut seed = 1;
     let mut below = |limit: usize| {
         seed = next(seed);
-        (u128::from(seed) * limit as u128 >> 64) as usize
+        ((u128::from(seed) * limit as u128) >> 64) as usize
     };
     let vocabulary: Vec<String> = (0..VOCABULARY)
         .map(|rank| {

@@ -26,6 +26,9 @@ const PAYLOADS: [usize; 3] = [64, 4 << 10, 32 << 10];
 /// What one sample gives to two cases.
 type Second = Rc<Cell<Option<f64>>>;
 
+/// Takes a sample, alone or beside load.
+type Sampled = Box<dyn Fn(&Sampler) -> Result<Figure, CaseError>>;
+
 /// Figures 11 and 12: the median and the 99.9th percentile, alone and beside `stress-ng`.
 pub fn loaded(over: &str, candidate: &Candidate) -> Suite {
     let about = "half a round trip of a jam from mailbox to mailbox of another process, whose code the \
@@ -60,7 +63,7 @@ pub fn loaded(over: &str, candidate: &Candidate) -> Suite {
                 }
             };
             let mut medians = Vec::new();
-            let sampled: [(&str, Box<dyn Fn(&Sampler) -> Result<Figure, CaseError>>); 2] =
+            let sampled: [(&str, Sampled); 2] =
                 [("alone", Box::new(alone)), ("beside stress-ng", Box::new(beside))];
             for (load, figure) in sampled {
                 let per_ns = candidate.per_ns();
