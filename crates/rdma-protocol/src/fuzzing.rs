@@ -3,10 +3,12 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run them on the committed corpus, `fuzz/corpus/rdma`.
 
+use primitive::SharedBytes;
 use transport_api::{Event, HostId, RegionKey, ThreadId};
 
 use crate::immediate::{Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW};
 use crate::message::Message;
+use crate::payloads::{BLOCKS, Fetches, Offers};
 
 /// Runtime threads of this host.
 const THREADS: u32 = 3;
@@ -18,7 +20,11 @@ const THREADS: u32 = 3;
 /// When what must hold does not.
 pub fn rdma(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
-    if kind % 2 == 0 { message(bytes) } else { notifications(bytes) }
+    match kind % 3 {
+        0 => message(bytes),
+        1 => notifications(bytes),
+        _ => payloads(bytes),
+    }
 }
 
 /// A message that is understood is encoded in one way, which is understood as the same.
@@ -86,6 +92,72 @@ fn notifications(mut bytes: &[u8]) {
     }
 }
 
+/// A peer announces no more pieces than it has blocks, of which READs stay inside; it acknowledges no more
+/// than were offered. Payloads are for threads that exist.
+///
+/// Each byte says what comes next: 0 a record; 1 the next READ ends; 2 acknowledged pieces, 4 bytes; 3
+/// credits for a thread, 1 byte and 4; everything else, this side pushes a payload of as many bytes, and
+/// offers what it may.
+fn payloads(mut bytes: &[u8]) {
+    const BLOCK: usize = 16;
+    let peer = ThreadId { host: HostId(1), thread: 0 };
+    let memory = |blocks| SharedBytes::heap(blocks * BLOCK);
+    let (mut offers, staging) = (Offers::new(Some(memory(BLOCKS))), memory(1));
+    let mut fetches = Fetches::new(peer, THREADS);
+    fetches.blocks_of(BLOCK);
+    let (mut unread, mut reading, mut open) = (0, 0, 0);
+    while let Some((what, rest)) = bytes.split_first() {
+        bytes = rest;
+        match what {
+            0 => {
+                let Some((record, rest)) = bytes.split_first_chunk::<RECORD>() else { return };
+                bytes = rest;
+                // The connection ends with a violation, here and below.
+                let Ok(()) = fetches.announced(record, RECORD) else { return };
+                unread += 1;
+                assert!(unread <= BLOCKS, "announced pieces pile up");
+            }
+            1 => {
+                while let Some((at, len)) = fetches.read() {
+                    assert!(at + len <= BLOCKS * BLOCK, "a READ outside of the blocks");
+                    reading += 1;
+                }
+                if reading > 0 {
+                    (unread, reading) = (unread - 1, reading - 1);
+                    match fetches.arrived(&staging, 0) {
+                        Ok(Some((thread, Event::Bulk { from, .. }))) => {
+                            assert!(thread < THREADS && from == peer, "a payload of no thread");
+                        }
+                        Ok(Some(other)) => panic!("expected a payload, got {other:?}"),
+                        Ok(None) => {}
+                        Err(_) => return,
+                    }
+                }
+            }
+            2 => {
+                let Some((count, rest)) = bytes.split_first_chunk() else { return };
+                bytes = rest;
+                let count = u32::from_le_bytes(*count);
+                let Ok(()) = offers.blocks_fetched(count) else { return };
+                open -= count;
+            }
+            3 => {
+                let Some(([thread, cost @ ..], rest)) = bytes.split_first_chunk::<5>() else {
+                    return;
+                };
+                bytes = rest;
+                let credits = offers.add_credits((*thread).into(), u32::from_le_bytes(*cost));
+                let Ok(()) = credits else { return };
+            }
+            other => {
+                offers.push(u32::from(*other) % THREADS, 7, vec![0; (*other).into()]);
+                open += std::iter::from_fn(|| offers.offer()).count() as u32;
+                assert!(open as usize <= BLOCKS, "more pieces are offered than there are blocks");
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use fuzz_corpus::Corpus;
@@ -93,6 +165,7 @@ mod tests {
 
     use super::*;
     use crate::address::{Endpoint, MemoryDescriptor};
+    use crate::payloads::Piece;
 
     const TARGET: &str = "rdma";
 
@@ -131,5 +204,13 @@ mod tests {
         said.extend_from_slice(&record.encode());
         said.extend_from_slice(&[2, 0, 1, 0, 0, 0]);
         put("immediate", 1, &said);
+        let piece = Piece { tag: 7, total: 20, len: 16, thread: 2 };
+        let mut handed_over = vec![40, 2, 1, 0, 0, 0, 3, 1, 1, 0, 0, 0];
+        for piece in [piece, Piece { len: 4, ..piece }] {
+            handed_over.push(0);
+            handed_over.extend_from_slice(&piece.encode());
+            handed_over.push(1);
+        }
+        put("payloads", 2, &handed_over);
     }
 }

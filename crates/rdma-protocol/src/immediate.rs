@@ -48,8 +48,12 @@ const PAYLOAD_CREDITS: u32 = FETCHED | NOTIFICATION_CREDITS;
 /// Bits of the cost in credits for payloads.
 const COST: u32 = 20;
 
-/// Immediate data: `thread` has taken payloads that were charged `cost`.
+/// Immediate data: `thread` has taken payloads that were charged `cost` credits.
+///
+/// # Panics
+/// If `thread` has more than 10 bits, or `cost` more than 20.
 pub fn payload_credits(thread: u32, cost: u32) -> u32 {
+    assert!(thread < 1 << 10 && cost < 1 << COST, "{cost} credits of thread {thread}");
     PAYLOAD_CREDITS | thread << COST | cost
 }
 
@@ -181,9 +185,9 @@ impl Notifications {
     /// it credits, once enough have accumulated.
     ///
     /// # Panics
-    /// May panic if fewer than `count` have been received and not taken.
+    /// If fewer than `count` have been received and not taken.
     pub fn taken(&mut self, count: u32) -> Option<u32> {
-        self.untaken -= count;
+        self.untaken = self.untaken.checked_sub(count).expect("received, and not taken before");
         self.owed += count;
         (self.owed >= WINDOW / 2).then(|| NOTIFICATION_CREDITS | std::mem::take(&mut self.owed))
     }
@@ -207,11 +211,12 @@ impl Notifications {
                 let is_one = word < self.threads;
                 return is_one
                     .then_some(Immediate::Wake(word))
-                    .ok_or(format!("a wake of thread {word}"));
+                    .ok_or_else(|| format!("a wake of thread {word}"));
             }
         }
-        let left = self.out.checked_sub(count);
-        self.out = left.ok_or(format!("credits for {count} notifications of {}", self.out))?;
+        let out = self.out;
+        let left = out.checked_sub(count);
+        self.out = left.ok_or_else(|| format!("credits for {count} notifications of {out}"))?;
         Ok(Immediate::NotificationCredits)
     }
 
@@ -229,7 +234,7 @@ impl Notifications {
         let Some(record) = Record::decode(bytes).filter(is_fine) else {
             return Err(format!("a notification of {len} bytes: {bytes:?}"));
         };
-        if self.untaken == WINDOW {
+        if self.untaken >= WINDOW {
             return Err(format!("a notification beyond a window of {WINDOW}"));
         }
         self.untaken += 1;

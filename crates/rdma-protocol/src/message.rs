@@ -4,7 +4,9 @@
 //! remote keys are secrets. Numbers are little-endian; the first byte is the kind of the message, and
 //! a decoder refuses missing or extra bytes.
 
-use primitive::limits::THREADS_PER_HOST;
+use std::fmt;
+
+use primitive::limits::{REASON_BYTES, THREADS_PER_HOST};
 use transport_api::{Rights, Tag, ThreadId};
 
 use crate::address::{Endpoint, MemoryDescriptor};
@@ -12,40 +14,67 @@ use crate::address::{Endpoint, MemoryDescriptor};
 /// The tag of messages at the carrier.
 pub const TAG: Tag = Tag(0);
 
-/// What one service thread sends another.
+/// Bytes of a message of the control plane, at most: its kind, and the longest reason.
+pub const CONTROL_BYTES: usize = 1 + REASON_BYTES;
+
+/// What one service thread sends another. Printed, it shows neither remote keys nor what the control
+/// plane says.
 ///
 /// ```
-/// use gossamer_rdma_protocol::Message;
-/// let bytes = Message::Control(vec![1, 2]).encode();
-/// assert_eq!(Message::decode(&bytes), Ok(Message::Control(vec![1, 2])));
+/// use gossamer_rdma_protocol::{Endpoint, MemoryDescriptor, Message};
+/// use transport_api::Rights;
+///
+/// let hello = |mtu| Message::Hello {
+///     responder_resources: 16,
+///     sleep_flags: MemoryDescriptor { rights: Rights::READ, len: 8, address: 4096, remote_key: 1 },
+///     payloads: None,
+///     endpoints: vec![Endpoint { gid: [0; 16], lid: 0, mtu, qp: 17, first: 1 }],
+/// };
+/// assert_eq!(Message::decode(&hello(3).encode()), Ok(hello(3)));
+/// assert!(Message::decode(&hello(6).encode()).is_err(), "no queue pair has this MTU");
 /// assert!(Message::decode(&[9]).is_err(), "no kind of message");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Message {
     /// Where to reach the sender: its queue pairs, and its memory for sleep flags and payloads.
     Hello {
-        /// READs and atomics that each queue pair serves at a time.
+        /// READs and atomics that each queue pair serves at a time, at least 1.
         responder_resources: u8,
         /// Where the receiver's threads write whether they sleep.
         sleep_flags: MemoryDescriptor,
         /// Where the receiver reads payloads, unless the carrier carries them.
         payloads: Option<MemoryDescriptor>,
-        /// The sender's queue pairs to the receiver, by thread.
+        /// The sender's queue pairs to the receiver, by thread, of which a host has at most 256.
         endpoints: Vec<Endpoint>,
     },
     /// The sender's queue pairs to the receiver are connected.
     Ready,
-    /// A message of the control plane, encoded as `transport-control` does.
+    /// A message of the control plane, encoded as `transport-control` does: at most [`CONTROL_BYTES`].
     Control(Vec<u8>),
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Message::Hello { endpoints, .. } => write!(f, "Hello of {} threads", endpoints.len()),
+            Message::Ready => f.write_str("Ready"),
+            Message::Control(bytes) => write!(f, "Control of {} bytes", bytes.len()),
+        }
+    }
 }
 
 impl Message {
     /// The message as bytes.
+    ///
+    /// # Panics
+    /// If a peer would refuse them: more endpoints than a host may have threads, or a longer message of
+    /// the control plane than [`CONTROL_BYTES`].
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match self {
             Message::Hello { responder_resources, sleep_flags, payloads, endpoints } => {
+                assert!(endpoints.len() <= THREADS_PER_HOST, "{self:?}");
                 put(&[1, *responder_resources]);
                 put_memory(sleep_flags, &mut put);
                 put(&[payloads.is_some().into()]);
@@ -61,6 +90,7 @@ impl Message {
             }
             Message::Ready => put(&[2]),
             Message::Control(bytes) => {
+                assert!(bytes.len() <= CONTROL_BYTES, "{self:?}");
                 put(&[3]);
                 put(bytes);
             }
@@ -145,14 +175,16 @@ impl Rest<'_> {
                     _ => return None,
                 };
                 let count = self.half()?;
-                if usize::from(count) > THREADS_PER_HOST {
+                if usize::from(count) > THREADS_PER_HOST || responder_resources == 0 {
                     return None;
                 }
                 let endpoints = (0..count).map(|_| self.endpoint()).collect::<Option<_>>()?;
                 Message::Hello { responder_resources, sleep_flags, payloads, endpoints }
             }
             2 => Message::Ready,
-            3 => Message::Control(std::mem::take(&mut self.0).to_vec()),
+            3 if self.0.len() <= CONTROL_BYTES => {
+                Message::Control(std::mem::take(&mut self.0).to_vec())
+            }
             _ => return None,
         })
     }
@@ -240,6 +272,29 @@ mod tests {
             let hello = hello(sleep_flags, payloads, 0);
             assert!(Message::decode(&hello.encode()).is_err(), "{hello:?}");
         }
+    }
+
+    #[test]
+    fn a_message_of_the_control_plane_has_a_limit() {
+        let encoded = |len| [&[3], &vec![7; len][..]].concat();
+        assert!(Message::decode(&encoded(CONTROL_BYTES)).is_ok());
+        let refused = Message::decode(&encoded(64 << 20)).unwrap_err();
+        assert!(refused.len() < 100, "{refused}");
+    }
+
+    #[test]
+    fn a_device_that_serves_no_reads_is_refused() {
+        let mut bytes = hello(memory(4096, 64), None, 1).encode();
+        assert!(Message::decode(&bytes).is_ok());
+        bytes[1] = 0;
+        assert!(Message::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn a_printed_message_shows_no_secret() {
+        let hello = hello(memory(4096, 64), None, 2);
+        assert_eq!(format!("{hello:?}"), "Hello of 2 threads");
+        assert_eq!(format!("{:?}", Message::Control(vec![7; 9])), "Control of 9 bytes");
     }
 
     #[test]

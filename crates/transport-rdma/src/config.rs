@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Registered blocks through which one lane offers payloads.
-pub(crate) const BLOCKS: usize = 8;
+use rdma_protocol::payloads::BLOCKS;
 
 /// One part in this many of a send queue and of its staging memory may go unsignalled; also the part
 /// of the staging memory that one request may take.

@@ -3,10 +3,11 @@
 use crate::step::Step;
 
 /// The packages that are [optimised]. The rest is built as for all other tests, and not again.
-const OPTIMISED: [&str; 9] = [
+const OPTIMISED: [&str; 10] = [
     "gossamer-fiber",
     "gossamer-mailbox",
     "gossamer-primitive",
+    "gossamer-rdma-protocol",
     "gossamer-segment",
     "gossamer-transport-api",
     "gossamer-transport-rdma",

@@ -355,6 +355,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("crates/plot/src", &[&["svg"], &["chart"]]),
+    (
+        "crates/rdma-protocol/src",
+        &[&["address", "immediate"], &["message", "payloads"], &["fuzzing"]],
+    ),
     ("crates/ried/src", &[&["host"], &["border"], &["start"], &["interface"]]),
     (
         "crates/transport-control/src",
@@ -391,10 +395,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     ("crates/transport-rdma/src/lane", &[&["local", "parker", "remote"]]),
     ("crates/transport-rdma/src/memory", &[&["pages", "remote"], &["pool"]]),
-    (
-        "crates/transport-rdma/src/qp",
-        &[&["ring"], &["payloads", "send_queue"], &["connection"], &["thread"]],
-    ),
+    ("crates/transport-rdma/src/qp", &[&["ring"], &["send_queue"], &["connection"], &["thread"]]),
     (
         "crates/transport-rdma/src/verbs",
         &[&["posted"], &["device"], &["cq", "pd"], &["mr"], &["qp"]],

@@ -7,7 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdma_protocol::{Endpoint, MemoryDescriptor, Message, TAG};
+use primitive::limits::PENDING_REQUESTS;
+use rdma_protocol::{CONTROL_BYTES, Endpoint, MemoryDescriptor, Message, TAG};
 use transport_api::{Carrier, Event, HostId, Lane, Parker, ThreadId};
 
 use crate::control::device_selection::{SelectedDevice, refused};
@@ -15,10 +16,10 @@ use crate::control::host::Host;
 use crate::control::sleep_flags::SleepFlags;
 use crate::memory::remote::RemoteMemory;
 use crate::qp::connection::Connection;
-use crate::qp::payloads;
 use crate::qp::thread::{ThreadState, completion_queue};
 use crate::verbs::Pd;
 use crate::{RdmaConfig, RdmaError};
+use rdma_protocol::payloads;
 
 /// How long the service thread sleeps between polls while hosts join.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -112,6 +113,12 @@ impl From<RdmaError> for Failure {
     }
 }
 
+/// Messages that a peer may send between its `Ready` and that of the last host: requests, which it holds
+/// back beyond their limit, and as many answers.
+const MOST_EARLY: usize = 2 * PENDING_REQUESTS;
+
+const _: () = assert!(CONTROL_BYTES >= transport_control::MESSAGE_BYTES);
+
 /// How far the handshake with one peer has come.
 struct Handshake {
     /// The addresses of this host's queue pairs to the peer, by thread.
@@ -120,6 +127,8 @@ struct Handshake {
     max_request_bytes: usize,
     has_sent_hello: bool,
     is_ready: bool,
+    /// Messages of the control plane that have come early.
+    early: usize,
 }
 
 /// What to do about a message that a peer sent during the handshake.
@@ -168,7 +177,10 @@ impl Handshake {
                 self.is_ready = true;
                 Ok(Step::Ready)
             }
-            message @ Message::Control(_) if self.is_ready => Ok(Step::Early(message)),
+            message @ Message::Control(_) if self.is_ready && self.early < MOST_EARLY => {
+                self.early += 1;
+                Ok(Step::Early(message))
+            }
             message => Err(format!("{message:?} during the handshake")),
         }
     }
@@ -217,6 +229,7 @@ impl Joining {
                 max_request_bytes,
                 has_sent_hello: false,
                 is_ready: false,
+                early: 0,
             });
         }
         Ok(Self { host, lanes, parker, handshakes, early: Vec::new() })
@@ -321,7 +334,7 @@ impl Joining {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::BLOCKS;
+    use rdma_protocol::payloads::BLOCKS;
 
     const END: Endpoint = Endpoint { gid: [7; 16], lid: 0, mtu: 3, qp: 17, first: 1 };
 
@@ -331,6 +344,7 @@ mod tests {
             max_request_bytes: 64 << 10,
             has_sent_hello: false,
             is_ready: false,
+            early: 0,
         }
     }
 
@@ -371,7 +385,11 @@ mod tests {
         assert_eq!(peer.receive(hello(2)), Ok(connect));
         assert_eq!(peer.receive(Message::Ready), Ok(Step::Ready));
         let early = Message::Control(vec![1]);
-        assert_eq!(peer.receive(early.clone()), Ok(Step::Early(early)));
+        for _ in 0..MOST_EARLY {
+            assert_eq!(peer.receive(early.clone()), Ok(Step::Early(early.clone())));
+        }
+        let error = peer.receive(early).unwrap_err();
+        assert_eq!(error, "Control of 1 bytes during the handshake");
     }
 
     #[test]

@@ -2,12 +2,10 @@
 //!
 //! In reading order:
 //! 1. [`ring`], [`send_queue`]: the work requests of a queue pair, without the device.
-//! 2. [`payloads`]: how the two ends hand over what has no room in a slot, without the device.
-//! 3. [`connection`]: a queue pair with its memory.
-//! 4. [`thread`]: all queue pairs of one runtime thread, and their completion queue.
+//! 2. [`connection`]: a queue pair with its memory.
+//! 3. [`thread`]: all queue pairs of one runtime thread, and their completion queue.
 
 pub(crate) mod connection;
-pub(crate) mod payloads;
 pub(crate) mod ring;
 pub(crate) mod send_queue;
 pub(crate) mod thread;

@@ -10,8 +10,8 @@ use primitive::sync::Ordering;
 use transport_api::{Event, EventQueue, HostId, ThreadId};
 
 use crate::control::host::Host;
-use crate::qp::payloads::cost_of;
 use crate::qp::thread::Connections;
+use rdma_protocol::payloads::cost_of;
 
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,16 @@
 //! Payloads that do not fit a slot: how a queue pair carries out
-//! [`Offers`](crate::qp::payloads::Offers) and [`Fetches`](crate::qp::payloads::Fetches).
+//! [`Offers`](rdma_protocol::payloads::Offers) and [`Fetches`](rdma_protocol::payloads::Fetches).
 
 use std::sync::Arc;
 
 use rdma_protocol::immediate::{self, RECORD};
 use transport_api::Namespace;
 
-use crate::config::BLOCKS;
 use crate::memory::remote::RemoteMemory;
 use crate::qp::connection::{Connection, Incident};
 use crate::qp::send_queue::{Destination, Source};
 use crate::verbs::{Pair, Verb};
+use rdma_protocol::payloads::BLOCKS;
 
 impl<P: Pair> Connection<P> {
     /// The peer offers its payloads in `blocks`, which has `len` bytes.
@@ -33,7 +33,7 @@ impl<P: Pair> Connection<P> {
     }
 
     fn offer_more(&mut self) {
-        while let Some(piece) = self.offers.next() {
+        while let Some(piece) = self.offers.offer() {
             self.send(Verb::Send, None, Source::Bytes(&piece.encode()));
         }
     }
@@ -68,7 +68,7 @@ impl<P: Pair> Connection<P> {
 
     /// Starts the next READs, and acknowledges completed ones to the peer.
     pub(super) fn fetch_more(&mut self, sink: &mut dyn FnMut(Incident)) {
-        while let Some((blocks, (at, len))) = self.blocks.clone().zip(self.fetches.next()) {
+        while let Some((blocks, (at, len))) = self.blocks.clone().zip(self.fetches.read()) {
             self.fetch(Verb::Read, (&blocks, at), len, Destination::Piece);
         }
         if let Some(count) = self.fetches.acknowledge() {

@@ -11,9 +11,9 @@ use transport_api::{Event, LossReason, RegionKey, ThreadId};
 use crate::config::RdmaConfig;
 use crate::memory::pool::Memory;
 use crate::memory::remote::RemoteMemory;
-use crate::qp::payloads::{Fetches, Offers, PIECE};
 use crate::qp::send_queue::{Destination, Outcome, SendQueue, Source};
 use crate::verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb};
+use rdma_protocol::payloads::{Fetches, Offers, PIECE};
 
 mod bulk;
 #[cfg(test)]

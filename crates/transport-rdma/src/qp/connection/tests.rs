@@ -8,10 +8,10 @@ use rdma_protocol::immediate::{FETCHED, NOTIFICATION_CREDITS, WINDOW, payload_cr
 use transport_api::HostId;
 
 use super::*;
-use crate::config::BLOCKS;
-use crate::qp::payloads;
-use crate::qp::payloads::Piece;
 use crate::verbs::Work;
+use rdma_protocol::payloads;
+use rdma_protocol::payloads::BLOCKS;
+use rdma_protocol::payloads::Piece;
 
 /// Threads of every host.
 const THREADS: u32 = 2;

@@ -1,8 +1,13 @@
 //! Both ends of a queue pair, without the queue pair: messages arrive in order, on demand.
 
-use proptest::prelude::*;
-use transport_api::{HostId, WAITING_OVERHEAD};
+use std::collections::{BTreeMap, VecDeque};
 
+use primitive::SharedBytes;
+use primitive::limits::MESSAGE_BYTES;
+use proptest::prelude::*;
+use transport_api::{Event, HostId, Tag, ThreadId, WAITING_OVERHEAD};
+
+use super::fetches::{AHEAD, AT_ONCE};
 use super::*;
 
 const THREADS: u32 = 3;
@@ -42,7 +47,7 @@ impl Ends {
     }
 
     fn offer(&mut self) {
-        while let Some(piece) = self.offers.next() {
+        while let Some(piece) = self.offers.offer() {
             self.sent_pieces.push_back(piece);
         }
         assert!(self.sent_pieces.len() + self.fetches.pieces.len() <= BLOCKS);
@@ -56,7 +61,7 @@ impl Ends {
     }
 
     fn read(&mut self) {
-        while let Some(read) = self.fetches.next() {
+        while let Some(read) = self.fetches.read() {
             self.reads.push_back(read);
         }
         assert!(self.reads.len() <= AT_ONCE);
@@ -147,7 +152,7 @@ fn a_large_total_allocates_little() {
     let mut fetches = Ends::new().fetches;
     let piece = Piece { tag: 0, total: MESSAGE_BYTES as u32, len: 8, thread: 0 };
     fetches.announced(&piece.encode(), RECORD).expect("a piece");
-    assert_eq!(fetches.next(), Some((0, 8)));
+    assert_eq!(fetches.read(), Some((0, 8)));
     assert!(fetches.arrived(&SharedBytes::heap(BLOCK), 0).expect("a part").is_none());
     let (.., bytes) = fetches.inflows[&0].payload.as_ref().expect("a part of it");
     assert!(bytes.len() == 8 && bytes.capacity() <= AHEAD);
