@@ -5,8 +5,8 @@ use crate::memcached::target::Shards;
 use crate::store::limit::donations;
 use crate::store::{Control, Pressure, Response, Seconds};
 
-/// Moves memory among the shards with these numbers, which share a limit: to those that have evicted items since the last time, from
-/// those whose items have not been used for longer.
+/// Moves memory among the shards with these numbers, which share a limit: to those that have evicted items
+/// since the last time, from those whose items have not been used for longer.
 pub fn balance_memory(shards: &dyn Shards, sharing: &[usize], now: Seconds) {
     let pressure = |&shard: &usize| match shards.control_one(shard, Control::Pressure, now) {
         Some(Response::Pressure(pressure)) => pressure,

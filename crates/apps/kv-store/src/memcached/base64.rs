@@ -10,7 +10,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// assert_eq!(decode(b"a3b/IQ==").as_deref(), Some(&b"kv\xff!"[..]));
 /// assert_eq!(decode(b"a3b/IQ"), None);
 /// ```
-pub fn encode(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
         let byte = |at| u32::from(chunk.get(at).copied().unwrap_or(0));
@@ -26,7 +26,7 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
 /// Decodes text, as memcached does: other characters are passed over, and the first group of four that
 /// has padding, wherever that is in it, is the last one. `None` if there is nothing to decode, or the
 /// length or the padding is wrong.
-pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let value = |&byte: &u8| match byte {
         b'=' => Some(None),
         _ => ALPHABET.iter().position(|&known| known == byte).map(|value| Some(value as u32)),

@@ -14,7 +14,7 @@ use crate::store::number::is_space;
 /// assert!(float(b"nan").is_some_and(f64::is_nan));
 /// assert_eq!([float(b"1e400"), float(b"1x"), float(b""), float(b"0x")], [None; 4]);
 /// ```
-pub fn float(text: &[u8]) -> Option<f64> {
+pub(crate) fn float(text: &[u8]) -> Option<f64> {
     let start = text.iter().position(|&byte| !is_space(byte)).unwrap_or(text.len());
     let rest = &text[start..];
     let end = rest.iter().position(|&byte| byte == 0 || is_space(byte)).unwrap_or(rest.len());

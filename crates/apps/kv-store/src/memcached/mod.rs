@@ -1,8 +1,8 @@
 //! The memcached text protocol, without sockets.
 //!
 //! A state machine from received bytes to bytes to send; the caller runs the commands in between
-//! against the store. Nothing here blocks, reads a clock or panics on input, and every buffer is
-//! bounded. Responses are those of memcached 1.6.18, also to malformed input, as far as
+//! against the store. Nothing here reads a clock or panics on input, nothing but [`local`] blocks, and
+//! every buffer is bounded. Responses are those of memcached 1.6.18, also to malformed input, as far as
 //! `tests/memcached_same.rs` and `tests/fixtures` of `gossamer-kv` compare them; [`admin`] lists
 //! what is missing.
 //!
@@ -14,9 +14,9 @@
 //! In reading order: [`command`] (command lines), [`keys`] (of retrievals), [`meta`] and [`admin`]
 //! (lines of meta commands and of commands on the server), [`parser`] (framing), [`budget`] (memory that
 //! connections share), [`output`] (unsent responses), [`target`] (what commands run on), [`batch`]
-//! (executing them), `format` (writing responses), `control` (executing commands
-//! on the server), `balance` (moving memory among shards), [`stats`] (reports), [`local`] (a store without a rack), [`connection`] (one client:
-//! order, limits), `fuzzing` (properties for arbitrary input); [`base64`].
+//! (executing them), `format` (writing responses), `control` (executing commands on the server), `balance`
+//! (moving memory among shards), `stats` (reports), [`local`] (a store without a rack), [`connection`] (one
+//! client: order, limits), `fuzzing` (properties for arbitrary input); `base64`, `float`.
 
 /// The version reported to clients. It starts with the version of memcached whose responses these
 /// match, because clients select behaviour by it.
@@ -28,13 +28,13 @@ macro_rules! version {
 
 pub mod admin;
 mod balance;
-pub mod base64;
+mod base64;
 pub mod batch;
 pub mod budget;
 pub mod command;
 pub mod connection;
 mod control;
-pub mod float;
+mod float;
 mod format;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -43,7 +43,7 @@ pub mod local;
 pub mod meta;
 pub mod output;
 pub mod parser;
-pub mod stats;
+mod stats;
 pub mod target;
 
 /// The version reported to clients.

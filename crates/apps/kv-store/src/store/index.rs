@@ -146,6 +146,7 @@ impl Store {
     }
 
     /// As [`peek`](Self::peek), of a key with this [hash](Self::hash).
+    #[inline]
     pub fn peek_hashed(&self, hash: u32, key: &[u8], now: Seconds) -> Option<&Item> {
         let item = self.items.get(self.find(hash, key)?);
         (!self.is_dead(item, now)).then_some(item)
@@ -153,6 +154,7 @@ impl Store {
 
     /// Asks the processor for the memory that an operation on a key with this hash will touch: in the
     /// first step for the item, in the second for its key and data.
+    #[inline]
     pub fn prefetch(&self, hash: u32, step: Step) {
         match step {
             // The first with the same tag, nearly always the right one: to compare its hash would wait
@@ -173,6 +175,7 @@ impl Store {
 
     /// Overwrites part of an item's data in place, from `offset` on; `false` if the item does not
     /// exist or is too short. The length does not change. The key comes with its hash.
+    #[inline]
     pub fn write_at(
         &mut self,
         (hash, key): (u32, &[u8]),
@@ -192,6 +195,7 @@ impl Store {
     }
 
     /// What a key is found by: the lower half of its hash.
+    #[inline]
     pub fn hash(&self, key: &[u8]) -> u32 {
         self.hasher.hash(key) as u32
     }

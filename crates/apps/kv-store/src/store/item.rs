@@ -99,10 +99,13 @@ pub(super) enum Mark {
 }
 
 impl Item {
-    /// An item without flags or expiry. The key is at most [`KEY_BYTES_MAX`] bytes.
+    /// An item without flags or expiry.
+    ///
+    /// # Panics
+    /// If the key is longer than [`KEY_BYTES_MAX`].
     pub(super) fn new(key: &[u8], hash: u32, data: &[u8]) -> Self {
         let bytes = concat([key, data, &[]]);
-        debug_assert!(key.len() <= KEY_BYTES_MAX);
+        assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes", key.len());
         let key_bytes = key.len() as u8;
         Self {
             bytes,

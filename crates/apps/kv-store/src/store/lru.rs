@@ -16,7 +16,7 @@ const NO_VALUE: &str = "no value at this index";
 
 /// A part of the order of use; see [`eviction`](crate::store::eviction).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Segment {
+pub(crate) enum Segment {
     /// New values.
     Hot,
     /// Values that were used more than once.
@@ -28,12 +28,12 @@ pub enum Segment {
 }
 
 /// The number of segments.
-pub const SEGMENTS: usize = 4;
+pub(crate) const SEGMENTS: usize = 4;
 
 /// A value and its list links; aligned, so that a small value occupies one cache line and not two.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct Node<V> {
+pub(crate) struct Node<V> {
     newer: u32,
     older: u32,
     segment: Segment,
@@ -64,7 +64,7 @@ struct Ends {
 /// assert_eq!(lru.len(), 1);
 /// ```
 #[derive(Debug)]
-pub struct Lru<V> {
+pub(crate) struct Lru<V> {
     nodes: Vec<Node<V>>,
     /// The place that became free last.
     free: u32,
@@ -82,29 +82,29 @@ impl<V> Default for Lru<V> {
 
 impl<V> Lru<V> {
     /// Without values.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let empty = Ends { head: NONE, tail: NONE, count: 0 };
         Self { nodes: Vec::new(), free: NONE, len: 0, lists: [empty; SEGMENTS], end: 0 }
     }
 
     /// The number of values.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no values.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The number of values in a segment.
-    pub fn count(&self, segment: Segment) -> usize {
+    pub(crate) fn count(&self, segment: Segment) -> usize {
         self.lists[segment as usize].count
     }
 
     /// More than the index of every value, and at most one more than the largest that there was since
     /// there were no values.
-    pub fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> u32 {
         self.end
     }
 
@@ -112,7 +112,7 @@ impl<V> Lru<V> {
     ///
     /// # Panics
     /// With more than 2^32 - 2 values, which are over 200 GB of items.
-    pub fn insert(&mut self, value: V, segment: Segment) -> u32 {
+    pub(crate) fn insert(&mut self, value: V, segment: Segment) -> u32 {
         let node = Node { newer: NONE, older: NONE, segment, value: Some(value) };
         let index = match self.free {
             NONE => {
@@ -135,7 +135,7 @@ impl<V> Lru<V> {
     ///
     /// # Panics
     /// If there is no value at `index`.
-    pub fn remove(&mut self, index: u32) -> V {
+    pub(crate) fn remove(&mut self, index: u32) -> V {
         self.unlink(index);
         let node = &mut self.nodes[index as usize];
         let value = node.value.take().expect(NO_VALUE);
@@ -151,7 +151,7 @@ impl<V> Lru<V> {
     ///
     /// # Panics
     /// If there is no value at `index`.
-    pub fn place(&mut self, index: u32, segment: Segment) {
+    pub(crate) fn place(&mut self, index: u32, segment: Segment) {
         if self.lists[segment as usize].head != index {
             self.unlink(index);
             self.link(index, segment);
@@ -162,20 +162,20 @@ impl<V> Lru<V> {
     ///
     /// # Panics
     /// If there is no such value.
-    pub fn segment(&self, index: u32) -> Segment {
+    pub(crate) fn segment(&self, index: u32) -> Segment {
         let node = &self.nodes[index as usize];
         assert!(node.value.is_some(), "{NO_VALUE}");
         node.segment
     }
 
     /// The index of the least recently used value of a segment.
-    pub fn oldest(&self, segment: Segment) -> Option<u32> {
+    pub(crate) fn oldest(&self, segment: Segment) -> Option<u32> {
         let tail = self.lists[segment as usize].tail;
         (tail != NONE).then_some(tail)
     }
 
     /// The value at `index`, if there is one.
-    pub fn at(&self, index: u32) -> Option<&V> {
+    pub(crate) fn at(&self, index: u32) -> Option<&V> {
         self.nodes.get(index as usize)?.value.as_ref()
     }
 
@@ -183,7 +183,7 @@ impl<V> Lru<V> {
     ///
     /// # Panics
     /// If there is no such value.
-    pub fn get(&self, index: u32) -> &V {
+    pub(crate) fn get(&self, index: u32) -> &V {
         self.nodes[index as usize].value.as_ref().expect(NO_VALUE)
     }
 
@@ -191,12 +191,12 @@ impl<V> Lru<V> {
     ///
     /// # Panics
     /// If there is no such value.
-    pub fn get_mut(&mut self, index: u32) -> &mut V {
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut V {
         self.node(index).value.as_mut().expect(NO_VALUE)
     }
 
     /// Asks the processor for the place of an index, without reading it.
-    pub fn prefetch(&self, index: u32) {
+    pub(crate) fn prefetch(&self, index: u32) {
         if let Some(node) = self.nodes.get(index as usize) {
             primitive::prefetch(node);
         }

@@ -9,10 +9,10 @@
 //! used items.
 //!
 //! In reading order: [`wire`] and [`reports`] (requests and responses), `key` and [`data`] (the bytes of
-//! an item), [`item`] (an item and its expiry), [`lru`] (lists in order of use), [`limit`] (a memory limit
+//! an item), [`item`] (an item and its expiry), `lru` (lists in order of use), [`limit`] (a memory limit
 //! that stores share), `index` (lookup, memory accounting), [`eviction`] (the order of use), `ops` and
 //! `meta` (the operations), `control` (those on the whole store), [`number`] (numbers in items), [`stats`],
-//! [`prefixes`] and [`sizes`] (counters).
+//! [`prefixes`] and `sizes` (counters).
 //!
 //! ```
 //! use gossamer_kv_store::store::{Key, Request, Response, Store, Verb};
@@ -33,13 +33,13 @@ mod index;
 pub mod item;
 mod key;
 pub mod limit;
-pub mod lru;
+mod lru;
 mod meta;
 pub mod number;
 mod ops;
 pub mod prefixes;
 pub mod reports;
-pub mod sizes;
+mod sizes;
 pub mod stats;
 pub mod wire;
 

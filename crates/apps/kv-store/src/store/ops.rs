@@ -33,6 +33,10 @@ impl Store {
 
     /// Executes a request on one key at the time `now`.
     pub fn execute(&mut self, request: Request, now: Seconds) -> Response {
+        // Requests of other hosts may have keys that no client of theirs can have sent.
+        if request.key().len() > KEY_BYTES_MAX {
+            return Response::TooLarge;
+        }
         self.apply_due_flush(now);
         match request {
             Request::Get { key, max_bytes } => self.get(&key, max_bytes, now),

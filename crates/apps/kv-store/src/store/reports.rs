@@ -47,7 +47,8 @@ pub struct MetaItem {
     pub cas: u64,
     /// Bytes of data.
     pub bytes: u32,
-    /// Seconds until it expires, -1 for never; as [`Step::Ttl`](crate::store::Step::Ttl) found it, or else in the end.
+    /// Seconds until it expires, -1 for never; as [`Step::Ttl`](crate::store::Step::Ttl) found it, or else in
+    /// the end.
     pub ttl: i64,
     /// Seconds since its last use.
     pub idle: u32,

@@ -7,7 +7,7 @@ const STEP: usize = 32;
 
 /// The number of items by size, in steps of 32 bytes.
 #[derive(Debug, Default)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     counts: BTreeMap<u32, u64>,
 }
 
@@ -18,13 +18,13 @@ impl Sizes {
     }
 
     /// An item of so many bytes was added.
-    pub fn add(&mut self, bytes: usize) {
+    pub(crate) fn add(&mut self, bytes: usize) {
         *self.counts.entry(Self::step(bytes)).or_default() += 1;
     }
 
     /// An item of so many bytes was removed. One that was there before sizes were counted is not
     /// known.
-    pub fn remove(&mut self, bytes: usize) {
+    pub(crate) fn remove(&mut self, bytes: usize) {
         if let Some(count) = self.counts.get_mut(&Self::step(bytes)) {
             *count -= 1;
             if *count == 0 {
@@ -34,7 +34,7 @@ impl Sizes {
     }
 
     /// The first `count` sizes from `bytes` on, smallest first, with their number of items.
-    pub fn from(&self, bytes: u32, count: usize) -> Vec<(u32, u64)> {
+    pub(crate) fn from(&self, bytes: u32, count: usize) -> Vec<(u32, u64)> {
         self.counts.range(bytes..).take(count).map(|(&bytes, &items)| (bytes, items)).collect()
     }
 }

@@ -186,6 +186,34 @@ fn sizes_are_limited() {
 }
 
 #[test]
+fn a_request_of_another_host_with_too_long_a_key_makes_no_item() {
+    let mut store = Store::default();
+    let key = || Key::from(&[b'k'; 300][..]);
+    let steps = || vec![wire::Step::Vivify(0)];
+    let requests = [
+        Request::MetaGet {
+            key: key(),
+            binary_key: false,
+            max_bytes: Some(100),
+            no_update: false,
+            steps: steps(),
+        },
+        Request::MetaArithmetic {
+            key: key(),
+            direction: Direction::Increment,
+            delta: 1,
+            compare: 0,
+            initial: 7,
+            steps: steps(),
+        },
+    ];
+    for request in requests {
+        assert_eq!(store.execute(request, NOW), Response::TooLarge);
+    }
+    assert_eq!(store.stats().total_items, 0);
+}
+
+#[test]
 fn the_least_recently_used_items_are_evicted() {
     let each = item::Item::memory_for(1 + 100);
     let mut store = limited(3 * each);
