@@ -4,9 +4,9 @@
 //! crates that are compiled one after the other.
 //!
 //! It checks nothing: each gate builds again, and finds it done. So a failure here costs time only,
-//! and is found, and shown, by the gate. All are made in folders of their own, where no other gate
-//! waits for a lock of cargo, or finds programs that were built for something else. So the tests over
-//! RDMA, which share the folder of the other tests, are not among them.
+//! and is found, and shown, by the gate. All are made in folders of their own, or as releases, so the first
+//! gates wait for no lock of cargo, and find no programs that were built for something else. So the tests
+//! over RDMA, which share the folder of the other tests, are not among them.
 
 use std::os::unix::process::parent_id;
 use std::sync::Mutex;

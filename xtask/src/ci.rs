@@ -23,8 +23,8 @@ const GATES: &[(&str, &str)] = &[
         "README's test command with compile-fail tests, memcached clients, a nightly compiler",
         "xtask test --clients --nightly",
     ),
-    ("hot path, instruction by instruction", "xtask hotpath"),
     (FIRST_BESIDE, "xtask loom"),
+    ("hot path, instruction by instruction", "xtask hotpath"),
     IN_GUESTS,
     (FIRST_ALONE, "xtask fuzz --seconds 25"),
     ("README's main command", "xtask demo"),
@@ -39,7 +39,7 @@ const GATES: &[(&str, &str)] = &[
 const FIRST_ALONE: &str = "fuzz targets, on a nightly compiler";
 /// The first gate beside [`IN_GUESTS`]: the tests before it have deadlines, which they might miss beside
 /// guests, and run programs of the folder in which the tests over RDMA are built with other features.
-/// Models do neither.
+/// Models and counts of instructions do neither.
 const FIRST_BESIDE: &str = "loom models";
 /// The gate that starts before its turn.
 const IN_GUESTS: (&str, &str) =

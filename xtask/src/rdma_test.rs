@@ -3,9 +3,9 @@
 //! visible with its tail first. Tests of the same programs that need no device run here, where
 //! nothing is emulated.
 //!
-//! A guest may be emulated on two processors. So the programs are optimised, with all of their
-//! checks, and run one test at a time: polling threads that outnumber the processors wait for each
-//! other's time slices. For the same reason one guest runs after the other. The transport is tested
+//! A guest may be emulated on two processors. So what lies under a rack is optimised, with all of its
+//! checks, and programs run one test at a time: polling threads that outnumber the processors wait for
+//! each other's time slices. For the same reason one guest runs after the other. The transport is tested
 //! on both kernels; racks only on 6.12, which reorders writes, unless `--kernel` names the other.
 
 use std::collections::HashMap;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
+use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 use proc_macro2::TokenStream;
 
 use crate::step::Step;
@@ -39,6 +39,8 @@ impl Workspace {
         let root = manifest.parent().context("xtask is not inside a workspace")?.to_path_buf();
         let metadata = MetadataCommand::new()
             .manifest_path(root.join("Cargo.toml"))
+            // Where all steps run: a relative CARGO_TARGET_DIR is relative to it.
+            .current_dir(&root)
             .no_deps()
             .exec()
             .context("cargo metadata failed")?;
@@ -55,12 +57,25 @@ impl Workspace {
         self.metadata.target_directory.clone().into_std_path_buf()
     }
 
-    /// The folder of the benchmarks of `what`, which are a workspace of their own.
-    pub(crate) fn benchmarks(&self, what: &str) -> Result<PathBuf> {
+    /// One of these programs, once all of them are built.
+    pub(crate) fn build_program(&self, name: &str) -> Result<PathBuf> {
+        let step = Step::cargo(&self.root, PROGRAMS);
+        let built = step.args("--message-format json-render-diagnostics").capture()?;
+        executable(&built, name)
+    }
+
+    /// Fails on systems on which the kit of the benchmarks is empty.
+    pub(crate) fn check_can_measure() -> Result<()> {
         ensure!(
             cfg!(all(target_os = "linux", target_arch = "x86_64")),
-            "benchmarks read x86-64 instructions and Linux clocks: run them on Linux and x86-64"
+            "this reads x86-64 instructions and Linux clocks: run it on Linux and x86-64"
         );
+        Ok(())
+    }
+
+    /// The folder of the benchmarks of `what`, which are a workspace of their own.
+    pub(crate) fn benchmarks(&self, what: &str) -> Result<PathBuf> {
+        Self::check_can_measure()?;
         self.own_workspace(&format!("benchmarks/{what}"))
     }
 
@@ -103,6 +118,17 @@ impl Workspace {
         };
         paths.into_iter().map(source).collect()
     }
+}
+
+/// The program of this name in what cargo prints as JSON.
+pub(crate) fn executable(messages: &[u8], name: &str) -> Result<PathBuf> {
+    for message in Message::parse_stream(messages) {
+        let Message::CompilerArtifact(artifact) = message? else { continue };
+        if let Some(path) = artifact.executable.filter(|_| artifact.target.name == name) {
+            return Ok(path.into());
+        }
+    }
+    bail!("no {name} among what cargo built")
 }
 
 fn rust_files(folder: &Path, out: &mut Vec<PathBuf>) -> Result<()> {

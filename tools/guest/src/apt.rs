@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, iter, thread};
@@ -152,14 +152,15 @@ fn merge(from: &Path, to: &Path) -> Result<()> {
     if !from.is_dir() || from.is_symlink() {
         return Ok(());
     }
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
+    let entries =
+        fs::create_dir_all(to).and_then(|()| fs::read_dir(from)?.collect::<io::Result<Vec<_>>>());
+    let moved = || format!("cannot move {} to {}", from.display(), to.display());
+    for entry in entries.with_context(moved)? {
         let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
+        if entry.file_type().with_context(moved)?.is_dir() {
             merge(&entry.path(), &target)?;
         } else {
-            fs::rename(entry.path(), target)?;
+            fs::rename(entry.path(), target).with_context(moved)?;
         }
     }
     fs::remove_dir(from).with_context(|| format!("cannot remove {}", from.display()))

@@ -38,6 +38,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];
+
 /// Checks that this machine can run guests.
 ///
 /// # Errors

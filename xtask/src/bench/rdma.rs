@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::Message;
+use anyhow::{Context, Result};
 
 use crate::bench::{RdmaMeasuring, build_kv};
 use crate::step::{Step, itself};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, executable};
 
 /// The program.
 const PROGRAM: &str = "rdma-bench";
@@ -21,7 +20,7 @@ pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()
     let RdmaMeasuring { how, plot } = measuring;
     let build = "build --release --message-format json-render-diagnostics --bin";
     let build = Step::cargo(&workspace.benchmarks("rdma")?, build).arg(PROGRAM);
-    let program = program_in(&build.capture()?)?;
+    let program = executable(&build.capture()?, PROGRAM)?;
     let kv = build_kv(workspace)?;
     // Files in other folders are removed with the guest.
     let out = workspace.target().join("rdma-vm/out");
@@ -43,15 +42,4 @@ pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()
         fs::remove_file(there)?;
     }
     ran
-}
-
-/// The program in what cargo prints as JSON.
-fn program_in(messages: &[u8]) -> Result<PathBuf> {
-    for message in Message::parse_stream(messages) {
-        let Message::CompilerArtifact(artifact) = message? else { continue };
-        if let Some(path) = artifact.executable.filter(|_| artifact.target.name == PROGRAM) {
-            return Ok(path.into());
-        }
-    }
-    bail!("no {PROGRAM} among what cargo built")
 }

@@ -119,7 +119,8 @@ fn broken_rule(edge: &Edge) -> Option<String> {
         Some(format!("{user} names {used}, which does not lie below it"))
     } else if is_transport(used) && ![PICKS_TRANSPORTS, MEASURES].contains(&names.0) && !for_tests {
         Some(format!(
-            "{user} names {used}: only {PICKS_TRANSPORTS} knows transports (others: for tests)"
+            "{user} names {used}: only {PICKS_TRANSPORTS} and {MEASURES} know transports (others: for \
+             tests)"
         ))
     } else if used == BUILDS_JAMS.0 && user != BUILDS_JAMS.1 && !for_tests && !for_build {
         Some(format!("{user} names {used}: expected it in tests and build scripts only"))
@@ -145,6 +146,7 @@ mod tests {
         assert_eq!(broken_rule(&edge("gossamer-trust-core", "gossamer-transport-api")), None);
         assert_eq!(broken_rule(&edge("gossamer-rack", "gossamer-transport-shm")), None);
         assert_eq!(broken_rule(&edge("gossamer-kv", "gossamer-rack")), None);
+        assert_eq!(broken_rule(&edge(MEASURES, "gossamer-transport-shm")), None);
         assert_eq!(broken_rule(&test_edge("gossamer-trust-core", "gossamer-transport-shm")), None);
         assert_eq!(broken_rule(&test_edge("gossamer-segment", "gossamer-segment")), None);
     }
