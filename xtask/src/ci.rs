@@ -39,7 +39,8 @@ const GATES: &[(&str, &str)] = &[
 const FIRST_ALONE: &str = "fuzz targets, on a nightly compiler";
 /// The first gate beside [`IN_GUESTS`]: the tests before it have deadlines, which they might miss beside
 /// guests, and run programs of the folder in which the tests over RDMA are built with other features.
-/// Models and counts of instructions do neither.
+/// Models do neither; counts of instructions have no deadline, and their programs are those of `bench-kit`,
+/// which the tests over RDMA do not build.
 const FIRST_BESIDE: &str = "loom models";
 /// The gate that starts before its turn.
 const IN_GUESTS: (&str, &str) =

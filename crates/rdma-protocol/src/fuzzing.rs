@@ -6,9 +6,11 @@
 use primitive::SharedBytes;
 use transport_api::{Event, HostId, RegionKey, ThreadId};
 
-use crate::immediate::{Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW};
+use crate::immediate::{
+    Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW, payload_credits,
+};
 use crate::message::Message;
-use crate::payloads::{BLOCKS, Fetches, Offers};
+use crate::payloads::{BLOCKS, Fetches, Offers, WINDOW as WINDOW_OF_PAYLOADS, cost_of};
 
 /// Runtime threads of this host.
 const THREADS: u32 = 3;
@@ -93,11 +95,12 @@ fn notifications(mut bytes: &[u8]) {
 }
 
 /// A peer announces no more pieces than it has blocks, of which READs stay inside; it acknowledges no more
-/// than were offered. Payloads are for threads that exist.
+/// than were offered, and returns no more credits than it was charged. Payloads are for threads that exist,
+/// and of those that are not taken, little more than a window is kept for each thread.
 ///
 /// Each byte says what comes next: 0 a record; 1 the next READ ends; 2 acknowledged pieces, 4 bytes; 3
-/// credits for a thread, 1 byte and 4; everything else, this side pushes a payload of as many bytes, and
-/// offers what it may.
+/// credits for a thread, 1 byte and 4; 4 this side's threads take what has come; everything else, this side
+/// pushes a payload of five bytes less than that, and offers what it may.
 fn payloads(mut bytes: &[u8]) {
     const BLOCK: usize = 16;
     let peer = ThreadId { host: HostId(1), thread: 0 };
@@ -105,7 +108,8 @@ fn payloads(mut bytes: &[u8]) {
     let (mut offers, staging) = (Offers::new(Some(memory(BLOCKS))), memory(1));
     let mut fetches = Fetches::new(peer, THREADS);
     fetches.blocks_of(BLOCK);
-    let (mut unread, mut reading, mut open) = (0, 0, 0);
+    let (mut unread, mut reading, mut open, mut owed) = (0, 0, 0, 0);
+    let (mut untaken, mut charged) = ([0; THREADS as usize], [0u64; THREADS as usize]);
     while let Some((what, rest)) = bytes.split_first() {
         bytes = rest;
         match what {
@@ -123,14 +127,21 @@ fn payloads(mut bytes: &[u8]) {
                     reading += 1;
                 }
                 if reading > 0 {
-                    (unread, reading) = (unread - 1, reading - 1);
+                    (unread, reading, owed) = (unread - 1, reading - 1, owed + 1);
                     match fetches.arrived(&staging, 0) {
-                        Ok(Some((thread, Event::Bulk { from, .. }))) => {
-                            assert!(thread < THREADS && from == peer, "a payload of no thread");
+                        Ok(Some((thread, Event::Bulk { from, payload, .. }))) => {
+                            assert!(from == peer, "a payload of another peer");
+                            let untaken = &mut untaken[thread as usize];
+                            *untaken += cost_of(payload.len());
+                            assert!(*untaken <= 2 * WINDOW_OF_PAYLOADS, "payloads pile up");
                         }
                         Ok(Some(other)) => panic!("expected a payload, got {other:?}"),
                         Ok(None) => {}
                         Err(_) => return,
+                    }
+                    if let Some(count) = fetches.acknowledge() {
+                        assert_eq!(count, owed, "pieces that have arrived are all acknowledged");
+                        owed = 0;
                     }
                 }
             }
@@ -146,11 +157,22 @@ fn payloads(mut bytes: &[u8]) {
                     return;
                 };
                 bytes = rest;
-                let credits = offers.add_credits((*thread).into(), u32::from_le_bytes(*cost));
-                let Ok(()) = credits else { return };
+                let cost = u32::from_le_bytes(*cost);
+                let Ok(()) = offers.add_credits((*thread).into(), cost) else { return };
+                let left = charged[usize::from(*thread)].checked_sub(cost.into());
+                charged[usize::from(*thread)] = left.expect("no more than was charged");
+            }
+            4 => {
+                for (thread, untaken) in (0..).zip(&mut untaken) {
+                    if let Some(cost) = fetches.taken(thread, std::mem::take(untaken)) {
+                        payload_credits(thread, cost);
+                    }
+                }
             }
             other => {
-                offers.push(u32::from(*other) % THREADS, 7, vec![0; (*other).into()]);
+                let (thread, len) = (u32::from(*other) % THREADS, usize::from(other - 5));
+                offers.push(thread, 7, vec![0; len]);
+                charged[thread as usize] += u64::from(cost_of(len));
                 open += std::iter::from_fn(|| offers.offer()).count() as u32;
                 assert!(open as usize <= BLOCKS, "more pieces are offered than there are blocks");
             }
@@ -211,6 +233,7 @@ mod tests {
             handed_over.extend_from_slice(&piece.encode());
             handed_over.push(1);
         }
+        handed_over.push(4);
         put("payloads", 2, &handed_over);
     }
 }

@@ -4,7 +4,7 @@
 //! Both use up receives of the peer, of which every queue pair has [`RECEIVES`]:
 //!
 //! - *immediate data*, the word that a write may carry: a thread to wake, credits for notifications
-//!   and payloads, or acknowledged pieces of payloads (`gossamer-transport-rdma`);
+//!   and payloads, or acknowledged pieces of [payloads](crate::payloads);
 //! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`) behind its data, or a
 //!   piece of a payload.
 //!

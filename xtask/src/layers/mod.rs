@@ -184,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn only_gossamer_knows_transports() {
+    fn only_gossamer_and_the_kit_know_transports() {
         let broken = broken_rule(&edge("gossamer-trust-core", "gossamer-transport-shm")).unwrap();
-        assert!(broken.contains("only gossamer-rack knows transports"), "{broken}");
+        assert!(broken.contains("only gossamer-rack and bench-kit know transports"), "{broken}");
         assert!(broken_rule(&edge("gossamer-kv", "gossamer-transport-shm")).is_some());
     }
 

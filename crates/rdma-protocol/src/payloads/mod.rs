@@ -17,7 +17,7 @@
 //! Blocks are used in turn and read in order, so that both ends know where the next piece is. A
 //! receiving thread that does not poll must neither fill memory nor delay other threads: a payload may
 //! start while less than [`WINDOW`] is charged for earlier ones to its thread, is charged at most the
-//! whole window, and its charge is returned as credits when it is taken. Payloads to different threads
+//! whole window and one unit, and its charge is returned as credits when it is taken. Payloads to different threads
 //! take turns, a piece each.
 //!
 //! ```
@@ -70,8 +70,8 @@ pub const WINDOW: u32 = 1 << 14;
 /// The last bytes of the record of a piece; those of a notification differ.
 pub const PIECE: [u8; 4] = 1u32.to_le_bytes();
 
-/// The charge of a payload of this length, in units of 64 bytes: one unit, and its bytes, but no more than
-/// the [`WINDOW`].
+/// The charge of a payload of this length, in units of 64 bytes: one unit, and its bytes, of which at most a
+/// [`WINDOW`] counts.
 pub fn cost_of(bytes: usize) -> u32 {
     let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
     units.min(WINDOW) + 1

@@ -114,8 +114,8 @@ impl From<RdmaError> for Failure {
 }
 
 /// Messages that a peer may send between its `Ready` and that of the last host: requests, which it holds
-/// back beyond their limit, and as many answers.
-const MOST_EARLY: usize = 2 * PENDING_REQUESTS;
+/// back beyond their limit, a cancellation of each import, and why it gives this host up.
+const MOST_EARLY: usize = 2 * PENDING_REQUESTS + 1;
 
 const _: () = assert!(CONTROL_BYTES >= transport_control::MESSAGE_BYTES);
 

@@ -4,16 +4,6 @@ use crate::store::number::is_space;
 
 /// Parses a number with a fraction or without, in decimal or in hexadecimal, or one that is infinite
 /// or none; `None` if it is not followed by white space, a zero byte or the end, or is too large.
-///
-/// ```
-/// use gossamer_kv_store::memcached::float::float;
-/// assert_eq!(float(b"0.5"), Some(0.5));
-/// assert_eq!(float(b" -.5e1 "), Some(-5.0));
-/// assert_eq!(float(b"0x1.8p-1"), Some(0.75));
-/// assert_eq!(float(b"INF"), Some(f64::INFINITY));
-/// assert!(float(b"nan").is_some_and(f64::is_nan));
-/// assert_eq!([float(b"1e400"), float(b"1x"), float(b""), float(b"0x")], [None; 4]);
-/// ```
 pub(crate) fn float(text: &[u8]) -> Option<f64> {
     let start = text.iter().position(|&byte| !is_space(byte)).unwrap_or(text.len());
     let rest = &text[start..];
@@ -46,4 +36,19 @@ fn hexadecimal(text: &str) -> Option<f64> {
     let shift = exponent.saturating_sub(4 * i32::try_from(fraction.len()).ok()?);
     digits().next()?;
     Some(value? * f64::from(shift).exp2())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_those_of_c() {
+        assert_eq!(float(b"0.5"), Some(0.5));
+        assert_eq!(float(b" -.5e1 "), Some(-5.0));
+        assert_eq!(float(b"0x1.8p-1"), Some(0.75));
+        assert_eq!(float(b"INF"), Some(f64::INFINITY));
+        assert!(float(b"nan").is_some_and(f64::is_nan));
+        assert_eq!([float(b"1e400"), float(b"1x"), float(b""), float(b"0x")], [None; 4]);
+    }
 }

@@ -50,19 +50,6 @@ struct Ends {
 }
 
 /// Values by index, in order of last use. Holds up to 2^32 - 2 values.
-///
-/// ```
-/// use gossamer_kv_store::store::lru::{Lru, Segment};
-/// let mut lru = Lru::new();
-/// let (a, b) = (lru.insert("a", Segment::Hot), lru.insert("b", Segment::Hot));
-/// assert_eq!(lru.oldest(Segment::Hot), Some(a));
-/// lru.place(a, Segment::Hot);
-/// assert_eq!(lru.oldest(Segment::Hot), Some(b));
-/// lru.place(b, Segment::Cold);
-/// assert_eq!((lru.oldest(Segment::Hot), lru.oldest(Segment::Cold)), (Some(a), Some(b)));
-/// assert_eq!(lru.remove(b), "b");
-/// assert_eq!(lru.len(), 1);
-/// ```
 #[derive(Debug)]
 pub(crate) struct Lru<V> {
     nodes: Vec<Node<V>>,
@@ -244,6 +231,19 @@ mod tests {
 
     const ALL: [Segment; SEGMENTS] =
         [Segment::Hot, Segment::Warm, Segment::Cold, Segment::Temporary];
+
+    #[test]
+    fn what_was_used_last_is_the_youngest() {
+        let mut lru = Lru::new();
+        let (a, b) = (lru.insert("a", Segment::Hot), lru.insert("b", Segment::Hot));
+        assert_eq!(lru.oldest(Segment::Hot), Some(a));
+        lru.place(a, Segment::Hot);
+        assert_eq!(lru.oldest(Segment::Hot), Some(b));
+        lru.place(b, Segment::Cold);
+        assert_eq!((lru.oldest(Segment::Hot), lru.oldest(Segment::Cold)), (Some(a), Some(b)));
+        assert_eq!(lru.remove(b), "b");
+        assert_eq!(lru.len(), 1);
+    }
 
     fn order(lru: &Lru<u32>, segment: Segment) -> Vec<u32> {
         let Ends { head, tail, count } = lru.lists[segment as usize];
