@@ -35,7 +35,9 @@ pub enum FrameError {
 /// # Errors
 /// [`FrameError::TooLarge`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    let mut bytes = postcard::to_extend(message, vec![0; HEADER]).map_err(FrameError::Encode)?;
+    // The header's four bytes encode as themselves. `to_extend` would append to a vector that has them, but
+    // byte by byte, which takes long in an unoptimised build that sends a program.
+    let mut bytes = postcard::to_stdvec(&([0_u8; HEADER], message)).map_err(FrameError::Encode)?;
     let length = bytes.len() - HEADER;
     if length > LARGEST {
         return Err(FrameError::TooLarge(length));
