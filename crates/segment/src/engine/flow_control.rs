@@ -66,6 +66,14 @@ impl LaneFlow {
         self.begun.get() + cost <= self.done.get() + LIMIT
     }
 
+    /// Whether there is room once fences that have ended are taken.
+    #[cold]
+    fn would_have_room(&self, cost: u64) -> bool {
+        let fences = self.fences.borrow();
+        let ended = fences.iter().rev().find(|(_, fence)| fence.has_ended());
+        ended.is_some_and(|(mark, _)| self.begun.get() + cost <= mark + LIMIT)
+    }
+
     fn note_done(&self, mark: u64) {
         self.done.set(mark.max(self.done.get()));
     }
@@ -187,10 +195,7 @@ impl FlowControl {
         let overhead = OVERHEAD.saturating_mul(bytes / PIECE + 1);
         let cost = cost(bytes.saturating_add(overhead).min(isize::MAX as usize));
         let lane = self.of(host);
-        let ended = lane.fences.borrow();
-        let ended = ended.iter().rev().find(|(_, fence)| fence.has_ended());
-        let done = ended.map_or(0, |(mark, _)| *mark).max(lane.done.get());
-        lane.begun.get() + cost <= done + LIMIT
+        lane.has_room(cost) || lane.would_have_room(cost)
     }
 
     /// Waits as [`fence`](Self::fence) does, and returns a refusal. It is also kept for the next fence of
