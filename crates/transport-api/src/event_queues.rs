@@ -218,8 +218,15 @@ impl EventQueue {
     /// [`OpError::PeerLost`], if it has.
     #[inline]
     pub fn check_peer(&self) -> Result<(), OpError> {
-        let gone = self.gone.as_ref();
-        gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
+        match &self.gone {
+            None => Ok(()),
+            Some(reason) => Err(self.lost(reason)),
+        }
+    }
+
+    #[cold]
+    fn lost(&self, reason: &LossReason) -> OpError {
+        OpError::PeerLost(self.peer, reason.clone())
     }
 
     /// Whether the peer's end has been reported.
@@ -228,12 +235,21 @@ impl EventQueue {
         self.gone.is_some()
     }
 
+    /// Whether anything may have arrived.
+    #[inline]
+    pub fn has_any(&self) -> bool {
+        self.all.slot(self.thread, self.peer).has_any.load(Ordering::Acquire)
+    }
+
     /// Hands what has arrived to `sink`; whether that was anything.
+    #[inline]
     pub fn take(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        self.has_any() && self.take_all(sink)
+    }
+
+    #[inline(never)]
+    fn take_all(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let slot = self.all.slot(self.thread, self.peer);
-        if !slot.has_any.load(Ordering::Acquire) {
-            return false;
-        }
         slot.has_any.store(false, Ordering::Relaxed);
         mem::swap(&mut *slot.events(), &mut self.spare);
         let any = !self.spare.is_empty();

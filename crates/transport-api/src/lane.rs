@@ -179,6 +179,23 @@ pub trait Lane: Send {
         write_staged(self, to, (at, tag), parts, staging)
     }
 
+    /// As [`write_tagged`](Self::write_tagged), of memory that must not change until the next
+    /// [`flush`](Self::flush) has returned.
+    ///
+    /// # Errors
+    /// See above.
+    fn write_tagged_memory(
+        &mut self,
+        to: &RemoteRegion,
+        (at, tag): (usize, u64),
+        from: &SharedBytes,
+    ) -> Result<(), OpError> {
+        // Before the bytes are written, and so that what is behind the word has a number.
+        to.check_word(at, Rights::WRITE)?;
+        self.write(to, at + size_of::<u64>(), from)?;
+        self.signal(to, at, tag)
+    }
+
     /// Reads `into.len()` bytes from byte `at` into `into`; [`Event::Completed`] says when.
     ///
     /// # Errors

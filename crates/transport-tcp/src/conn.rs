@@ -98,6 +98,14 @@ impl Conn {
         }
     }
 
+    /// Whether anything waits to be written.
+    #[inline]
+    pub(crate) fn has_outgoing(&self) -> bool {
+        self.is_blocked
+            || self.machine.has_outgoing()
+            || self.wire.as_ref().is_some_and(Wire::has_records)
+    }
+
     /// Writes what waits, as far as there is room, and not too much of it at a time.
     pub(crate) fn push(&mut self) -> Result<(), WireError> {
         self.is_blocked = false;
@@ -106,6 +114,9 @@ impl Conn {
         loop {
             if !wire.flush()? {
                 break;
+            }
+            if !self.machine.has_outgoing() {
+                return Ok(());
             }
             let outgoing = self.machine.outgoing();
             if outgoing.is_empty() {

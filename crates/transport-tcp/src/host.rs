@@ -78,8 +78,11 @@ impl ThreadState {
     /// Whether the service thread need not look whether the thread polls: it sleeps, or its
     /// connections are adopted.
     pub(crate) fn is_away(&self) -> bool {
-        self.adopted.load(Ordering::Relaxed)
-            || self.word.load(Ordering::Acquire) == transport_api::park_word::PARKED
+        self.adopted.load(Ordering::Relaxed) || self.is_parked()
+    }
+
+    pub(crate) fn is_parked(&self) -> bool {
+        self.word.load(Ordering::Acquire) == transport_api::park_word::PARKED
     }
 }
 
@@ -184,7 +187,13 @@ impl Host {
     pub(crate) fn pump(&self, peer: HostId, thread: u32) -> bool {
         let mut conn = self.link(peer, thread);
         let received = conn.receive(&mut Arrivals { host: self, peer });
-        let both = received.and_then(|moved| self.push(&mut conn, peer, thread).map(|()| moved));
+        let both = received.and_then(|moved| {
+            // In most polls nothing has come, and nothing waits.
+            if conn.has_outgoing() {
+                self.push(&mut conn, peer, thread)?;
+            }
+            Ok(moved)
+        });
         both.unwrap_or_else(|broken| {
             self.broken(conn, peer, broken);
             true
@@ -263,7 +272,13 @@ impl Host {
 
     /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,
     /// and tells the peer's threads how much of theirs was taken; whether there was anything.
+    #[inline]
     pub(crate) fn take(&self, event_queue: &mut EventQueue, sink: &mut dyn FnMut(Event)) -> bool {
+        event_queue.has_any() && self.take_all(event_queue, sink)
+    }
+
+    #[inline(never)]
+    fn take_all(&self, event_queue: &mut EventQueue, sink: &mut dyn FnMut(Event)) -> bool {
         let mut taken: BTreeMap<u32, u64> = BTreeMap::new();
         let any = event_queue.take(&mut |event| {
             let cost = match &event {

@@ -40,7 +40,7 @@ const IN_PROCESS_LOSS_BOUND: Duration = Duration::from_secs(10);
 /// Dropping it closes its connections: peers that have not seen a goodbye report it as lost. Lanes,
 /// parkers and regions made from it stay valid for this process.
 pub struct TcpTransport {
-    host: Arc<Host>,
+    pub(crate) host: Arc<Host>,
     /// Whether TLS has authenticated all peers; true without peers.
     is_authenticated: bool,
     service: Mutex<Option<JoinHandle<()>>>,

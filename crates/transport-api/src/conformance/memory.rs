@@ -15,11 +15,14 @@ use crate::{
 type Operation = fn(&mut dyn Lane, &RemoteRegion, usize) -> Result<(), OpError>;
 
 /// Every operation on a region, with its name and the rights that it needs.
-const OPERATIONS: [(&str, Rights, Operation); 7] = [
+const OPERATIONS: [(&str, Rights, Operation); 8] = [
     ("write", Rights::WRITE, |lane, on, at| lane.write(on, at, &filled(&[7; 8]))),
     ("signal", Rights::WRITE, |lane, on, at| lane.signal(on, at, 7)),
     ("write_tagged", Rights::WRITE, |lane, on, at| {
         lane.write_tagged(on, (at, 7), &[], &SharedBytes::heap(8))
+    }),
+    ("write_tagged_memory", Rights::WRITE, |lane, on, at| {
+        lane.write_tagged_memory(on, (at, 7), &SharedBytes::heap(8).slice(0, 0))
     }),
     ("read", Rights::READ, |lane, on, at| lane.read(on, at, &SharedBytes::heap(8), 1)),
     ("compare_swap", Rights::ATOMIC, |lane, on, at| lane.compare_swap(on, at, 0, 7, 2)),

@@ -176,6 +176,15 @@ impl Lane for LocalLane {
         if self.host.quiet_points.pass(self.event_queue.thread()) {
             self.host.report_quiet();
         }
+        let is_idle = self.done.is_empty() && !self.event_queue.has_any();
+        !is_idle && self.report(sink)
+    }
+}
+
+impl LocalLane {
+    /// Reports what is done, and what other threads have left here; true if there was anything.
+    #[inline(never)]
+    fn report(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
         let Self { host, event_queue, .. } = self;

@@ -15,7 +15,7 @@ use transport_api::{
 };
 
 use crate::host::Host;
-use crate::machine::{Machine, Name};
+use crate::machine::{Machine, Name, append};
 use crate::wire::frame::{BODY_BYTES, WORD};
 
 /// Bytes of operations that are sent without waiting for the flush.
@@ -94,7 +94,32 @@ impl Lane for TcpLane {
         }
         to.check(at, WORD + len, Rights::WRITE)?;
         // One frame instead of two, into which the parts are copied as they are.
-        self.start(|machine| machine.write_tagged(name, (at, tag), parts));
+        self.start(|machine| {
+            machine.write_tagged(name, (at, tag), len, |out| {
+                parts.iter().for_each(|part| out.extend_from_slice(part));
+            });
+        });
+        Ok(())
+    }
+
+    fn write_tagged_memory(
+        &mut self,
+        to: &RemoteRegion,
+        (at, tag): (usize, u64),
+        from: &SharedBytes,
+    ) -> Result<(), OpError> {
+        let name = self.name(to)?;
+        to.check_word(at, Rights::WRITE)?;
+        if from.len() > BODY_BYTES {
+            self.write(to, at + WORD, from)?;
+            return self.signal(to, at, tag);
+        }
+        to.check(at, WORD + from.len(), Rights::WRITE)?;
+        self.start(|machine| {
+            machine.write_tagged(name, (at, tag), from.len(), |out| {
+                append(from, 0, from.len(), out);
+            });
+        });
         Ok(())
     }
 
@@ -206,6 +231,10 @@ impl Lane for TcpLane {
         let mut conn = self.host.link(self.peer, self.thread);
         // Behind operations that are still to be flushed it costs no write of its own.
         let travels = conn.machine.unsent() > 0;
+        if travels && thread == self.thread {
+            // Whatever arrives on this connection wakes the thread that has it there.
+            return;
+        }
         conn.machine.wake(thread);
         if !travels {
             self.host.push_or_lose(conn, self.peer, self.thread);

@@ -9,7 +9,7 @@ use transport_api::{Event, HostId, OpError, RegionKey, Rights, Tag};
 use transport_control::Violation;
 
 use crate::export::Exported;
-use crate::machine::{ANSWER_WINDOW, Asked, Machine, Name, Port};
+use crate::machine::{ANSWER_WINDOW, Asked, Machine, Name, Port, append};
 use crate::wire::frame::{BODY_BYTES, Header, Kind, WORD, violation};
 
 /// Regions that a connection remembers, so that most operations look nothing up.
@@ -200,9 +200,7 @@ impl Machine {
         let old = match header.kind {
             Kind::Read => {
                 Header::new(Kind::Data).encode(count, &mut self.answers);
-                let start = self.answers.len();
-                self.answers.resize(start + count, 0);
-                memory.read_words(at, &mut self.answers[start..]);
+                append(memory, at, count, &mut self.answers);
                 return Ok(());
             }
             Kind::Swap => {

@@ -170,11 +170,7 @@ impl Machine {
             let last = done + len == from.len();
             let mut header = on(Kind::Write, to, at + done);
             header.word = u64::from(last);
-            self.start(header, None, len, |out| {
-                let start = out.len();
-                out.resize(start + len, 0);
-                from.read_words(done, &mut out[start..]);
-            });
+            self.start(header, None, len, |out| append(from, done, len, out));
             done += len;
             if last {
                 self.writes += 1;
@@ -187,14 +183,16 @@ impl Machine {
         self.start(Header { word, ..on(Kind::Signal, to, at) }, None, 0, |_| ());
     }
 
-    /// Writes `parts`, one behind the other, behind the word at `at`, and then stores `tag` there. They have
-    /// at most [`BODY_BYTES`].
-    pub(crate) fn write_tagged(&mut self, to: Name, (at, tag): (usize, u64), parts: &[&[u8]]) {
-        let len = parts.iter().map(|part| part.len()).sum();
-        let header = Header { word: tag, ..on(Kind::Tagged, to, at) };
-        self.start(header, None, len, |out| {
-            parts.iter().for_each(|part| out.extend_from_slice(part));
-        });
+    /// Writes `len` bytes, at most [`BODY_BYTES`], which `body` appends, behind the word at `at`, and then
+    /// stores `tag` there.
+    pub(crate) fn write_tagged(
+        &mut self,
+        to: Name,
+        (at, tag): (usize, u64),
+        len: usize,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.start(Header { word: tag, ..on(Kind::Tagged, to, at) }, None, len, body);
     }
 
     pub(crate) fn read(&mut self, name: Name, from: usize, into: &SharedBytes, token: u64) {
@@ -304,6 +302,17 @@ impl Machine {
 
     // ---- What is to be sent.
 
+    /// Whether anything is to be sent, now or once the peer grants it.
+    #[inline]
+    pub(crate) fn has_outgoing(&self) -> bool {
+        self.gone < self.front.len()
+            || !self.requests.is_empty()
+            || !self.answers.is_empty()
+            || !self.outbound.is_empty()
+            || self.inbound.owes_much()
+            || self.goodbye_state == GoodbyeState::Wanted
+    }
+
     /// The bytes that are to be sent next; may be empty. Report what was sent with
     /// [`sent`](Self::sent).
     pub(crate) fn outgoing(&mut self) -> &[u8] {
@@ -365,6 +374,13 @@ impl Machine {
     pub(crate) fn unsent(&self) -> usize {
         self.requests.len()
     }
+}
+
+/// Appends `len` bytes of `from`, from byte `at` on.
+pub(crate) fn append(from: &SharedBytes, at: usize, len: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + len, 0);
+    from.read_words(at, &mut out[start..]);
 }
 
 /// Bytes of a body that begins at byte `at` of a region, at most: it ends where a word does, so that

@@ -141,8 +141,9 @@ impl Model {
                 self.memory[*at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
             Op::Tagged { at, tag, parts } => {
-                machine.write_tagged(ALL, (*at, *tag), &[&parts[0], &parts[1]]);
-                let bytes = [&tag.to_le_bytes(), &parts[0][..], &parts[1]].concat();
+                let body = parts.concat();
+                machine.write_tagged(ALL, (*at, *tag), body.len(), |out| out.extend(&body));
+                let bytes = [&tag.to_le_bytes(), &body[..]].concat();
                 self.memory[*at..at + bytes.len()].copy_from_slice(&bytes);
             }
             Op::Read { at, len } => {

@@ -75,7 +75,7 @@ impl Service {
     pub(crate) fn run(mut self) {
         // No epoll reports what the handshakes have read already.
         for (peer, thread) in self.host.clone().links() {
-            self.host.pump(peer, thread);
+            pump(&self.host, peer, thread);
         }
         for index in 0..self.controls.len() {
             self.receive(index);
@@ -135,7 +135,7 @@ impl Service {
         let (peer, thread) = (HostId((token >> 32) as u32), token as u32);
         let ended = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         if ended || self.host.thread_state(thread).adopted.load(Ordering::Acquire) {
-            self.host.pump(peer, thread);
+            pump(&self.host, peer, thread);
             return;
         }
         // Its thread is back.
@@ -168,7 +168,7 @@ impl Service {
                 control.close();
                 // What the peer sent before the end may still be in the sockets of this host.
                 for thread in 0..host.threads {
-                    let _ = (0..LAST_READS).find(|_| !host.pump(peer, thread));
+                    let _ = (0..LAST_READS).find(|_| !pump(host, peer, thread));
                 }
                 host.plane.lock().control.disconnected(peer, broken.reason());
             }
@@ -263,6 +263,16 @@ impl Service {
     }
 }
 
+/// Reads once what there is on a connection of `thread`, and wakes that: what would have woken it is no
+/// longer in the socket. True if any byte came.
+fn pump(host: &Host, peer: HostId, thread: u32) -> bool {
+    let moved = host.pump(peer, thread);
+    if moved {
+        host.wake(thread);
+    }
+    moved
+}
+
 /// Has the service thread serve the connections of `thread`.
 fn adopt(host: &Host, thread: u32) {
     host.thread_state(thread).adopted.store(true, Ordering::Release);
@@ -270,5 +280,38 @@ fn adopt(host: &Host, thread: u32) {
         let mut conn = host.link(peer, thread);
         conn.arm(true);
         host.push_or_lose(conn, peer, thread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primitive::SharedBytes;
+    use transport_api::{Access, Namespace, RegionKey, Rights, Transport};
+
+    use super::*;
+    use crate::TcpTransport;
+
+    #[test]
+    fn what_the_service_thread_reads_wakes_the_thread_that_it_is_for() {
+        const DEADLINE: Duration = Duration::from_secs(20);
+        let hosts = TcpTransport::in_process(2, 1, |_| ()).expect("a rack");
+        let key = RegionKey::new(Namespace::SEGMENTS, 1);
+        let region = hosts[1].export(key, 64, Access::all(Rights::ALL)).expect("a region");
+        let remote = hosts[0].import(HostId(1), key, DEADLINE).expect("the region");
+        let mut lane = hosts[0].lane(0, HostId(1)).expect("a lane");
+        let state = hosts[1].host.thread_state(0);
+        assert!(state.adopted.load(Ordering::Acquire), "its thread has not polled yet");
+        // It is about to sleep, and has looked for work already.
+        state.park_word().announce();
+        let from = SharedBytes::heap(8);
+        lane.write_tagged_memory(&remote, (0, 7), &from).expect("a write");
+        lane.wake(0);
+        lane.flush().expect("a flush");
+        let start = Instant::now();
+        while state.is_parked() {
+            assert!(start.elapsed() < DEADLINE, "it sleeps on");
+            thread::yield_now();
+        }
+        assert_eq!(region.memory().load(0, Ordering::Acquire), 7);
     }
 }

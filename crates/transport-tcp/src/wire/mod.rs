@@ -11,6 +11,8 @@ use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustls::Connection;
 use transport_api::LossReason;
 use transport_control::Violation;
@@ -84,6 +86,8 @@ impl WireError {
 pub(crate) struct Wire {
     socket: TcpStream,
     tls: Option<Box<Connection>>,
+    /// Whether the handshake may have decrypted more than its own, which no read has taken yet.
+    has_early: bool,
 }
 
 impl AsFd for Wire {
@@ -103,6 +107,22 @@ fn now<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// As [`now`], of a call without the C library, whose functions can be cancelled, which takes a third of
+/// their instructions.
+#[inline]
+fn at_once<T>(result: rustix::io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[inline]
+fn write(socket: &TcpStream, bytes: &[u8]) -> rustix::io::Result<usize> {
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
+}
+
 impl Wire {
     /// `socket` is non-blocking.
     pub(crate) fn new(socket: TcpStream, tls: Option<Connection>) -> Self {
@@ -111,7 +131,7 @@ impl Wire {
             // What is given to it is given because it has room.
             tls.set_buffer_limit(None);
         }
-        Self { socket, tls }
+        Self { socket, has_early: tls.is_some(), tls }
     }
 
     pub(crate) fn tls(&self) -> Option<&Connection> {
@@ -185,18 +205,20 @@ impl Wire {
         &mut self,
         mut each: impl FnMut(&[u8]) -> Result<(), Violation>,
     ) -> Result<bool, WireError> {
-        let Self { socket, tls } = self;
+        let Self { socket, tls, has_early } = self;
         let Some(tls) = tls else {
-            return SCRATCH.with_borrow_mut(|scratch| match now(socket.read(scratch))? {
-                None => Ok(false),
-                Some(0) => Err(WireError::Closed),
-                Some(count) => Ok(each(&scratch[..count]).map(|()| true)?),
+            return SCRATCH.with_borrow_mut(|scratch| {
+                match at_once(rustix::io::read(&*socket, &mut scratch[..]))? {
+                    None => Ok(false),
+                    Some(0) => Err(WireError::Closed),
+                    Some(count) => Ok(each(&scratch[..count]).map(|()| true)?),
+                }
             });
         };
-        // The handshake may have read more than its own.
-        let mut any = plaintext(tls, &mut each)?;
+        let mut any = std::mem::take(has_early) && plaintext(tls, &mut each)?;
         SCRATCH.with_borrow_mut(|scratch| {
-            let Some(count) = now(socket.read(scratch))? else { return Ok(any) };
+            let read = at_once(rustix::io::read(&*socket, &mut scratch[..]))?;
+            let Some(count) = read else { return Ok(any) };
             if count == 0 {
                 return Err(WireError::Closed);
             }
@@ -215,13 +237,19 @@ impl Wire {
     /// Sends as much of `bytes` as there is room for; how much that was. Zero means: not now.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, WireError> {
         let Some(tls) = &mut self.tls else {
-            return Ok(now(self.socket.write(bytes))?.unwrap_or(0));
+            return Ok(at_once(write(&self.socket, bytes))?.unwrap_or(0));
         };
         if tls.wants_write() {
             return Ok(0);
         }
         let count = bytes.len().min(RECORDS_BYTES);
         Ok(tls.writer().write(&bytes[..count])?)
+    }
+
+    /// Whether something was encrypted that has not gone.
+    #[inline]
+    pub(crate) fn has_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
     /// Sends what was encrypted and has not gone; true if nothing is left.
@@ -243,12 +271,12 @@ struct Single<'a>(&'a TcpStream);
 
 impl Write for Single<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        Ok(write(self.0, bytes)?)
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match buffers {
-            [one] => self.0.write(one),
+            [one] => self.write(one),
             several => self.0.write_vectored(several),
         }
     }

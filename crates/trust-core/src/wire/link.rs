@@ -115,11 +115,15 @@ impl Link {
     ) -> Result<(), OpError> {
         let sequence = Signal::unpack(word).sequence;
         let handover = Handover { buffer, end, word, sequence, requests: 0 };
-        let bytes = if self.is_stream { handover.words() } else { handover.in_one_write(pair) };
-        let written = pair.slice(bytes.start, bytes.len());
-        lane.write(&self.remote, self.pair + bytes.start, &written)?;
         if self.is_stream {
-            lane.signal(&self.remote, self.pair + handover.signal_at(), handover.word)?;
+            let words = handover.words();
+            let signal = (self.pair + handover.signal_at(), handover.word);
+            let words = pair.slice(words.start, words.len());
+            lane.write_tagged_memory(&self.remote, signal, &words)?;
+        } else {
+            let bytes = handover.in_one_write(pair);
+            let written = pair.slice(bytes.start, bytes.len());
+            lane.write(&self.remote, self.pair + bytes.start, &written)?;
         }
         if let Some(arrival) = self.arrival {
             lane.signal(&self.remote, arrival, u64::from(sequence))?;
