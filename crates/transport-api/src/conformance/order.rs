@@ -84,7 +84,7 @@ pub fn a_tag_covers_its_parts(make: Make) {
                     let (head, tail) = all.split_at(len / 3);
                     let staging = SharedBytes::heap(len.max(1));
                     let parts = [head, &[], tail];
-                    let written = if round / LENGTHS.len() as u64 % 2 == 0 {
+                    let written = if (round / LENGTHS.len() as u64).is_multiple_of(2) {
                         a.lane.write_tagged(&to, (AT, round), &parts, &staging)
                     } else {
                         a.lane.write_tagged_memory(&to, (AT, round), &filled(&all))
