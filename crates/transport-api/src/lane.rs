@@ -386,6 +386,6 @@ pub trait Parker: Send {
     /// has passed. Wakes without cause are allowed. What lanes of this thread have to report need
     /// not be asked for by `ready`: the parker does not sleep over it. A waker that makes work
     /// visible before it calls `wake` finds the announcement, or `ready` sees the work: no wake is
-    /// lost.
+    /// lost. A `ready` that polls lanes returns true if they moved anything: that may be the work.
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool);
 }

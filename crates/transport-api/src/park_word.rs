@@ -83,6 +83,12 @@ impl<'a> ParkWord<'a> {
         self.word.store(AWAKE, Ordering::Relaxed);
     }
 
+    /// Whether the announcement still stands: no waker has cleared it.
+    #[inline]
+    pub fn is_parked(self) -> bool {
+        self.word.load(Ordering::Acquire) == PARKED
+    }
+
     /// The owner, awake, promises that behind its next announcement, and before it looks for work then, it
     /// has a full fence executed in every waker that asks [`is_busy`](Self::is_busy).
     #[inline]

@@ -101,9 +101,7 @@ impl Conn {
     /// Whether anything waits to be written.
     #[inline]
     pub(crate) fn has_outgoing(&self) -> bool {
-        self.is_blocked
-            || self.machine.has_outgoing()
-            || self.wire.as_ref().is_some_and(Wire::has_records)
+        self.machine.has_outgoing() || self.wire.as_ref().is_some_and(Wire::has_records)
     }
 
     /// Writes what waits, as far as there is room, and not too much of it at a time.

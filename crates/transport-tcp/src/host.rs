@@ -4,7 +4,8 @@
 //! of its lane; while it sleeps, because its parker waits for the thread's own connections. But a
 //! peer must not wait for a thread that does neither, because its own code keeps it busy (or because
 //! the program has no such thread yet). The service thread *adopts* the connections of such a
-//! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
+//! thread, until it polls again. Whatever arrives on a connection wakes the thread that has it: by
+//! the thread's epoll, or by the service thread that has read it. So on the paths that matter no byte changes threads, and no thread
 //! delays a peer for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
 
 use std::collections::BTreeMap;
@@ -78,11 +79,7 @@ impl ThreadState {
     /// Whether the service thread need not look whether the thread polls: it sleeps, or its
     /// connections are adopted.
     pub(crate) fn is_away(&self) -> bool {
-        self.adopted.load(Ordering::Relaxed) || self.is_parked()
-    }
-
-    pub(crate) fn is_parked(&self) -> bool {
-        self.word.load(Ordering::Acquire) == transport_api::park_word::PARKED
+        self.adopted.load(Ordering::Relaxed) || self.park_word().is_parked()
     }
 }
 

@@ -106,7 +106,7 @@ impl Readiness {
         };
         for event in events {
             match event.data.u64() {
-                // The thread is awake, and looks for what it was woken for before it sleeps again.
+                // The thread is awake, or its park word says that it must not sleep.
                 WAKEUP => clear(wakeup),
                 host => {
                     if let Some(named) = self.named.get(host as usize) {

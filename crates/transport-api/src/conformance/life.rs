@@ -11,7 +11,7 @@ use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKe
 
 /// Each side signals and wakes the opposite one, then sleeps until its answer: a lost wake would hang.
 pub fn no_wake_is_lost(make: Make) {
-    wake_each_other(make, |lane, thread| {
+    wake_each_other(make, Port::pair, |lane, thread| {
         lane.flush().expect("a flush");
         lane.wake(thread);
     });
@@ -19,16 +19,24 @@ pub fn no_wake_is_lost(make: Make) {
 
 /// The same with the wake in front of the flush, which takes it along.
 pub fn a_wake_travels_with_its_flush(make: Make) {
-    wake_each_other(make, |lane, thread| {
+    wake_each_other(make, Port::pair, |lane, thread| {
         lane.wake(thread);
         lane.flush().expect("a flush");
     });
 }
 
-fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
+/// The same between threads of one number, which may have a connection of their own.
+pub fn a_wake_travels_between_threads_of_one_number(make: Make) {
+    wake_each_other(make, Port::pair_of_one_number, |lane, thread| {
+        lane.wake(thread);
+        lane.flush().expect("a flush");
+    });
+}
+
+fn wake_each_other(make: Make, pair: fn(&Rack) -> (Port, Port), give: fn(&mut dyn Lane, u32)) {
     const ROUNDS: u64 = 1000;
     bounded(move || {
-        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let (mut a, mut b) = pair(&make(2, 2));
         let (of_a, of_b) = (a.export(2, 64, Rights::WRITE), b.export(1, 64, Rights::WRITE));
         let play = |port: &mut Port, key: u64, own: &crate::Region, first: bool| {
             let mut parker = port.transport.parker(port.thread).expect("a parker");
@@ -84,6 +92,22 @@ pub fn an_unpark_wakes_a_sleeper(make: Make) {
                 }
             },
         );
+    });
+}
+
+/// A wake that comes while a thread looks for work once more ends its sleep, although that look polls.
+pub fn a_wake_during_the_last_look_is_kept(make: Make) {
+    bounded(move || {
+        let (mut a, _b) = Port::pair(&make(2, 2));
+        let (transport, thread) = (a.transport.clone(), a.thread);
+        let mut parker = transport.parker(thread).expect("a parker");
+        parker.park(2 * DEADLINE, &mut || {
+            transport.unpark(thread);
+            for _ in 0..3 {
+                a.poll();
+            }
+            false
+        });
     });
 }
 

@@ -103,7 +103,9 @@ macro_rules! conformance {
                 payloads_that_wait_are_counted, bad_payloads_are_refused,
             }
             life {
-                no_wake_is_lost, a_wake_travels_with_its_flush, an_unpark_wakes_a_sleeper,
+                no_wake_is_lost, a_wake_travels_with_its_flush,
+                a_wake_travels_between_threads_of_one_number, an_unpark_wakes_a_sleeper,
+                a_wake_during_the_last_look_is_kept,
                 a_sleeper_wakes_by_itself, a_cell_goes_back_and_forth,
             }
         }
@@ -203,6 +205,15 @@ impl Port {
         let a = Port::open(first, 0, last.local(), 1);
         let b = Port::open(last, 1, first.local(), 0);
         (a, b)
+    }
+
+    /// As [`pair`](Self::pair), but threads of one number, unless there is only one host.
+    fn pair_of_one_number(rack: &Rack) -> (Port, Port) {
+        let (first, last) = (&rack.hosts[0], &rack.hosts[rack.hosts.len() - 1]);
+        if first.local() == last.local() {
+            return Port::pair(rack);
+        }
+        (Port::open(first, 1, last.local(), 1), Port::open(last, 1, first.local(), 1))
     }
 
     fn import(&mut self, key: u64) -> RemoteRegion {

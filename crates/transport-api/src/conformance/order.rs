@@ -69,11 +69,11 @@ pub fn a_signalled_write_is_never_torn(make: Make) {
 /// A reader that sees the tag of a tagged write sees all of its parts: none, some that are empty, and more
 /// than a connection's frame holds; or, in every other round of a length, all of the memory that was written.
 pub fn a_tag_covers_its_parts(make: Make) {
-    const LENGTHS: [usize; 5] = [0, 3, 248, 4096, 100_003];
+    const LENGTHS: [usize; 6] = [0, 3, 248, 4096, 64 << 10, 100_003];
     const AT: usize = 16;
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
-        let request = b.export(1, AT + 8 + LENGTHS[4], Rights::READ | Rights::WRITE);
+        let request = b.export(1, AT + 8 + LENGTHS[5], Rights::READ | Rights::WRITE);
         let answer = a.export(2, 64, Rights::READ | Rights::WRITE);
         let (to, back) = (a.import(1), b.import(2));
         let rounds = || (1..=200).map(|round| (round, LENGTHS[round as usize % LENGTHS.len()]));

@@ -41,9 +41,11 @@ impl Alarm {
         self.host.announce(self.thread);
     }
 
-    /// Whether a lane that the thread holds has something to report: it must not sleep over that.
+    /// Whether a lane that the thread holds has something to report, or a neighbour has woken it since the
+    /// announcement: it must not sleep over that. Ask this last: what was asked before may have taken the
+    /// edge of the ring.
     pub fn has_events(&self) -> bool {
-        self.host.has_events(self.thread)
+        self.host.has_events(self.thread) || !self.host.own().park_word(self.thread).is_parked()
     }
 
     /// Says that the thread is awake, and takes the rings that have woken it.
@@ -56,5 +58,36 @@ impl Alarm {
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.host.own().alarm(self.thread).expect("a thread that is woken by an alarm").as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use transport_api::{HostId, Transport};
+
+    use crate::{Neighbours, ShmTransport};
+
+    #[test]
+    fn a_ring_during_the_last_look_keeps_the_thread_awake() {
+        let members = [HostId(0), HostId(1)];
+        let mut secret = [7; 32];
+        secret[..4].copy_from_slice(&std::process::id().to_ne_bytes());
+        let join = |host| {
+            let members = members.to_vec();
+            let near = Neighbours { host, members, hosts: 3, threads: 1, secret, build: [7; 32] };
+            thread::spawn(move || ShmTransport::join_neighbours(&near).expect("neighbours"))
+        };
+        let [(first, alarms), (second, _)] =
+            members.map(join).map(|joining| joining.join().expect("no panic"));
+        let alarm = alarms.into_iter().next().expect("a thread");
+        let mut lane = second.lane(0, first.local()).expect("a lane");
+        alarm.announce();
+        assert!(!alarm.has_events());
+        // Whatever the thread polls from here on may take the edge of the ring, but not the word.
+        lane.wake(0);
+        assert!(alarm.has_events(), "it would sleep over the wake");
+        alarm.cancel();
     }
 }

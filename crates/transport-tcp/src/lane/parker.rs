@@ -62,6 +62,10 @@ impl Parker for TcpParker {
                     || host.quiet_points.is_asked(*thread)
             },
             |_, _| {
+                // `ready` may have polled, and a poll takes the wake that has come since the announcement.
+                if !state.park_word().is_parked() {
+                    return;
+                }
                 parker.await_all(true);
                 // Fails when a signal comes, which may be what the thread slept for.
                 let timeout = timespec(timeout);

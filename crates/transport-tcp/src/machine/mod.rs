@@ -302,7 +302,8 @@ impl Machine {
 
     // ---- What is to be sent.
 
-    /// Whether anything is to be sent, now or once the peer grants it.
+    /// Whether anything is to be sent, now or once the peer grants it; without what is held back until
+    /// answers come, and without grants that are no message of their own.
     #[inline]
     pub(crate) fn has_outgoing(&self) -> bool {
         self.gone < self.front.len()
@@ -325,13 +326,15 @@ impl Machine {
     /// `count` of the bytes were sent.
     pub(crate) fn sent(&mut self, count: usize) {
         self.gone += count;
+        if self.gone == self.front.len() {
+            self.gone = 0;
+            self.front.clear();
+            // What one burst needed is not kept for ever.
+            self.front.shrink_to(4 * FRONT_BYTES);
+        }
     }
 
     fn refill(&mut self) {
-        self.gone = 0;
-        self.front.clear();
-        // What one burst needed is not kept for ever.
-        self.front.shrink_to(4 * FRONT_BYTES);
         // A grant is no message of its own as long as the peer can do without.
         let travels = !self.answers.is_empty() || !self.requests.is_empty();
         if travels || self.inbound.owes_much() {

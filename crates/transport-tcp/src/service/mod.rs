@@ -263,8 +263,8 @@ impl Service {
     }
 }
 
-/// Reads once what there is on a connection of `thread`, and wakes that: what would have woken it is no
-/// longer in the socket. True if any byte came.
+/// Reads once what there is on a connection of `thread`, and wakes that thread, whose epoll no longer finds
+/// anything in the socket. True if any byte came.
 fn pump(host: &Host, peer: HostId, thread: u32) -> bool {
     let moved = host.pump(peer, thread);
     if moved {
@@ -308,7 +308,7 @@ mod tests {
         lane.wake(0);
         lane.flush().expect("a flush");
         let start = Instant::now();
-        while state.is_parked() {
+        while state.park_word().is_parked() {
             assert!(start.elapsed() < DEADLINE, "it sleeps on");
             thread::yield_now();
         }

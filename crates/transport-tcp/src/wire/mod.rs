@@ -107,8 +107,8 @@ fn now<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// As [`now`], of a call without the C library, whose functions can be cancelled, which takes a third of
-/// their instructions.
+/// As [`now`], of a call without the C library. That makes each call a cancellation point, which is a third of
+/// its instructions.
 #[inline]
 fn at_once<T>(result: rustix::io::Result<T>) -> io::Result<Option<T>> {
     match result {
@@ -119,7 +119,7 @@ fn at_once<T>(result: rustix::io::Result<T>) -> io::Result<Option<T>> {
 }
 
 #[inline]
-fn write(socket: &TcpStream, bytes: &[u8]) -> rustix::io::Result<usize> {
+fn send(socket: &TcpStream, bytes: &[u8]) -> rustix::io::Result<usize> {
     rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
 }
 
@@ -237,7 +237,7 @@ impl Wire {
     /// Sends as much of `bytes` as there is room for; how much that was. Zero means: not now.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, WireError> {
         let Some(tls) = &mut self.tls else {
-            return Ok(at_once(write(&self.socket, bytes))?.unwrap_or(0));
+            return Ok(at_once(send(&self.socket, bytes))?.unwrap_or(0));
         };
         if tls.wants_write() {
             return Ok(0);
@@ -271,7 +271,7 @@ struct Single<'a>(&'a TcpStream);
 
 impl Write for Single<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(write(self.0, bytes)?)
+        Ok(send(self.0, bytes)?)
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
