@@ -35,8 +35,8 @@ pub enum FrameError {
 /// # Errors
 /// [`FrameError::TooLarge`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    // The header's four bytes encode as themselves. `to_extend` would append to a vector that has them, but
-    // byte by byte, which takes long in an unoptimised build that sends a program.
+    // postcard encodes a byte array as its bytes: room for the header. `to_extend` appends byte by byte, which
+    // is slow in an unoptimised build that sends a program.
     let mut bytes = postcard::to_stdvec(&([0_u8; HEADER], message)).map_err(FrameError::Encode)?;
     let length = bytes.len() - HEADER;
     if length > LARGEST {

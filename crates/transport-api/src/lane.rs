@@ -179,7 +179,7 @@ pub trait Lane: Send {
         write_staged(self, to, (at, tag), parts, staging)
     }
 
-    /// As [`write_tagged`](Self::write_tagged), of memory that must not change until the next
+    /// As [`write_tagged`](Self::write_tagged), with the bytes of `from`, which must not change until the next
     /// [`flush`](Self::flush) has returned.
     ///
     /// # Errors
@@ -190,9 +190,11 @@ pub trait Lane: Send {
         (at, tag): (usize, u64),
         from: &SharedBytes,
     ) -> Result<(), OpError> {
-        // Before the bytes are written, and so that what is behind the word has a number.
+        // First, so that a bad word writes nothing and the address after it cannot overflow.
         to.check_word(at, Rights::WRITE)?;
-        self.write(to, at + size_of::<u64>(), from)?;
+        if !from.is_empty() {
+            self.write(to, at + size_of::<u64>(), from)?;
+        }
         self.signal(to, at, tag)
     }
 
@@ -365,17 +367,12 @@ pub fn write_staged<L: Lane + ?Sized>(
     parts: &[&[u8]],
     staging: &SharedBytes,
 ) -> Result<(), OpError> {
-    // Before the parts are written, and so that what is behind the word has a number.
-    to.check_word(at, Rights::WRITE)?;
     let mut end = 0;
     for part in parts {
         staging.write_from(end, part);
         end += part.len();
     }
-    if end > 0 {
-        lane.write(to, at + size_of::<u64>(), &staging.slice(0, end))?;
-    }
-    lane.signal(to, at, tag)
+    lane.write_tagged_memory(to, (at, tag), &staging.slice(0, end))
 }
 
 /// Where a runtime thread sleeps.

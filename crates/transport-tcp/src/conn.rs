@@ -113,9 +113,6 @@ impl Conn {
             if !wire.flush()? {
                 break;
             }
-            if !self.machine.has_outgoing() {
-                return Ok(());
-            }
             let outgoing = self.machine.outgoing();
             if outgoing.is_empty() {
                 return Ok(());

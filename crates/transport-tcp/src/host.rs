@@ -4,9 +4,11 @@
 //! of its lane; while it sleeps, because its parker waits for the thread's own connections. But a
 //! peer must not wait for a thread that does neither, because its own code keeps it busy (or because
 //! the program has no such thread yet). The service thread *adopts* the connections of such a
-//! thread, until it polls again. Whatever arrives on a connection wakes the thread that has it: by
-//! the thread's epoll, or by the service thread that has read it. So on the paths that matter no byte changes threads, and no thread
+//! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
 //! delays a peer for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
+//!
+//! Whatever arrives on a connection wakes the connection's thread: through the thread's epoll, or by the
+//! service thread after it has read the connection.
 
 use std::collections::BTreeMap;
 use std::io;

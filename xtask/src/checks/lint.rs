@@ -68,8 +68,8 @@ fn check_aarch64(root: &Path) -> Result<()> {
 /// `cargo xtask doc`; `rdma` as for [`lint`].
 pub(crate) fn doc(workspace: &Workspace, rdma: bool) -> Result<()> {
     pages::check(workspace)?;
-    // With an example, for which cargo takes the features that tests need: they are those of `lint`, so
-    // dependencies are not checked again. Nobody reads the pages of the others.
+    // With one example, for which cargo enables the features that tests need: they are those of `lint`, so
+    // dependencies are not checked again. The pages of the others have no readers.
     Step::cargo(&workspace.root, "doc --no-deps --lib --bins --example counter --workspace")
         .arg(format!("--features={}", stable_features(workspace, rdma)))
         .env("RUSTDOCFLAGS", "-Dwarnings")

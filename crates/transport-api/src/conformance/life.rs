@@ -25,7 +25,7 @@ pub fn a_wake_travels_with_its_flush(make: Make) {
     });
 }
 
-/// The same between threads of one number, which may have a connection of their own.
+/// The same between threads with the same number, which may have a connection of their own.
 pub fn a_wake_travels_between_threads_of_one_number(make: Make) {
     wake_each_other(make, Port::pair_of_one_number, |lane, thread| {
         lane.wake(thread);
@@ -95,7 +95,7 @@ pub fn an_unpark_wakes_a_sleeper(make: Make) {
     });
 }
 
-/// A wake that comes while a thread looks for work once more ends its sleep, although that look polls.
+/// A wake that arrives during the last look for work prevents the sleep, even if that look polls.
 pub fn a_wake_during_the_last_look_is_kept(make: Make) {
     bounded(move || {
         let (mut a, _b) = Port::pair(&make(2, 2));

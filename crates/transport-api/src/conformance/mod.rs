@@ -207,7 +207,7 @@ impl Port {
         (a, b)
     }
 
-    /// As [`pair`](Self::pair), but threads of one number, unless there is only one host.
+    /// As [`pair`](Self::pair), but threads with the same number, unless there is only one host.
     fn pair_of_one_number(rack: &Rack) -> (Port, Port) {
         let (first, last) = (&rack.hosts[0], &rack.hosts[rack.hosts.len() - 1]);
         if first.local() == last.local() {

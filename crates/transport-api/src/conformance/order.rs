@@ -67,7 +67,7 @@ pub fn a_signalled_write_is_never_torn(make: Make) {
 }
 
 /// A reader that sees the tag of a tagged write sees all of its parts: none, some that are empty, and more
-/// than a connection's frame holds; or, in every other round of a length, all of the memory that was written.
+/// than a connection's frame holds. Every other round of a length writes from memory instead.
 pub fn a_tag_covers_its_parts(make: Make) {
     const LENGTHS: [usize; 6] = [0, 3, 248, 4096, 64 << 10, 100_003];
     const AT: usize = 16;

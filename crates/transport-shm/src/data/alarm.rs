@@ -41,9 +41,9 @@ impl Alarm {
         self.host.announce(self.thread);
     }
 
-    /// Whether a lane that the thread holds has something to report, or a neighbour has woken it since the
-    /// announcement: it must not sleep over that. Ask this last: what was asked before may have taken the
-    /// edge of the ring.
+    /// Whether a lane of the thread has something to report, or the thread has been woken since it
+    /// [announced](Self::announce) its sleep: it must not sleep then. Ask this last, since a poll may consume the
+    /// edge of a ring. Without an announcement it is always true.
     pub fn has_events(&self) -> bool {
         self.host.has_events(self.thread) || !self.host.own().park_word(self.thread).is_parked()
     }
@@ -87,7 +87,7 @@ mod tests {
         assert!(!alarm.has_events());
         // Whatever the thread polls from here on may take the edge of the ring, but not the word.
         lane.wake(0);
-        assert!(alarm.has_events(), "it would sleep over the wake");
+        assert!(alarm.has_events(), "it would sleep through the wake");
         alarm.cancel();
     }
 }

@@ -54,6 +54,21 @@ impl TcpLane {
         }
     }
 
+    /// Adds a tagged write as one frame instead of two. `body` appends its `len` bytes, as they are.
+    fn start_tagged(
+        &self,
+        to: &RemoteRegion,
+        (at, tag): (usize, u64),
+        len: usize,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), OpError> {
+        let name = self.name(to)?;
+        to.check_word(at, Rights::WRITE)?;
+        to.check(at, WORD + len, Rights::WRITE)?;
+        self.start(|machine| machine.write_tagged(name, (at, tag), len, body));
+        Ok(())
+    }
+
     fn push(&self) {
         let conn = self.host.link(self.peer, self.thread);
         self.host.push_or_lose(conn, self.peer, self.thread);
@@ -86,20 +101,13 @@ impl Lane for TcpLane {
         parts: &[&[u8]],
         staging: &SharedBytes,
     ) -> Result<(), OpError> {
-        let name = self.name(to)?;
-        to.check_word(at, Rights::WRITE)?;
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
         if len > BODY_BYTES {
             return transport_api::write_staged(self, to, (at, tag), parts, staging);
         }
-        to.check(at, WORD + len, Rights::WRITE)?;
-        // One frame instead of two, into which the parts are copied as they are.
-        self.start(|machine| {
-            machine.write_tagged(name, (at, tag), len, |out| {
-                parts.iter().for_each(|part| out.extend_from_slice(part));
-            });
-        });
-        Ok(())
+        self.start_tagged(to, (at, tag), len, |out| {
+            parts.iter().for_each(|part| out.extend_from_slice(part));
+        })
     }
 
     fn write_tagged_memory(
@@ -108,19 +116,12 @@ impl Lane for TcpLane {
         (at, tag): (usize, u64),
         from: &SharedBytes,
     ) -> Result<(), OpError> {
-        let name = self.name(to)?;
-        to.check_word(at, Rights::WRITE)?;
         if from.len() > BODY_BYTES {
+            to.check_word(at, Rights::WRITE)?;
             self.write(to, at + WORD, from)?;
             return self.signal(to, at, tag);
         }
-        to.check(at, WORD + from.len(), Rights::WRITE)?;
-        self.start(|machine| {
-            machine.write_tagged(name, (at, tag), from.len(), |out| {
-                append(from, 0, from.len(), out);
-            });
-        });
-        Ok(())
+        self.start_tagged(to, (at, tag), from.len(), |out| append(from, 0, from.len(), out))
     }
 
     fn read(
@@ -232,7 +233,7 @@ impl Lane for TcpLane {
         // Behind operations that are still to be flushed it costs no write of its own.
         let travels = conn.machine.unsent() > 0;
         if travels && thread == self.thread {
-            // Whatever arrives on this connection wakes the thread that has it there.
+            // Whatever arrives on this connection wakes that thread.
             return;
         }
         conn.machine.wake(thread);

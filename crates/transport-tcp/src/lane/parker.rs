@@ -62,7 +62,7 @@ impl Parker for TcpParker {
                     || host.quiet_points.is_asked(*thread)
             },
             |_, _| {
-                // `ready` may have polled, and a poll takes the wake that has come since the announcement.
+                // Compare and wait, as a futex does: a poll by `ready` may have cleared the eventfd of a wake.
                 if !state.park_word().is_parked() {
                     return;
                 }

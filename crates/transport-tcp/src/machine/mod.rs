@@ -183,8 +183,8 @@ impl Machine {
         self.start(Header { word, ..on(Kind::Signal, to, at) }, None, 0, |_| ());
     }
 
-    /// Writes `len` bytes, at most [`BODY_BYTES`], which `body` appends, behind the word at `at`, and then
-    /// stores `tag` there.
+    /// Writes `len` bytes (at most [`BODY_BYTES`]), which `body` appends, after the word at `at`, then stores
+    /// `tag` there.
     pub(crate) fn write_tagged(
         &mut self,
         to: Name,
@@ -302,8 +302,8 @@ impl Machine {
 
     // ---- What is to be sent.
 
-    /// Whether anything is to be sent, now or once the peer grants it; without what is held back until
-    /// answers come, and without grants that are no message of their own.
+    /// Whether anything is to be sent, now or once the peer grants it. Frames held back until answers come do
+    /// not count, nor do grants too small for a message of their own.
     #[inline]
     pub(crate) fn has_outgoing(&self) -> bool {
         self.gone < self.front.len()
@@ -317,7 +317,7 @@ impl Machine {
     /// The bytes that are to be sent next; may be empty. Report what was sent with
     /// [`sent`](Self::sent).
     pub(crate) fn outgoing(&mut self) -> &[u8] {
-        if self.gone == self.front.len() {
+        if self.gone == self.front.len() && self.has_outgoing() {
             self.refill();
         }
         &self.front[self.gone..]

@@ -263,8 +263,8 @@ impl Service {
     }
 }
 
-/// Reads once what there is on a connection of `thread`, and wakes that thread, whose epoll no longer finds
-/// anything in the socket. True if any byte came.
+/// Reads a connection of `thread` once, and wakes that thread, whose epoll does not report what was read.
+/// True if any byte came.
 fn pump(host: &Host, peer: HostId, thread: u32) -> bool {
     let moved = host.pump(peer, thread);
     if moved {

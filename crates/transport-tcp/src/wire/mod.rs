@@ -86,7 +86,7 @@ impl WireError {
 pub(crate) struct Wire {
     socket: TcpStream,
     tls: Option<Box<Connection>>,
-    /// Whether the handshake may have decrypted more than its own, which no read has taken yet.
+    /// Whether data that followed the handshake may have been decrypted and not read.
     has_early: bool,
 }
 
@@ -107,8 +107,8 @@ fn now<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// As [`now`], of a call without the C library. That makes each call a cancellation point, which is a third of
-/// its instructions.
+/// As [`now`], for a system call made without the C library, where each call is a cancellation point: a third
+/// of its instructions.
 #[inline]
 fn at_once<T>(result: rustix::io::Result<T>) -> io::Result<Option<T>> {
     match result {
