@@ -190,12 +190,7 @@ pub trait Lane: Send {
         (at, tag): (usize, u64),
         from: &SharedBytes,
     ) -> Result<(), OpError> {
-        // First, so that a bad word writes nothing and the address after it cannot overflow.
-        to.check_word(at, Rights::WRITE)?;
-        if !from.is_empty() {
-            self.write(to, at + size_of::<u64>(), from)?;
-        }
-        self.signal(to, at, tag)
+        write_and_signal(self, to, (at, tag), from)
     }
 
     /// Reads `into.len()` bytes from byte `at` into `into`; [`Event::Completed`] says when.
@@ -356,7 +351,25 @@ pub trait Lane: Send {
     }
 }
 
-/// [`Lane::write_tagged`] as a write and a signal.
+/// [`Lane::write_tagged_memory`] as a write and a signal.
+///
+/// # Errors
+/// Those of the lane.
+pub fn write_and_signal<L: Lane + ?Sized>(
+    lane: &mut L,
+    to: &RemoteRegion,
+    (at, tag): (usize, u64),
+    from: &SharedBytes,
+) -> Result<(), OpError> {
+    // First, so that a bad word writes nothing and the address after it cannot overflow.
+    to.check_word(at, Rights::WRITE)?;
+    if !from.is_empty() {
+        lane.write(to, at + size_of::<u64>(), from)?;
+    }
+    lane.signal(to, at, tag)
+}
+
+/// [`Lane::write_tagged`] by [`Lane::write_tagged_memory`].
 ///
 /// # Errors
 /// Those of the lane.

@@ -49,7 +49,9 @@ pub use access::{Access, Rights};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
-pub use lane::{Event, Lane, Notification, Parker, PeerEvent, Watch, write_staged};
+pub use lane::{
+    Event, Lane, Notification, Parker, PeerEvent, Watch, write_and_signal, write_staged,
+};
 pub use namespace::{Namespace, RegionKey, Tag};
 pub use notice_slots::{NOTICE_SLOTS, NOTICE_SLOTS_BYTES, Notice, NoticeEnd};
 pub use outbox::{NoticeInbox, NoticeOutbox, Rouse};

@@ -117,9 +117,7 @@ impl Lane for TcpLane {
         from: &SharedBytes,
     ) -> Result<(), OpError> {
         if from.len() > BODY_BYTES {
-            to.check_word(at, Rights::WRITE)?;
-            self.write(to, at + WORD, from)?;
-            return self.signal(to, at, tag);
+            return transport_api::write_and_signal(self, to, (at, tag), from);
         }
         self.start_tagged(to, (at, tag), from.len(), |out| append(from, 0, from.len(), out))
     }
