@@ -119,6 +119,11 @@ fn at_once<T>(result: rustix::io::Result<T>) -> io::Result<Option<T>> {
 }
 
 #[inline]
+fn receive(socket: &TcpStream, into: &mut [u8]) -> io::Result<Option<usize>> {
+    at_once(rustix::io::read(socket, into))
+}
+
+#[inline]
 fn send(socket: &TcpStream, bytes: &[u8]) -> rustix::io::Result<usize> {
     rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
 }
@@ -207,18 +212,15 @@ impl Wire {
     ) -> Result<bool, WireError> {
         let Self { socket, tls, has_early } = self;
         let Some(tls) = tls else {
-            return SCRATCH.with_borrow_mut(|scratch| {
-                match at_once(rustix::io::read(&*socket, &mut scratch[..]))? {
-                    None => Ok(false),
-                    Some(0) => Err(WireError::Closed),
-                    Some(count) => Ok(each(&scratch[..count]).map(|()| true)?),
-                }
+            return SCRATCH.with_borrow_mut(|scratch| match receive(socket, scratch)? {
+                None => Ok(false),
+                Some(0) => Err(WireError::Closed),
+                Some(count) => Ok(each(&scratch[..count]).map(|()| true)?),
             });
         };
         let mut any = std::mem::take(has_early) && plaintext(tls, &mut each)?;
         SCRATCH.with_borrow_mut(|scratch| {
-            let read = at_once(rustix::io::read(&*socket, &mut scratch[..]))?;
-            let Some(count) = read else { return Ok(any) };
+            let Some(count) = receive(socket, scratch)? else { return Ok(any) };
             if count == 0 {
                 return Err(WireError::Closed);
             }
