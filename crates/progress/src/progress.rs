@@ -211,15 +211,22 @@ impl Progress {
     pub fn poll(&self) -> bool {
         self.watched.forget();
         let mut moved = self.flush();
-        // An owner may poll again, with a vector of its own.
-        let mut events = self.events.take();
+        let mut events = Vec::new();
         for (host, lane) in self.lanes.iter().enumerate() {
-            moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
+            moved |= lane.borrow_mut().poll(&mut |event| {
+                if events.capacity() == 0 {
+                    // Most polls bring none. An owner may poll again, with a vector of its own.
+                    events = self.events.take();
+                }
+                events.push(event);
+            });
             if !events.is_empty() {
                 self.dispatch_all(HostId(host as u32), &mut events);
             }
         }
-        self.events.set(events);
+        if events.capacity() > 0 {
+            self.events.set(events);
+        }
         moved
     }
 
@@ -242,10 +249,9 @@ impl Progress {
     }
 
     fn flush_all(&self) -> bool {
-        let unflushed = std::mem::take(&mut *self.unflushed.borrow_mut());
-        for host in &unflushed {
+        for host in self.unflushed.borrow_mut().drain(..) {
             // A lane that is broken says so through its peer event.
-            let _ = self.lane(*host).borrow_mut().flush();
+            let _ = self.lane(host).borrow_mut().flush();
         }
         self.note_tokens();
         true

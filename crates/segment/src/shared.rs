@@ -264,8 +264,14 @@ impl Shared {
 
     /// For a thread that polls, with this number: gives the callbacks their turns that wait for them;
     /// true if there were any.
+    #[inline]
     pub(crate) fn take_turns(self: &Arc<Self>, thread: u32) -> bool {
-        if !self.has_turns() || !self.has_turns.swap(false, Ordering::Acquire) {
+        self.has_turns() && self.take_all_turns(thread)
+    }
+
+    #[cold]
+    fn take_all_turns(self: &Arc<Self>, thread: u32) -> bool {
+        if !self.has_turns.swap(false, Ordering::Acquire) {
             return false;
         }
         let turns = std::mem::take(&mut *self.turns.lock());

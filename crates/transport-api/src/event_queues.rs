@@ -67,7 +67,7 @@ pub struct EventQueues {
 struct ThreadState {
     is_parker_taken: AtomicBool,
     /// By host.
-    slots: Vec<Slot>,
+    slots: Vec<Arc<Slot>>,
 }
 
 /// What has arrived for one thread from one host.
@@ -91,7 +91,7 @@ impl Slot {
 impl EventQueues {
     /// Those of host `local`, of a rack of this many hosts with this many threads each.
     pub fn new(local: HostId, hosts: u32, threads: u32) -> Arc<Self> {
-        let slots = || (0..hosts).map(|_| Slot::default()).collect();
+        let slots = || (0..hosts).map(|_| Arc::default()).collect();
         let state = |_| ThreadState { is_parker_taken: AtomicBool::new(false), slots: slots() };
         Arc::new(Self {
             local,
@@ -110,7 +110,7 @@ impl EventQueues {
         self.thread_states.len() as u32
     }
 
-    fn slot(&self, thread: u32, from: HostId) -> &Slot {
+    fn slot(&self, thread: u32, from: HostId) -> &Arc<Slot> {
         &self.thread_states[thread as usize].slots[from.0 as usize]
     }
 
@@ -128,7 +128,8 @@ impl EventQueues {
             return Err(LaneError::AlreadyOpen(thread, peer));
         }
         slot.is_open.store(true, Ordering::Relaxed);
-        Ok(EventQueue { all: self.clone(), thread, peer, gone: None, spare: Vec::new() })
+        let (all, slot) = (self.clone(), slot.clone());
+        Ok(EventQueue { all, slot, thread, peer, gone: None, spare: Vec::new() })
     }
 
     /// Takes the parker of `thread`, which there is once.
@@ -183,6 +184,7 @@ impl EventQueues {
 /// reported the peer's end. When it is dropped, nothing of that keeps its thread awake any more.
 pub struct EventQueue {
     all: Arc<EventQueues>,
+    slot: Arc<Slot>,
     thread: u32,
     peer: HostId,
     /// Why operations fail, once the peer's end has been reported.
@@ -238,7 +240,7 @@ impl EventQueue {
     /// Whether anything may have arrived.
     #[inline]
     pub fn has_any(&self) -> bool {
-        self.all.slot(self.thread, self.peer).has_any.load(Ordering::Acquire)
+        self.slot.has_any.load(Ordering::Acquire)
     }
 
     /// Hands what has arrived to `sink`; whether that was anything.
@@ -249,9 +251,8 @@ impl EventQueue {
 
     #[inline(never)]
     fn take_all(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        let slot = self.all.slot(self.thread, self.peer);
-        slot.has_any.store(false, Ordering::Relaxed);
-        mem::swap(&mut *slot.events(), &mut self.spare);
+        self.slot.has_any.store(false, Ordering::Relaxed);
+        mem::swap(&mut *self.slot.events(), &mut self.spare);
         let any = !self.spare.is_empty();
         self.spare.drain(..).for_each(sink);
         any
@@ -266,7 +267,7 @@ impl EventQueue {
 
     /// Nothing more is to keep the thread awake.
     fn close(&self) {
-        self.all.slot(self.thread, self.peer).is_open.store(false, Ordering::Relaxed);
+        self.slot.is_open.store(false, Ordering::Relaxed);
     }
 }
 

@@ -13,8 +13,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::epoll;
 use transport_api::park_word::ParkWord;
@@ -88,14 +89,14 @@ impl ThreadState {
 /// One host of the rack as this process sees it.
 pub(crate) struct Peer {
     /// By thread; none for this host itself, nor for its neighbours.
-    links: Vec<Mutex<Conn>>,
+    links: Vec<Arc<Mutex<Conn>>>,
     /// Links on which it has said goodbye.
     goodbyes: AtomicU32,
 }
 
 impl Peer {
     pub(crate) fn new(links: Vec<Conn>) -> Self {
-        let links = links.into_iter().map(Mutex::new).collect();
+        let links = links.into_iter().map(Mutex::new).map(Arc::new).collect();
         Self { links, goodbyes: AtomicU32::new(0) }
     }
 }
@@ -154,8 +155,7 @@ impl Host {
 
     /// What `thread` has sent to each thread of this host that has not taken it.
     pub(crate) fn untaken(&self, thread: u32) -> MutexGuard<'_, Box<[Waiting]>> {
-        // Counts are right also after a panic with this lock.
-        self.untaken[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        self.untaken[thread as usize].lock()
     }
 
     /// Whether `host` is this one, or one that it is connected with.
@@ -177,14 +177,13 @@ impl Host {
     }
 
     /// The connection of `thread` to `peer`, which is another host.
-    pub(crate) fn link(&self, peer: HostId, thread: u32) -> MutexGuard<'_, Conn> {
-        // After a panic with this lock its bytes are still in order.
-        self.peer(peer).links[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn link(&self, peer: HostId, thread: u32) -> &Arc<Mutex<Conn>> {
+        &self.peer(peer).links[thread as usize]
     }
 
-    /// Reads once what there is on a connection, and writes what waits; true if any byte came.
-    pub(crate) fn pump(&self, peer: HostId, thread: u32) -> bool {
-        let mut conn = self.link(peer, thread);
+    /// Reads once what there is on the connection of `thread` to `peer`, which the caller has locked, and
+    /// writes what waits; true if any byte came.
+    pub(crate) fn pump(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, thread: u32) -> bool {
         let received = conn.receive(&mut Arrivals { host: self, peer });
         let both = received.and_then(|moved| {
             // In most polls nothing has come, and nothing waits.
@@ -294,7 +293,7 @@ impl Host {
             return false;
         }
         for (link, cost) in taken {
-            let mut conn = self.link(event_queue.peer(), link);
+            let mut conn = self.link(event_queue.peer(), link).lock();
             conn.machine.taken(event_queue.thread(), cost);
             self.push_or_lose(conn, event_queue.peer(), link);
         }

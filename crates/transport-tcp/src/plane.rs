@@ -1,9 +1,10 @@
 //! [`SharedPlane`]: the control plane of this host ([`transport_control`]) under its lock, and the
 //! types that it has over TCP.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use transport_control::{Config, Control, Medium, Requester};
 
 use crate::export::Exported;
@@ -33,7 +34,6 @@ impl SharedPlane {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Plane> {
-        // The state machine has no code of others in it: a panic with this lock is a bug in it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec};
 use transport_api::HostId;
@@ -38,20 +38,15 @@ impl ServiceQueue {
         Ok(Self { epoll, waker, tasks: Mutex::default() })
     }
 
-    fn tasks(&self) -> MutexGuard<'_, Vec<Task>> {
-        // A list of tasks is complete also if a thread panicked while it held the lock.
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Leaves a task, and wakes the service thread.
     pub(crate) fn push(&self, task: Task) {
-        self.tasks().push(task);
+        self.tasks.lock().push(task);
         self.wake();
     }
 
     /// Takes all tasks.
     pub(crate) fn take(&self) -> Vec<Task> {
-        std::mem::take(&mut self.tasks())
+        std::mem::take(&mut self.tasks.lock())
     }
 
     /// Has the service thread poll the control plane.

@@ -4,10 +4,11 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use primitive::SharedBytes;
 use rustix::event::epoll;
 use rustix::net::sockopt;
@@ -181,7 +182,7 @@ impl TcpTransport {
     /// lost. For tests of what happens then.
     pub fn sever(&self) {
         self.host.service_queue.push(Task::Stop);
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let service = self.service.lock().take();
         if let Some(service) = service {
             // If it panicked there is nothing left to end.
             let _ = service.join();
@@ -304,7 +305,7 @@ impl Transport for TcpTransport {
         let requester = Requester::Leave(sender);
         self.host.plane.lock().control.leave(Instant::now(), requester);
         for (peer, thread) in self.host.links() {
-            let mut conn = self.host.link(peer, thread);
+            let mut conn = self.host.link(peer, thread).lock();
             conn.machine.goodbye();
             self.host.push_or_lose(conn, peer, thread);
         }

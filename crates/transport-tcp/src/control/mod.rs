@@ -111,7 +111,7 @@ impl Host {
         drop(plane);
         // Behind this no operation that came over a connection is under way, nor begins.
         for (peer, thread) in self.links() {
-            self.link(peer, thread).machine.forget(key);
+            self.link(peer, thread).lock().machine.forget(key);
         }
         // Only now, because the service thread may report at once that the region is quiet.
         let mut plane = self.plane.lock();

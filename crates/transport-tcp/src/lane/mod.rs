@@ -9,11 +9,13 @@ pub(crate) mod parker;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use primitive::SharedBytes;
 use transport_api::{
     Event, EventQueue, HostId, Lane, Namespace, OpError, RemoteRegion, Rights, Tag,
 };
 
+use crate::conn::Conn;
 use crate::host::Host;
 use crate::machine::{Machine, Name, append};
 use crate::wire::frame::{BODY_BYTES, WORD};
@@ -24,9 +26,12 @@ const EARLY_BYTES: usize = 256 << 10;
 /// A lane over a connection.
 pub(crate) struct TcpLane {
     host: Arc<Host>,
+    conn: Arc<Mutex<Conn>>,
     thread: u32,
     peer: HostId,
     event_queue: EventQueue,
+    /// Whether operations have been started since the last flush.
+    has_started: bool,
     /// What the last poll knew of the thread's [`Readiness`](crate::readiness::Readiness).
     last_look: u64,
 }
@@ -35,7 +40,8 @@ impl TcpLane {
     /// The lane to another host that `event_queue` is for.
     pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
         let (thread, peer) = (event_queue.thread(), event_queue.peer());
-        Self { host, thread, peer, event_queue, last_look: 0 }
+        let conn = host.link(peer, thread).clone();
+        Self { host, conn, thread, peer, event_queue, has_started: false, last_look: 0 }
     }
 
     /// What the owner knows `region` by, if the region belongs here and the peer is there.
@@ -46,8 +52,9 @@ impl TcpLane {
     }
 
     /// Adds an operation to the connection.
-    fn start(&self, operation: impl FnOnce(&mut Machine)) {
-        let mut conn = self.host.link(self.peer, self.thread);
+    fn start(&mut self, operation: impl FnOnce(&mut Machine)) {
+        self.has_started = true;
+        let mut conn = self.conn.lock();
         operation(&mut conn.machine);
         if conn.machine.unsent() > EARLY_BYTES {
             self.host.push_or_lose(conn, self.peer, self.thread);
@@ -56,7 +63,7 @@ impl TcpLane {
 
     /// Adds a tagged write as one frame instead of two. `body` appends its `len` bytes, as they are.
     fn start_tagged(
-        &self,
+        &mut self,
         to: &RemoteRegion,
         (at, tag): (usize, u64),
         len: usize,
@@ -67,11 +74,6 @@ impl TcpLane {
         to.check(at, WORD + len, Rights::WRITE)?;
         self.start(|machine| machine.write_tagged(name, (at, tag), len, body));
         Ok(())
-    }
-
-    fn push(&self) {
-        let conn = self.host.link(self.peer, self.thread);
-        self.host.push_or_lose(conn, self.peer, self.thread);
     }
 }
 
@@ -210,16 +212,17 @@ impl Lane for TcpLane {
     }
 
     fn waiting_notifications(&self, thread: u32) -> usize {
-        self.host.link(self.peer, self.thread).machine.waiting_notifications(thread)
+        self.conn.lock().machine.waiting_notifications(thread)
     }
 
     fn waiting_bulk(&self, namespace: Namespace) -> usize {
-        self.host.link(self.peer, self.thread).machine.waiting_bulk(namespace)
+        self.conn.lock().machine.waiting_bulk(namespace)
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
         self.event_queue.check_peer()?;
-        self.push();
+        self.has_started = false;
+        self.host.push_or_lose(self.conn.lock(), self.peer, self.thread);
         Ok(())
     }
 
@@ -227,15 +230,14 @@ impl Lane for TcpLane {
         if thread >= self.host.threads || self.event_queue.is_over() {
             return;
         }
-        let mut conn = self.host.link(self.peer, self.thread);
-        // Behind operations that are still to be flushed it costs no write of its own.
-        let travels = conn.machine.unsent() > 0;
-        if travels && thread == self.thread {
+        if self.has_started && thread == self.thread {
             // Whatever arrives on this connection wakes that thread.
             return;
         }
+        let mut conn = self.conn.lock();
         conn.machine.wake(thread);
-        if !travels {
+        // Behind operations that are still to be flushed it costs no write of its own.
+        if !self.has_started {
             self.host.push_or_lose(conn, self.peer, self.thread);
         }
     }
@@ -247,7 +249,7 @@ impl Lane for TcpLane {
         }
         let state = self.host.thread_state(self.thread);
         let moved = state.must_read(self.peer, &mut self.last_look)
-            && self.host.pump(self.peer, self.thread);
+            && self.host.pump(self.conn.lock(), self.peer, self.thread);
         // Before the events, so that what was delivered before the end is reported before it.
         let end = self.host.end_of(self.peer);
         let any = self.host.take(&mut self.event_queue, sink);

@@ -36,7 +36,7 @@ impl TcpParker {
             return;
         }
         for peer in host.others() {
-            let mut conn = host.link(peer, *thread);
+            let mut conn = host.link(peer, *thread).lock();
             conn.set_awaited(is_awaited);
             host.push_or_lose(conn, peer, *thread);
         }
@@ -51,7 +51,7 @@ impl Parker for TcpParker {
         let state = host.thread_state(*thread);
         // What waits to be sent must go out before this thread sleeps.
         for peer in host.others() {
-            host.push_or_lose(host.link(peer, *thread), peer, *thread);
+            host.push_or_lose(host.link(peer, *thread).lock(), peer, *thread);
         }
         // Its own connections wake it now.
         state.adopted.store(false, Ordering::Relaxed);
@@ -78,7 +78,8 @@ impl Parker for TcpParker {
                 // The thread is awake, and looks.
                 ALARM => {}
                 peer => {
-                    host.pump(HostId(peer as u32), *thread);
+                    let peer = HostId(peer as u32);
+                    host.pump(host.link(peer, *thread).lock(), peer, *thread);
                 }
             }
         }

@@ -18,6 +18,43 @@ const RECENT: usize = 8;
 /// Revoked regions of which a connection remembers since when it has refused writes.
 const REFUSED: usize = 64;
 
+/// The regions that the last operations were on, the very last one in front.
+#[derive(Default)]
+pub(super) struct RecentRegions(Vec<Arc<Exported>>);
+
+impl RecentRegions {
+    /// The region that an operation names, if it is exported.
+    #[inline]
+    fn find(&mut self, header: &Header, port: &mut impl Port) -> Option<&Exported> {
+        if !self.0.first().is_some_and(|region| is_named(region, header)) {
+            self.bring_forward(header, port)?;
+        }
+        self.0.first().map(|region| &**region)
+    }
+
+    /// Puts the region that an operation names in front, if it is exported.
+    fn bring_forward(&mut self, header: &Header, port: &mut impl Port) -> Option<()> {
+        match self.0.iter().position(|region| is_named(region, header)) {
+            Some(place) => self.0.swap(0, place),
+            None => {
+                let region = port.region(RegionKey(header.key))?;
+                if !is_named(&region, header) {
+                    return None;
+                }
+                self.0.truncate(RECENT - 1);
+                self.0.insert(0, region);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Whether an operation names this region, which is still exported.
+fn is_named(region: &Exported, header: &Header) -> bool {
+    let is_it = region.key == RegionKey(header.key) && region.generation == header.generation;
+    is_it && region.is_live()
+}
+
 /// Which writes of the peer were refused: to a region that was revoked, all from the first one on. Of
 /// the regions that were revoked long ago this is forgotten.
 #[derive(Default)]
@@ -57,7 +94,7 @@ impl Machine {
 
     /// The region under `key` has been withdrawn.
     pub(crate) fn forget(&mut self, key: RegionKey) {
-        self.recent.retain(|region| region.key != key);
+        self.recent.0.retain(|region| region.key != key);
     }
 
     fn take(&mut self, header: Header, body: &[u8], port: &mut impl Port) -> Result<(), Violation> {
@@ -88,9 +125,9 @@ impl Machine {
                 let [len, write] = [len, write].map(|part| numbers(part).unwrap_or_default());
                 let (from, key) = (self.peer, RegionKey(key));
                 let name = Name { key, generation: header.generation };
-                if let Some(region) = self.region(&header, port) {
+                if let Some(region) = self.recent.find(&header, port) {
                     let count = usize::try_from(len).unwrap_or(usize::MAX);
-                    Permit::check(&header, count, &region, self.peer.host)?;
+                    Permit::check(&header, count, region, self.peer.host)?;
                 } else if write > 0 && self.refused_writes.contain(name, write)
                     || !port.was_exported(name)
                 {
@@ -131,20 +168,6 @@ impl Machine {
         if thread < self.threads { Ok(thread) } else { Err(violation!("thread {thread}")) }
     }
 
-    fn region(&mut self, header: &Header, port: &mut impl Port) -> Option<Arc<Exported>> {
-        let (key, generation) = (RegionKey(header.key), header.generation);
-        let is_it = |region: &Arc<Exported>| {
-            region.key == key && region.generation == generation && region.is_live()
-        };
-        if let Some(region) = self.recent.iter().find(|region| is_it(region)) {
-            return Some(region.clone());
-        }
-        let region = port.region(key).filter(is_it)?;
-        self.recent.truncate(RECENT - 1);
-        self.recent.push_front(region.clone());
-        Some(region)
-    }
-
     /// A peer that takes no answers must stop asking.
     fn check_answers(&self) -> Result<(), Violation> {
         if self.answers.len() > 2 * ANSWER_WINDOW {
@@ -178,7 +201,7 @@ impl Machine {
         if waits {
             self.check_answers()?;
         }
-        let Some(region) = self.region(&header, port) else {
+        let Some(region) = self.recent.find(&header, port) else {
             let name = Name { key: RegionKey(header.key), generation: header.generation };
             self.refused_peer.get_or_insert(name);
             // Failures of operations without a token are not all reported: a fence reports that there
@@ -195,7 +218,7 @@ impl Machine {
             }
             return Ok(());
         };
-        let Permit { at, count } = Permit::check(&header, body.len(), &region, self.peer.host)?;
+        let Permit { at, count } = Permit::check(&header, body.len(), region, self.peer.host)?;
         let memory = &region.memory;
         let old = match header.kind {
             Kind::Read => {

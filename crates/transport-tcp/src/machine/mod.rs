@@ -31,7 +31,7 @@ use primitive::SharedBytes;
 use transport_api::{Event, Namespace, RegionKey, ThreadId};
 
 use crate::export::Exported;
-use crate::machine::arrive::RefusedWrites;
+use crate::machine::arrive::{RecentRegions, RefusedWrites};
 use crate::machine::bulk::{Inbound, Outbound};
 use crate::wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind};
 
@@ -108,7 +108,7 @@ pub(crate) struct Machine {
     peer: ThreadId,
     threads: u32,
     frames: Frames,
-    recent: VecDeque<Arc<Exported>>,
+    recent: RecentRegions,
     asked: VecDeque<Asked>,
     /// Bytes of answers to come.
     owed: usize,
@@ -141,7 +141,7 @@ impl Machine {
             peer,
             threads,
             frames: Frames::default(),
-            recent: VecDeque::new(),
+            recent: RecentRegions::default(),
             asked: VecDeque::new(),
             owed: 0,
             refused: false,

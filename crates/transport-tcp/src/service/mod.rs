@@ -61,7 +61,7 @@ impl Service {
     pub(crate) fn register(&self) -> io::Result<()> {
         let Host { thread_states, service_queue, .. } = &*self.host;
         for (peer, thread) in self.host.links() {
-            let mut conn = self.host.link(peer, thread);
+            let mut conn = self.host.link(peer, thread).lock();
             let own = &thread_states[thread as usize].epoll;
             conn.watch(own, &service_queue.epoll, peer, thread)?;
         }
@@ -110,7 +110,7 @@ impl Service {
         self.host.close_control(&LossReason::Connection(why.into()));
         self.controls.iter_mut().for_each(ControlConn::close);
         for (peer, thread) in self.host.links() {
-            self.host.link(peer, thread).close();
+            self.host.link(peer, thread).lock().close();
         }
     }
 
@@ -139,7 +139,7 @@ impl Service {
             return;
         }
         // Its thread is back.
-        let mut conn = self.host.link(peer, thread);
+        let mut conn = self.host.link(peer, thread).lock();
         debug_assert_eq!(conn::token(peer, thread), token);
         conn.arm(false);
         self.host.push_or_lose(conn, peer, thread);
@@ -226,7 +226,7 @@ impl Service {
             control.close();
         }
         for thread in 0..self.host.threads {
-            self.host.link(peer, thread).close();
+            self.host.link(peer, thread).lock().close();
         }
     }
 
@@ -266,7 +266,7 @@ impl Service {
 /// Reads a connection of `thread` once, and wakes that thread, whose epoll does not report what was read.
 /// True if any byte came.
 fn pump(host: &Host, peer: HostId, thread: u32) -> bool {
-    let moved = host.pump(peer, thread);
+    let moved = host.pump(host.link(peer, thread).lock(), peer, thread);
     if moved {
         host.wake(thread);
     }
@@ -277,7 +277,7 @@ fn pump(host: &Host, peer: HostId, thread: u32) -> bool {
 fn adopt(host: &Host, thread: u32) {
     host.thread_state(thread).adopted.store(true, Ordering::Release);
     for (peer, _) in host.links().filter(|(_, t)| *t == thread) {
-        let mut conn = host.link(peer, thread);
+        let mut conn = host.link(peer, thread).lock();
         conn.arm(true);
         host.push_or_lose(conn, peer, thread);
     }
