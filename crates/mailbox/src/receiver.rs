@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use gossamer_segment::{Name, Notifications, Segment, Segments};
+use gossamer_segment::{Name, Notifications, Segment, SegmentError, Segments};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 
@@ -66,6 +66,16 @@ pub struct Mailbox {
     cpu: CpuWait,
 }
 
+/// What a look for the next frame has come to, with the number of the sender. Small, as it is passed through
+/// several functions in each poll.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Frame(usize),
+    /// What that sender has written is to be skipped.
+    Malformed(usize),
+}
+
 impl Mailbox {
     pub(crate) fn new(
         segments: Segments,
@@ -123,10 +133,8 @@ impl Mailbox {
     #[inline]
     #[track_caller]
     pub fn poll(&mut self) -> Result<Option<Frame<'_>>, MailboxError> {
-        match self.find()? {
-            Some(number) => Ok(Some(self.view(number))),
-            None => Ok(None),
-        }
+        let found = self.find();
+        self.open(found)
     }
 
     /// Waits for the next frame: parks the fiber, or blocks the thread. A thread polls for some time
@@ -139,9 +147,10 @@ impl Mailbox {
     #[track_caller]
     pub fn next(&mut self) -> Result<Frame<'_>, MailboxError> {
         loop {
-            // Twice, because a frame borrows the mailbox as long as the caller has it.
-            if let Some(number) = self.wait(None)? {
-                return Ok(self.view(number));
+            match self.wait(None)? {
+                Found::Nothing => {}
+                Found::Frame(number) => return Ok(self.view(number)),
+                Found::Malformed(number) => return Err(self.skip(number)),
             }
         }
     }
@@ -153,9 +162,18 @@ impl Mailbox {
     #[track_caller]
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Frame<'_>>, MailboxError> {
         // A timeout beyond the range of the clock means no timeout.
-        match self.wait(Instant::now().checked_add(timeout))? {
-            Some(number) => Ok(Some(self.view(number))),
-            None => Ok(None),
+        let found = self.wait(Instant::now().checked_add(timeout))?;
+        self.open(found)
+    }
+
+    /// What a caller gets of this.
+    #[inline(always)]
+    #[track_caller]
+    fn open(&mut self, found: Found) -> Result<Option<Frame<'_>>, MailboxError> {
+        match found {
+            Found::Nothing => Ok(None),
+            Found::Frame(number) => Ok(Some(self.view(number))),
+            Found::Malformed(number) => Err(self.skip(number)),
         }
     }
 
@@ -164,24 +182,20 @@ impl Mailbox {
         Frame::new(&mut self.senders, self.segment.memory(), &self.copy, number)
     }
 
-    /// The sender that has a frame. Looks for one of each, round robin, from the one behind the last that had one.
+    /// Looks for a frame of each sender, round robin, from the one behind the last that had one.
     #[inline(always)]
     #[track_caller]
-    fn find(&mut self) -> Result<Option<usize>, MailboxError> {
+    fn find(&mut self) -> Found {
         self.polls += 1;
         if self.polls >= LOOK_AT_LAST {
             self.segments.poll();
             self.look();
         }
-        if let [sender] = &mut self.senders.active[..] {
+        if let [_] = &self.senders.active[..] {
             // Most mailboxes have one: without the arithmetic of turns, which is a quarter of a poll.
-            return match sender.incoming.poll(self.segment.memory(), &self.copy) {
-                Arrival::Nothing => self.look_after_lanes(),
-                Arrival::Frame => {
-                    self.idle = 0;
-                    Ok(Some(0))
-                }
-                Arrival::Malformed => Err(self.skip(0)),
+            return match self.take(0) {
+                Found::Nothing => self.look_after_lanes(),
+                found => found,
             };
         }
         let count = self.senders.active.len();
@@ -189,41 +203,42 @@ impl Mailbox {
         for turn in 0..count {
             let number = first + turn;
             let number = if number < count { number } else { number - count };
-            if let Some(found) = self.take(number)? {
+            let found = self.take(number);
+            if found == Found::Frame(number) {
                 self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
-                return Ok(Some(found));
+            }
+            if found != Found::Nothing {
+                return found;
             }
         }
         self.note_idle();
-        Ok(None)
+        Found::Nothing
     }
 
     /// The only sender has no frame: polls the lanes, if that is due, and looks again if they have brought
     /// anything.
     #[inline]
     #[track_caller]
-    fn look_after_lanes(&mut self) -> Result<Option<usize>, MailboxError> {
+    fn look_after_lanes(&mut self) -> Found {
         let has_moved = self.note_idle();
         match &self.senders.active[..] {
-            [sender] if has_moved && sender.incoming.has_come(self.segment.memory()) => {
-                self.take(0)
-            }
-            _ => Ok(None),
+            [_] if has_moved => self.take(0),
+            _ => Found::Nothing,
         }
     }
 
-    /// The sender `number`, if it has a frame.
+    /// Looks for a frame of the sender `number`.
     #[inline(always)]
     #[track_caller]
-    fn take(&mut self, number: usize) -> Result<Option<usize>, MailboxError> {
+    fn take(&mut self, number: usize) -> Found {
         let incoming = &mut self.senders.active[number].incoming;
         match incoming.poll(self.segment.memory(), &self.copy) {
-            Arrival::Nothing => Ok(None),
+            Arrival::Nothing => Found::Nothing,
             Arrival::Frame => {
                 self.idle = 0;
-                Ok(Some(number))
+                Found::Frame(number)
             }
-            Arrival::Malformed => Err(self.skip(number)),
+            Arrival::Malformed => Found::Malformed(number),
         }
     }
 
@@ -267,13 +282,13 @@ impl Mailbox {
         }
     }
 
-    /// Waits up to `deadline`; `None` if that passes first.
+    /// Waits up to `deadline`; finds nothing if that passes first.
     #[inline]
     #[track_caller]
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
-        match self.find()? {
-            Some(found) => Ok(Some(found)),
-            None => self.wait_on(deadline),
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<Found, SegmentError> {
+        match self.find() {
+            Found::Nothing => self.wait_on(deadline),
+            found => Ok(found),
         }
     }
 
@@ -282,7 +297,7 @@ impl Mailbox {
     /// execute that long before.
     #[inline(always)]
     #[track_caller]
-    fn spin(&mut self) -> Result<Option<usize>, MailboxError> {
+    fn spin(&mut self) -> Found {
         let [sender] = &mut self.senders.active[..] else {
             primitive::sync::spin_hint();
             return self.find();
@@ -295,9 +310,9 @@ impl Mailbox {
             if incoming.has_come(memory) {
                 self.idle = 0;
                 return match incoming.take(memory, &self.copy) {
-                    Arrival::Nothing => Ok(None),
-                    Arrival::Frame => Ok(Some(0)),
-                    Arrival::Malformed => Err(self.skip(0)),
+                    Arrival::Nothing => Found::Nothing,
+                    Arrival::Frame => Found::Frame(0),
+                    Arrival::Malformed => Found::Malformed(0),
                 };
             }
         }
@@ -309,12 +324,13 @@ impl Mailbox {
     /// The rest of [`wait`](Self::wait).
     #[inline(never)]
     #[track_caller]
-    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
+    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<Found, SegmentError> {
         // Without the clock, which costs as much as a frame. A fiber lets others run instead.
         let spins = if fiber::in_fiber() { 0 } else { SPINS };
         for _ in 0..spins {
-            if let Some(found) = self.spin()? {
-                return Ok(Some(found));
+            let found = self.spin();
+            if found != Found::Nothing {
+                return Ok(found);
             }
         }
         fiber::check_may_wait("the wait for a frame", Location::caller());
@@ -324,21 +340,23 @@ impl Mailbox {
             let awake = Instant::now();
             loop {
                 for _ in 0..polls {
-                    if let Some(found) = self.find()? {
-                        return Ok(Some(found));
+                    let found = self.find();
+                    if found != Found::Nothing {
+                        return Ok(found);
                     }
                     self.wait_a_moment();
                 }
                 let now = Instant::now();
                 if deadline.is_some_and(|deadline| now >= deadline) {
-                    return Ok(None);
+                    return Ok(Found::Nothing);
                 }
                 if self.geometry.may_sleep && now - awake >= AWAKE {
                     break;
                 }
             }
-            if let Some(found) = self.sleep(deadline)? {
-                return Ok(Some(found));
+            let found = self.sleep(deadline)?;
+            if found != Found::Nothing {
+                return Ok(found);
             }
         }
     }
@@ -363,7 +381,7 @@ impl Mailbox {
 
     /// Sleeps until a frame or a sender comes.
     #[track_caller]
-    fn sleep(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, MailboxError> {
+    fn sleep(&mut self, deadline: Option<Instant>) -> Result<Found, SegmentError> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         // A fiber that has opened the flags of a sender does not wake this one.
         let longest = if self.senders.are_opening() { OPENING } else { sleep::LONGEST };
@@ -384,7 +402,7 @@ impl Mailbox {
             Some(ready) => self.senders.cursor = ready,
             None => self.look(),
         }
-        self.find()
+        Ok(self.find())
     }
 }
 
