@@ -9,14 +9,15 @@
 //!
 //! | Arm | Sender | Receiver |
 //! |---|---|---|
-//! | bare line | stores the eight words of a line, the last one with release | looks at the last word, with a `PAUSE` between two looks |
+//! | bare line, over shared memory | stores the eight words of a line, the last one with release | looks at the last word, with a `PAUSE` between two looks |
+//! | ordered write, over connections | writes as many bytes as a frame has, the first word last | looks at the first word, with a `PAUSE` between two looks |
 //! | write | `RemoteSegment::write` of the bytes of a frame from a buffer, whose last word is a number | looks at the last word, without or with a `PAUSE` |
 //! | fixed, variable | `Sender::send` of a payload that makes a frame of `BYTES` | `Mailbox::next`, reads the header, drops the frame |
 //!
 //! All go round as many places. Latency is half a round trip. In a stream, one side sends and the
 //! other takes; writes have the flow control of a mailbox, done by hand: a word back for each bank.
 //! Over shared memory, a round in which a bare line takes less than 70 ns counts as near, any other as
-//! far; a ratio is that of two arms of one round.
+//! far. A ratio is that of two arms of one round: to each of the first three arms.
 
 use std::sync::Arc;
 use std::thread;
@@ -37,13 +38,13 @@ const SIZES: [usize; 8] = [64, 128, 256, 512, 1 << 10, 4 << 10, 16 << 10, 32 << 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const NEAR: f64 = 70.0;
 
-const BARE: usize = 0;
+const FIRST: usize = 0;
 const WRITE: usize = 1;
 const WRITE_PAUSE: usize = 2;
 const BOXES: usize = 3;
 const ARMS: usize = 7;
 const NAMES: [&str; ARMS] = [
-    "bare line",
+    "bare line, or ordered write",
     "write, looked for without PAUSE",
     "write, looked for with PAUSE",
     "fixed, never sleeps",
@@ -154,12 +155,16 @@ impl Side {
     fn send<const ARM: usize>(&mut self, number: u64) {
         if ARM < BOXES {
             let (count, at) = self.written.next(self.bytes);
-            if ARM == BARE {
+            if ARM == FIRST && self.is_mapped {
                 let words = [number, 0, 0, 0, 0, 0, 0, count];
                 let line = at + self.bytes - LINE;
                 return self.there.signal_words(line, &words).expect("memory of the other");
             }
             let bytes = self.buffer.bytes();
+            if ARM == FIRST {
+                let ordered = self.there.write_tagged(at, count, &[&bytes[8..]], false);
+                return ordered.expect("memory of the other");
+            }
             *bytes.last_chunk_mut().expect("a word") = count.to_ne_bytes();
             return self.there.write(at, bytes).expect("memory of the other");
         }
@@ -177,7 +182,9 @@ impl Side {
             return;
         }
         let (count, at) = self.read.next(self.bytes);
-        while self.places.memory().load(at + self.bytes - 8, Ordering::Acquire) != count {
+        let is_ordered = ARM == FIRST && !self.is_mapped;
+        let word = if is_ordered { at } else { at + self.bytes - 8 };
+        while self.places.memory().load(word, Ordering::Acquire) != count {
             if !self.is_mapped {
                 self.segments.poll();
             }
@@ -240,7 +247,7 @@ impl Side {
 
     fn round(&mut self) -> [[f64; ARMS]; 2] {
         let trips = [
-            self.round_trips::<BARE>(),
+            self.round_trips::<FIRST>(),
             self.round_trips::<WRITE>(),
             self.round_trips::<WRITE_PAUSE>(),
             self.round_trips::<3>(),
@@ -249,7 +256,7 @@ impl Side {
             self.round_trips::<6>(),
         ];
         let streams = [
-            self.stream::<BARE>(),
+            self.stream::<FIRST>(),
             self.stream::<WRITE>(),
             self.stream::<WRITE_PAUSE>(),
             self.stream::<3>(),
@@ -277,7 +284,8 @@ fn print(what: &str, bytes: usize, rounds: &[[f64; ARMS]]) {
     for (arm, name) in NAMES.iter().enumerate() {
         let time = median(rounds.iter().map(|times| times[arm]).collect());
         let to = |other: usize| median(rounds.iter().map(|it| it[arm] / it[other]).collect());
-        println!("{time:10.1} ns {:7.3} {:7.3}  {name}", to(WRITE), to(WRITE_PAUSE));
+        let ratios = [FIRST, WRITE, WRITE_PAUSE].map(|other| format!("{:7.3}", to(other)));
+        println!("{time:10.1} ns {}  {name}", ratios.join(" "));
     }
 }
 
@@ -294,7 +302,7 @@ fn main() {
     let rounds = number("ROUNDS").unwrap_or(31);
     let sizes: Vec<usize> = number("BYTES").map_or(SIZES.into(), |bytes| vec![bytes]);
     let over_tcp = std::env::var("OVER").is_ok_and(|over| over == "tcp");
-    println!("ratios: to a write of as many bytes, looked for without and with PAUSE");
+    println!("ratios: to each of the first three");
     for bytes in sizes {
         let rack = rack(over_tcp);
         let all = thread::scope(|scope| {
@@ -313,7 +321,7 @@ fn main() {
         });
         for (kind, what) in ["latency", "stream"].into_iter().enumerate() {
             for (place, is_near) in [("near", true), ("far", false)] {
-                let is_here = |round: &&[[f64; ARMS]; 2]| (round[0][BARE] < NEAR) == is_near;
+                let is_here = |round: &&[[f64; ARMS]; 2]| (round[0][FIRST] < NEAR) == is_near;
                 let here: Vec<_> = all.iter().filter(is_here).map(|round| round[kind]).collect();
                 if here.len() >= 7 {
                     let place = if over_tcp { "over TCP" } else { place };

@@ -142,7 +142,8 @@ mod tests {
 
     use super::*;
     use crate::frame::{FrameHeader, Parts};
-    use crate::outgoing::{Outgoing, Target};
+    use crate::outgoing::Outgoing;
+    use crate::target::Target;
 
     #[test]
     fn the_corpus_does_no_harm() {

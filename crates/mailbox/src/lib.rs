@@ -57,16 +57,17 @@
 //!
 //! # Reading order
 //! 1. `layout.rs` (what is where), `frame.rs` (the frame's format), `claim.rs` (claims), `error.rs`: pure.
-//! 2. `outgoing.rs` and `incoming.rs`: the two sides of one bank set, on any memory; modelled by loom and
-//!    fuzzed.
+//! 2. `target.rs` (the receiver's memory, as a sender writes to it), `outgoing.rs` and `incoming.rs`: the two
+//!    sides of one bank set, on any memory; modelled by loom and fuzzed.
 //! 3. `wait.rs` (how a processor waits for a word), `sleep.rs` (how sides sleep and wake each other).
-//! 4. The receiver: `senders.rs` (which senders there are), `view.rs` ([`Frame`]), `receiver.rs`
-//!    ([`Mailbox`]), `builder.rs` ([`MailboxBuilder`]).
+//! 4. The receiver: `peer_flags.rs` (a sender's flags), `active.rs` (a sender), `senders.rs` (which senders
+//!    there are), `view.rs` ([`Frame`]), `receiver.rs` ([`Mailbox`]), `builder.rs` ([`MailboxBuilder`]).
 //! 5. The sender: `flags.rs` (what it exports), `number.rs` (in whose name is a number), `sender.rs`
 //!    ([`Sender`]), `open.rs` ([`SenderOptions`]).
 
 #![deny(unsafe_code)]
 
+mod active;
 mod builder;
 mod claim;
 #[cfg(all(feature = "testing", not(loom)))]
@@ -85,11 +86,14 @@ mod number;
 mod open;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod outgoing;
+mod peer_flags;
 mod receiver;
 mod sender;
 mod senders;
 #[allow(unreachable_pub, reason = "reachable for loom")]
 mod sleep;
+#[allow(unreachable_pub, reason = "reachable for loom")]
+mod target;
 mod view;
 #[allow(unsafe_code)]
 mod wait;
@@ -110,8 +114,9 @@ pub mod testing {
     pub use crate::frame::Mode;
     pub use crate::incoming::{Arrival, Incoming};
     pub use crate::layout::{FrameKind, Geometry};
-    pub use crate::outgoing::{Outgoing, Target, flag_at};
+    pub use crate::outgoing::{Outgoing, flag_at};
     pub use crate::sleep::{announce, must_wake};
+    pub use crate::target::Target;
 }
 
 pub use self::builder::MailboxBuilder;

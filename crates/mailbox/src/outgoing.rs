@@ -1,7 +1,5 @@
 //! [`Outgoing`]: a sender's side of a bank set, on any memory that takes writes in order.
 
-use std::ops::Range;
-
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::integrity::checksum;
@@ -9,6 +7,7 @@ use transport_api::integrity::checksum;
 use crate::frame::{self, FrameHeader, Lengths, Mode, Parts, encode};
 pub use crate::layout::flag_at;
 use crate::layout::{Cursor, FrameKind, Geometry, HEADER_BYTES, LINE, WORD};
+use crate::target::Target;
 
 /// Bytes of a body up to which the line of the header is prefetched before the body is written. For a longer
 /// one [`Target::write`] prefetches it: too early, the receiver, which polls it, takes it back; a frame of 4
@@ -24,52 +23,6 @@ static ZEROES: [u8; WORD] = [0; WORD];
 
 /// Words of a body that are in the line of its header.
 const INLINE_WORDS: usize = (LINE - HEADER_BYTES) / WORD;
-
-/// Memory of the receiver, as a sender writes to it. Writes and signals of one caller take effect in
-/// their order.
-pub trait Target {
-    /// Why nothing was written.
-    type Error;
-
-    /// Writes `bytes`, any number, at byte `at`, in no order among themselves. The caller writes at byte
-    /// `next` afterwards, whose line this may prefetch.
-    ///
-    /// # Errors
-    /// If they cannot be written.
-    fn write(&self, at: usize, bytes: &[u8], next: usize) -> Result<(), Self::Error>;
-
-    /// Stores words from byte `at` on, the first one last: a receiver that sees that sees the others, and
-    /// every earlier write.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), Self::Error>;
-
-    /// Prefetches the cache lines of `bytes` for writing, from `bytes.start` in steps of a line.
-    #[inline(always)]
-    fn prefetch(&self, _bytes: Range<usize>) {}
-
-    /// Writes a whole frame, as [`write`](Self::write) does; `frame` must not change until this returns. It
-    /// may also wake the receiver.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    fn write_frame(&self, at: usize, frame: &SharedBytes) -> Result<(), Self::Error> {
-        let mut bytes = vec![0; frame.len()];
-        frame.read_into(0, &mut bytes);
-        self.write(at, &bytes, at)
-    }
-
-    /// As [`write_frame`](Self::write_frame), of `tag` and `parts`, one behind the other: a reader that sees
-    /// the tag sees all of it.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    fn write_tagged(&self, at: usize, tag: u64, parts: &[&[u8]]) -> Result<(), Self::Error> {
-        self.write(at + WORD, &parts.concat(), at)?;
-        self.signal(at, &[tag])
-    }
-}
 
 /// A sender's side of a bank set.
 #[derive(Debug)]

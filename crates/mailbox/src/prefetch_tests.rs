@@ -9,7 +9,8 @@ use primitive::sync::Ordering;
 
 use crate::frame::{FrameHeader, Lengths, Mode, Parts};
 use crate::layout::{FrameKind, Geometry, LINE, flag_at};
-use crate::outgoing::{Outgoing, Target};
+use crate::outgoing::Outgoing;
+use crate::target::Target;
 
 const EPOCH: u32 = 5;
 

@@ -6,7 +6,8 @@ use primitive::sync::Ordering;
 use crate::frame::{FrameHeader, Mode, Parts};
 use crate::incoming::{Arrival, Incoming};
 use crate::layout::{FrameKind, Geometry, HEADER_BYTES, WORD};
-use crate::outgoing::{Outgoing, Target};
+use crate::outgoing::Outgoing;
+use crate::target::Target;
 
 const EPOCH: u32 = 9;
 

@@ -1,22 +1,20 @@
 //! [`Sender`]: writes frames to a mailbox of any host.
 
 use std::fmt;
-use std::ops::Range;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use gossamer_segment::{HostId, Label, MAX_OPERATION, RemoteSegment, SegmentError, Segments};
-use primitive::SharedBytes;
+use gossamer_segment::{HostId, Label, RemoteSegment, Segments};
 use primitive::sync::Ordering;
-use transport_api::{OpError, Window};
 
 use crate::claim::{AWAITED, Claim, DONE, HELLO, Hello, SLEEPS_FOR, identity};
 use crate::error::MailboxError;
 use crate::flags::OwnFlags;
 use crate::frame::{FrameHeader, Mode, Parts};
-use crate::layout::{ASLEEP, FRAME_OVERHEAD, Geometry, IDENTITY, WAITING, WORD};
-use crate::outgoing::{Outgoing, Target};
+use crate::layout::{ASLEEP, FRAME_OVERHEAD, Geometry, IDENTITY, WAITING};
+use crate::outgoing::Outgoing;
 use crate::sleep;
+use crate::target::{Mapped, To};
 use crate::wait::CpuWait;
 
 /// How long a sender whose bank is full looks on before it sleeps.
@@ -52,60 +50,6 @@ fn claim_now(
 ) -> Result<Claim, MailboxError> {
     segments.check_peer(mailbox.owner())?;
     mailbox.at_byte::<u64>(at).read().map(Claim).map_err(MailboxError::of_mailbox)
-}
-
-/// The memory of a mailbox, as a sender writes to it.
-struct To<'a> {
-    mailbox: &'a RemoteSegment,
-    /// Whether a frame that is written at once notifies the receiver.
-    notifies: bool,
-}
-
-impl Target for To<'_> {
-    type Error = SegmentError;
-
-    fn write(&self, at: usize, bytes: &[u8], _next: usize) -> Result<(), SegmentError> {
-        if bytes.len() <= MAX_OPERATION {
-            self.mailbox.write(at, bytes)
-        } else {
-            self.mailbox.write_block(at, bytes)
-        }
-    }
-
-    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), SegmentError> {
-        let mut numbered = words.iter().enumerate().rev();
-        numbered.try_for_each(|(number, word)| self.mailbox.signal(at + number * WORD, *word))
-    }
-
-    fn write_frame(&self, at: usize, frame: &SharedBytes) -> Result<(), SegmentError> {
-        self.mailbox.write_memory(at, frame, self.notifies)
-    }
-
-    fn write_tagged(&self, at: usize, tag: u64, parts: &[&[u8]]) -> Result<(), SegmentError> {
-        self.mailbox.write_tagged(at, tag, parts, self.notifies)
-    }
-}
-
-/// The same memory where it is mapped, and the calling thread may store into it.
-struct Mapped<'a>(&'a Window);
-
-impl Target for Mapped<'_> {
-    type Error = OpError;
-
-    #[inline(always)]
-    fn write(&self, at: usize, bytes: &[u8], next: usize) -> Result<(), OpError> {
-        self.0.write_loose(at, bytes, next)
-    }
-
-    #[inline(always)]
-    fn signal<const N: usize>(&self, at: usize, words: &[u64; N]) -> Result<(), OpError> {
-        self.0.store_words_down(at, words)
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, bytes: Range<usize>) {
-        self.0.prefetch_write(bytes);
-    }
 }
 
 impl Sender {

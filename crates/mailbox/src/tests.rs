@@ -12,7 +12,8 @@ use transport_api::integrity;
 use crate::frame::{FrameHeader, Mode, Parts};
 use crate::incoming::{Arrival, Incoming};
 use crate::layout::{FrameKind, Geometry, WORD, flag_at};
-use crate::outgoing::{Outgoing, Target};
+use crate::outgoing::Outgoing;
+use crate::target::Target;
 
 const EPOCH: u32 = 5;
 

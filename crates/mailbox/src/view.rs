@@ -5,10 +5,11 @@ use std::fmt;
 use gossamer_segment::HostId;
 use primitive::SharedBytes;
 
+use crate::active::Active;
 use crate::frame::FrameHeader;
 use crate::incoming::Arrived;
 use crate::layout::HEADER_BYTES;
-use crate::senders::{Active, Senders};
+use crate::senders::Senders;
 
 /// A frame that has arrived. Its header and lengths are a copy that was checked; its bytes may be in memory
 /// that the sender can write at any time, so copy them out, once, before you look at them.
