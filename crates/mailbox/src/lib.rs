@@ -106,6 +106,8 @@ mod private_tests;
 mod streamed_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod turns_tests;
 
 /// The two sides of a bank set, for models.
 #[cfg(loom)]

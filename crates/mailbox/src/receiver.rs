@@ -66,8 +66,8 @@ pub struct Mailbox {
     cpu: CpuWait,
 }
 
-/// What a look for the next frame has come to, with the number of the sender. Small, as it is passed through
-/// several functions in each poll.
+/// The outcome of a look for the next frame, with the number of the sender. Small, because each poll passes it
+/// through several functions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -148,6 +148,7 @@ impl Mailbox {
     pub fn next(&mut self) -> Result<Frame<'_>, MailboxError> {
         loop {
             match self.wait(None)? {
+                // Without a deadline, it waits until it has found something.
                 Found::Nothing => {}
                 Found::Frame(number) => return Ok(self.view(number)),
                 Found::Malformed(number) => return Err(self.skip(number)),
@@ -166,7 +167,7 @@ impl Mailbox {
         self.open(found)
     }
 
-    /// What a caller gets of this.
+    /// The frame or the error that a caller gets for `found`.
     #[inline(always)]
     #[track_caller]
     fn open(&mut self, found: Found) -> Result<Option<Frame<'_>>, MailboxError> {
@@ -182,7 +183,7 @@ impl Mailbox {
         Frame::new(&mut self.senders, self.segment.memory(), &self.copy, number)
     }
 
-    /// Looks for a frame of each sender, round robin, from the one behind the last that had one.
+    /// Looks for a frame of each sender, round robin, from the one behind the last that had anything.
     #[inline(always)]
     #[track_caller]
     fn find(&mut self) -> Found {
@@ -204,10 +205,9 @@ impl Mailbox {
             let number = first + turn;
             let number = if number < count { number } else { number - count };
             let found = self.take(number);
-            if found == Found::Frame(number) {
-                self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
-            }
             if found != Found::Nothing {
+                // Also behind what is skipped, of which there may be no end.
+                self.senders.cursor = if number + 1 < count { number + 1 } else { 0 };
                 return found;
             }
         }
@@ -229,7 +229,6 @@ impl Mailbox {
 
     /// Looks for a frame of the sender `number`.
     #[inline(always)]
-    #[track_caller]
     fn take(&mut self, number: usize) -> Found {
         let incoming = &mut self.senders.active[number].incoming;
         match incoming.poll(self.segment.memory(), &self.copy) {

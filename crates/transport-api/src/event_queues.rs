@@ -128,8 +128,8 @@ impl EventQueues {
             return Err(LaneError::AlreadyOpen(thread, peer));
         }
         slot.is_open.store(true, Ordering::Relaxed);
-        let (all, slot) = (self.clone(), slot.clone());
-        Ok(EventQueue { all, slot, thread, peer, gone: None, spare: Vec::new() })
+        let (threads, slot) = (self.threads(), slot.clone());
+        Ok(EventQueue { threads, slot, thread, peer, gone: None, spare: Vec::new() })
     }
 
     /// Takes the parker of `thread`, which there is once.
@@ -183,7 +183,8 @@ impl EventQueues {
 /// For backends: what a lane has of [`EventQueues`]: the events from its peer, and whether it has
 /// reported the peer's end. When it is dropped, nothing of that keeps its thread awake any more.
 pub struct EventQueue {
-    all: Arc<EventQueues>,
+    /// Threads of each host.
+    threads: u32,
     slot: Arc<Slot>,
     thread: u32,
     peer: HostId,
@@ -211,7 +212,7 @@ impl EventQueue {
     /// # Errors
     /// [`OpError::NoSuchThread`], if it has not.
     pub fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        OpError::check_thread(thread, self.all.threads(), self.peer)
+        OpError::check_thread(thread, self.threads, self.peer)
     }
 
     /// Whether the peer's end has not been reported.

@@ -11,7 +11,7 @@ use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKe
 
 /// Each side signals and wakes the opposite one, then sleeps until its answer: a lost wake would hang.
 pub fn no_wake_is_lost(make: Make) {
-    wake_each_other(make, Port::pair, |lane, thread| {
+    wake_each_other(make, Port::pair, 0, |lane, thread| {
         lane.flush().expect("a flush");
         lane.wake(thread);
     });
@@ -19,30 +19,46 @@ pub fn no_wake_is_lost(make: Make) {
 
 /// The same with the wake in front of the flush, which takes it along.
 pub fn a_wake_travels_with_its_flush(make: Make) {
-    wake_each_other(make, Port::pair, |lane, thread| {
-        lane.wake(thread);
-        lane.flush().expect("a flush");
-    });
+    wake_each_other(make, Port::pair, 0, wake_and_flush);
 }
 
 /// The same between threads with the same number, which may have a connection of their own.
 pub fn a_wake_travels_between_threads_of_one_number(make: Make) {
-    wake_each_other(make, Port::pair_of_one_number, |lane, thread| {
-        lane.wake(thread);
-        lane.flush().expect("a flush");
-    });
+    wake_each_other(make, Port::pair_of_one_number, 0, wake_and_flush);
 }
 
-fn wake_each_other(make: Make, pair: fn(&Rack) -> (Port, Port), give: fn(&mut dyn Lane, u32)) {
-    const ROUNDS: u64 = 1000;
+/// The same behind so many bytes that they leave before the flush.
+pub fn a_wake_travels_behind_what_has_left(make: Make) {
+    const BYTES: usize = 600 << 10;
+    wake_each_other(make, Port::pair, BYTES, wake_and_flush);
+    wake_each_other(make, Port::pair_of_one_number, BYTES, wake_and_flush);
+}
+
+fn wake_and_flush(lane: &mut dyn Lane, thread: u32) {
+    lane.wake(thread);
+    lane.flush().expect("a flush");
+}
+
+/// Each side writes `behind` bytes, signals, and does what `give` says.
+fn wake_each_other(
+    make: Make,
+    pair: fn(&Rack) -> (Port, Port),
+    behind: usize,
+    give: fn(&mut dyn Lane, u32),
+) {
+    let rounds = if behind == 0 { 1000 } else { 20 };
     bounded(move || {
         let (mut a, mut b) = pair(&make(2, 2));
-        let (of_a, of_b) = (a.export(2, 64, Rights::WRITE), b.export(1, 64, Rights::WRITE));
+        let len = 64 + behind;
+        let (of_a, of_b) = (a.export(2, len, Rights::WRITE), b.export(1, len, Rights::WRITE));
         let play = |port: &mut Port, key: u64, own: &crate::Region, first: bool| {
             let mut parker = port.transport.parker(port.thread).expect("a parker");
-            let to = port.import(key);
-            for round in 1..=ROUNDS {
+            let (to, body) = (port.import(key), primitive::SharedBytes::heap(behind.max(8)));
+            for round in 1..=rounds {
                 let turn = |port: &mut Port| {
+                    if behind > 0 {
+                        port.lane.write(&to, 64, &body).expect("a write");
+                    }
                     port.lane.signal(&to, 0, round).expect("a signal");
                     give(&mut *port.lane, port.peer_thread);
                 };

@@ -104,7 +104,8 @@ macro_rules! conformance {
             }
             life {
                 no_wake_is_lost, a_wake_travels_with_its_flush,
-                a_wake_travels_between_threads_of_one_number, an_unpark_wakes_a_sleeper,
+                a_wake_travels_between_threads_of_one_number, a_wake_travels_behind_what_has_left,
+                an_unpark_wakes_a_sleeper,
                 a_wake_during_the_last_look_is_kept,
                 a_sleeper_wakes_by_itself, a_cell_goes_back_and_forth,
             }

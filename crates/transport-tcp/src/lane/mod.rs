@@ -231,7 +231,7 @@ impl Lane for TcpLane {
             return;
         }
         if self.has_started && thread == self.thread {
-            // Whatever arrives on this connection wakes that thread.
+            // Whatever arrives on this connection wakes that thread, also what has left already.
             return;
         }
         let mut conn = self.conn.lock();

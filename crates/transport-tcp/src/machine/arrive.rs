@@ -18,7 +18,7 @@ const RECENT: usize = 8;
 /// Revoked regions of which a connection remembers since when it has refused writes.
 const REFUSED: usize = 64;
 
-/// The regions that the last operations were on, the very last one in front.
+/// The regions that the last operations were on, the latest in front.
 #[derive(Default)]
 pub(super) struct RecentRegions(Vec<Arc<Exported>>);
 
@@ -35,7 +35,7 @@ impl RecentRegions {
     /// Puts the region that an operation names in front, if it is exported.
     fn bring_forward(&mut self, header: &Header, port: &mut impl Port) -> Option<()> {
         match self.0.iter().position(|region| is_named(region, header)) {
-            Some(place) => self.0.swap(0, place),
+            Some(place) => self.0[..=place].rotate_right(1),
             None => {
                 let region = port.region(RegionKey(header.key))?;
                 if !is_named(&region, header) {
@@ -49,7 +49,7 @@ impl RecentRegions {
     }
 }
 
-/// Whether an operation names this region, which is still exported.
+/// Whether the operation names this region, and it is still exported.
 fn is_named(region: &Exported, header: &Header) -> bool {
     let is_it = region.key == RegionKey(header.key) && region.generation == header.generation;
     is_it && region.is_live()

@@ -485,3 +485,38 @@ fn no_side_is_owed_more_answers_than_the_window() {
     (0..100_000).for_each(|_| c.feed(&bytes).expect("no violation"));
     assert!(c.machine.answers.len() < 2 * ANSWER_WINDOW);
 }
+
+/// More regions than a connection remembers: each is found again, and one that is revoked is refused, also if it
+/// is remembered behind others.
+#[test]
+fn of_many_regions_only_what_is_exported_is_written() {
+    const REGIONS: u64 = 10;
+    let name = |key: u64, generation| Name { key: RegionKey(key), generation };
+    let (mut a, mut b) = (End::new(1), End::new(0));
+    b.fake = Fake::new(
+        std::array::from_fn::<_, { REGIONS as usize }, _>(|key| (name(key as u64, 1), Rights::ALL)),
+        LEN,
+    );
+    let word = |b: &End, key: usize| b.fake.regions[key].memory.load(0, Ordering::Acquire);
+    let mut write = |a: &mut End, b: &mut End, name, word| {
+        a.machine.signal(name, 0, word);
+        exchange(a, b, &[LEN]);
+        a.take_events()
+    };
+    let order = (0..REGIONS).chain([9, 4, 3, 4, 0, 1, 9, 9, 2]);
+    for (number, key) in (1..).zip(order) {
+        assert!(write(&mut a, &mut b, name(key, 1), number).is_empty());
+        assert_eq!(word(&b, key as usize), number, "region {key}");
+    }
+    // The third in the list.
+    b.fake.regions[1].revoke();
+    let refused = write(&mut a, &mut b, name(1, 1), 77);
+    assert!(matches!(&refused[..], [it] if it.contains("Revoked")), "{refused:?}");
+    let memory = SharedBytes::heap(LEN);
+    b.fake.regions[1] = Arc::new(Exported::new((RegionKey(1), 2), Rights::ALL.into(), memory));
+    let refused = write(&mut a, &mut b, name(1, 1), 78);
+    assert!(matches!(&refused[..], [it] if it.contains("Revoked")), "{refused:?}");
+    assert_eq!(word(&b, 1), 0);
+    assert!(write(&mut a, &mut b, name(1, 2), 79).is_empty());
+    assert_eq!(word(&b, 1), 79);
+}
