@@ -27,6 +27,10 @@ impl Verifier for RackSigners {
     fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
         self.0.verify(proof).map(|signer| signer.name).map_err(refusal)
     }
+
+    fn verify_held(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+        self.0.verify_held(proof).map(|signer| signer.name).map_err(refusal)
+    }
 }
 
 /// Why a signature is not taken, for the sender of the code.

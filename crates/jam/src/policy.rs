@@ -69,7 +69,20 @@ pub trait Verifier: Send + Sync {
     /// made the signature, [`Refusal::NotNow`] if it was not verified and may be accepted later. The
     /// first is remembered for a while.
     fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal>;
+
+    /// As [`verify`](Self::verify), for a package or a ried that this process holds because an earlier
+    /// verifier accepted it. The process drops what is refused here, for whatever reason, and holds a
+    /// bounded amount: a verifier that limits how much it verifies does not limit this.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    fn verify_held(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+        self.verify(proof)
+    }
 }
+
+/// How a verifier is asked: [`Verifier::verify`] or [`Verifier::verify_held`].
+type Verify = fn(&(dyn Verifier + 'static), &Proof<'_>) -> Result<String, Refusal>;
 
 /// Under which policies a jam runs: bits that are compared with [`Policy::bit`].
 pub(crate) type Admitted = u32;
@@ -122,6 +135,16 @@ impl Gate<'_> {
 
     /// As [`check`](Self::check), of a jam that came with the bytes of a proof; none if there are none.
     pub(crate) fn check_with(&self, digest: &Digest, proof: &[u8]) -> Result<Origin, Refusal> {
+        self.check_by(digest, proof, <dyn Verifier>::verify)
+    }
+
+    /// As [`check_with`](Self::check_with), of code that the process holds, with the proof that admitted
+    /// it.
+    pub(crate) fn check_held(&self, digest: &Digest, proof: &[u8]) -> Result<Origin, Refusal> {
+        self.check_by(digest, proof, <dyn Verifier>::verify_held)
+    }
+
+    fn check_by(&self, digest: &Digest, proof: &[u8], verify: Verify) -> Result<Origin, Refusal> {
         let refusal = match self.check(digest) {
             Err(refusal) if !proof.is_empty() && !self.is_nothing() => refusal,
             checked => return checked,
@@ -134,7 +157,7 @@ impl Gate<'_> {
         if !machines.any(|machine| Machine::CURRENT == Some(machine)) {
             return Err(Refusal::machine(first));
         }
-        self.admit_proven(&proof)?;
+        self.keeper.admit_by(&proof, verify)?;
         self.check(digest)
     }
 
@@ -255,11 +278,20 @@ impl Gatekeeper {
     }
 
     /// Admits what a signed package consists of, whatever the policy. Returns the signer's name.
-    pub(crate) fn admit_proven(&self, proof: &Proof<'_>) -> Result<Arc<str>, Refusal> {
+    fn admit_proven(&self, proof: &Proof<'_>) -> Result<Arc<str>, Refusal> {
+        self.admit_by(proof, <dyn Verifier>::verify)
+    }
+
+    /// As [`Gate::admit_proven`], of a package that the process holds, whatever the policy.
+    pub(crate) fn admit_held(&self, proof: &Proof<'_>) -> Result<Arc<str>, Refusal> {
+        self.admit_by(proof, <dyn Verifier>::verify_held)
+    }
+
+    fn admit_by(&self, proof: &Proof<'_>, verify: Verify) -> Result<Arc<str>, Refusal> {
         let Some(verifier) = self.verifier.read().clone() else {
             return Err(not_admitted(NO_VERIFIER));
         };
-        let signer: Arc<str> = verifier.verify(proof)?.into();
+        let signer: Arc<str> = verify(&*verifier, proof)?.into();
         let of_machine =
             proof.table().entries().iter().filter(|e| Machine::CURRENT == Some(e.machine));
         if self.admitted.read().len() + of_machine.clone().count() > MAX_SIGNED {

@@ -122,11 +122,12 @@ impl Receiver {
     /// daemon starts as part of a rack has one, which knows the rack's signers.
     ///
     /// Jams that an earlier verifier accepted run again only if this one accepts them, too: those of a
-    /// signer whose certificate has been revoked do not.
+    /// signer whose certificate has been revoked do not. What packages and rieds the process holds,
+    /// [`Verifier::verify_held`] judges.
     pub fn set_verifier(&self, verifier: impl Verifier + 'static) {
         self.gatekeeper.set_verifier(Arc::new(verifier));
         // Whatever the policy: a part of the process may have another one, as the process later may.
-        self.arrived.keep(|proof| self.gatekeeper.admit_proven(proof).is_ok());
+        self.arrived.keep(|proof| self.gatekeeper.admit_held(proof).is_ok());
         self.give_up();
     }
 

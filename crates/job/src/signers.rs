@@ -12,12 +12,15 @@
 //! anything arrives; the third is remembered for when the package comes again. All else (validity at
 //! this time, key usage) is checked at every use.
 //!
-//! What cannot be verified is never remembered; the number of failures in a second is limited instead,
-//! so that a peer which sends forged signatures takes a few milliseconds of each second.
+//! What cannot be verified is never remembered, except a certificate that the list revokes: honest
+//! programs may go on sending what a revoked signer has signed. Its refusal takes no signature check and
+//! is no failure. The number of other failures in a second is limited, so that a peer which sends forged
+//! signatures takes a few milliseconds of each second.
 
+mod recent;
 mod remembered;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jam_format::{Algorithm, Proof, Signature};
 use parking_lot::Mutex;
@@ -30,12 +33,13 @@ use webpki::{
 };
 
 use crate::id::JobId;
+use crate::signers::recent::Recent;
 use crate::signers::remembered::Remembered;
 
 /// The extended key usage of a signer's certificate: code signing (RFC 5280, section 4.2.1.12).
 const CODE_SIGNING: [u8; 8] = [0x2b, 6, 1, 5, 5, 7, 3, 3];
-/// Certificates of signers that are remembered, and that are verified ahead of time, at most. One that
-/// is forgotten is verified again when a package comes with it.
+/// Certificates of signers that are remembered, and that are verified ahead of time, at most; as many
+/// revoked ones are remembered. One that is forgotten is verified again when a package comes with it.
 pub const MAX_KNOWN_SIGNERS: usize = 64;
 /// Failures in a second after which nothing more is verified in that second.
 const MAX_FAILURES: u32 = 32;
@@ -125,16 +129,6 @@ pub enum SignatureError {
     TooMany,
 }
 
-/// What has been verified lately.
-#[derive(Default)]
-struct Recent {
-    /// Certificates of signers that the list does not revoke, the last used one last.
-    known: Vec<Box<[u8]>>,
-    /// When the current second began, and the failures in it.
-    since: Option<Instant>,
-    failures: u32,
-}
-
 /// Verifies that packages are signed by signers of a rack, for one job or without one.
 pub struct Signers {
     rack: String,
@@ -201,6 +195,18 @@ impl Signers {
         self.verify_message(proof.signature(), &proof.signed_message())
     }
 
+    /// As [`verify`](Self::verify), of what the process holds because an earlier list admitted it. The
+    /// limit on failures in a second does not apply: it is for what peers send, and the process holds a
+    /// bounded amount.
+    ///
+    /// # Errors
+    /// [`SignatureError`], but not [`SignatureError::TooMany`].
+    pub fn verify_held(&self, proof: &Proof<'_>) -> Result<Signer, SignatureError> {
+        let signature = proof.signature();
+        self.check_without_cost(signature)?;
+        self.verify_unlimited(UnixTime::now(), signature, &proof.signed_message())
+    }
+
     /// Verifies that `signature` is one of `message`.
     ///
     /// # Errors
@@ -219,25 +225,42 @@ impl Signers {
         signature: &Signature<'_>,
         message: &[u8],
     ) -> Result<Signer, SignatureError> {
+        self.check_without_cost(signature)?;
+        if !self.recent.lock().may_fail(Instant::now()) {
+            return Err(SignatureError::TooMany);
+        }
+        let verified = self.verify_unlimited(now, signature, message);
+        if verified.is_err() {
+            self.recent.lock().failures += 1;
+        }
+        verified
+    }
+
+    /// Refuses what takes no signature check to refuse, which does not count as a failure.
+    fn check_without_cost(&self, signature: &Signature<'_>) -> Result<(), SignatureError> {
         if let (Some(job), Some(signed_for)) = (self.job, signature.job.map(JobId))
             && job != signed_for
         {
             return Err(SignatureError::OtherJob { signed_for, job });
         }
-        if !self.recent.lock().may_fail(Instant::now()) {
-            return Err(SignatureError::TooMany);
+        match self.recent.lock().revoked_name(signature.certificate) {
+            Some(name) => Err(SignatureError::Revoked { name: name.to_owned() }),
+            None => Ok(()),
         }
+    }
+
+    fn verify_unlimited(
+        &self,
+        now: UnixTime,
+        signature: &Signature<'_>,
+        message: &[u8],
+    ) -> Result<Signer, SignatureError> {
         let certificate = CertificateDer::from(signature.certificate);
-        let verified = self.parse(&certificate).and_then(|entity| {
-            let signer = self.verify_certificate(now, &certificate, &entity)?;
-            self.check_signature(signature, message, &entity, signer)
-        });
-        let mut recent = self.recent.lock();
-        match &verified {
-            Ok(_) => recent.keep(signature.certificate),
-            Err(_) => recent.failures += 1,
-        }
-        verified
+        let entity = self.parse(&certificate)?;
+        let signer = self.verify_certificate(now, &certificate, &entity)?;
+        let signer = self.check_signature(signature, message, &entity, signer)?;
+        self.recent.lock().keep(signature.certificate);
+        Ok(signer)
     }
 
     fn parse<'c>(
@@ -289,7 +312,10 @@ impl Signers {
         let name = name.to_owned();
         match path {
             Ok(_) => {}
-            Err(webpki::Error::CertRevoked) => return Err(SignatureError::Revoked { name }),
+            Err(webpki::Error::CertRevoked) => {
+                self.recent.lock().keep_revoked(certificate, &name);
+                return Err(SignatureError::Revoked { name });
+            }
             Err(error) => {
                 return Err(SignatureError::Certificate { name, reason: error.to_string() });
             }
@@ -313,33 +339,6 @@ impl Signers {
             Ok(()) => Ok(signer),
             Err(_) => Err(SignatureError::Forged { name: signer.name }),
         }
-    }
-}
-
-impl Recent {
-    fn knows(&self, certificate: &[u8]) -> bool {
-        self.known.iter().any(|known| **known == *certificate)
-    }
-
-    /// Remembers the certificate of a signer that is verified and not revoked.
-    fn keep(&mut self, certificate: &[u8]) {
-        match self.known.iter().position(|known| **known == *certificate) {
-            Some(index) => self.known[index..].rotate_left(1),
-            None => {
-                if self.known.len() >= MAX_KNOWN_SIGNERS {
-                    self.known.remove(0);
-                }
-                self.known.push(certificate.into());
-            }
-        }
-    }
-
-    /// Whether one more failure is allowed in this second.
-    fn may_fail(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
-            (self.since, self.failures) = (Some(now), 0);
-        }
-        self.failures < MAX_FAILURES
     }
 }
 

@@ -5,6 +5,7 @@ use jam_format::{
     sign_package, split_proof,
 };
 use parking_lot::Mutex;
+use primitive::sync::{AtomicU32, Ordering};
 
 use super::*;
 use crate::error::SignatureHash;
@@ -19,6 +20,28 @@ struct Ann;
 
 /// Takes nothing.
 struct Nobody;
+
+/// Takes what others than "bob" have signed; after 32 refusals it verifies nothing that arrives.
+#[derive(Default)]
+struct BobRevoked(AtomicU32);
+
+impl Verifier for BobRevoked {
+    fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+        if self.0.load(Ordering::Relaxed) >= 32 {
+            return Err(Refusal::NotNow { reason: "send it again later".to_owned() });
+        }
+        self.verify_held(proof).inspect_err(|_| {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    fn verify_held(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+        match proof.signature().signature {
+            b"bob" => Err(Refusal::Policy { reason: "revoked".to_owned() }),
+            name => Ok(String::from_utf8_lossy(name).into_owned()),
+        }
+    }
+}
 
 impl Verifier for Nobody {
     fn verify(&self, _: &Proof<'_>) -> Result<String, Refusal> {
@@ -194,6 +217,28 @@ fn another_verifier_judges_what_is_there_again() {
     let package = crate::Package::parse(&bytes).unwrap();
     let jam: NoArgs = package.find("jam").unwrap();
     assert!(receiver.receive(jam.code().unwrap().wire(), digest).is_err());
+}
+
+#[test]
+fn many_packages_of_a_revoked_signer_take_no_other_with_them() {
+    struct Anybody;
+    impl Verifier for Anybody {
+        fn verify(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+            Ok(String::from_utf8_lossy(proof.signature().signature).into_owned())
+        }
+    }
+    let receiver = receiver();
+    receiver.set_verifier(Anybody);
+    for number in 0..40 {
+        let (of_bob, _) = package(&format!("bob{number}"), &[0x90, 0xc3], b"bob");
+        receiver.take_package(&of_bob).unwrap();
+    }
+    let (of_ann, digest) = package("p", &[0xc3], b"ann");
+    receiver.take_package(&of_ann).unwrap();
+    receiver.set_verifier(BobRevoked::default());
+    let left: Vec<_> = receiver.arrived().all().iter().map(|p| p.signer().to_owned()).collect();
+    assert_eq!(left, ["ann"]);
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true), "it is admitted");
 }
 
 #[test]

@@ -271,7 +271,7 @@ impl Rieds {
     pub(crate) fn recheck(&self, gatekeeper: &Gatekeeper, symbols: &Symbols, audit: &Audit) {
         let mut taken = Vec::new();
         for mapped in self.mapped.lock().iter_mut().filter(|mapped| !mapped.layers.is_empty()) {
-            if gatekeeper.gate(None).check_with(&mapped.digest, &mapped.proof).is_err() {
+            if gatekeeper.gate(None).check_held(&mapped.digest, &mapped.proof).is_err() {
                 while !mapped.layers.is_empty() {
                     symbols.remove_layer(mapped.layers[0].number);
                     taken.push(Unloaded::of(mapped, 0));

@@ -147,6 +147,32 @@ fn a_ried_stays_loaded_while_its_signer_is_one() {
 }
 
 #[test]
+fn a_ried_stays_loaded_while_its_verifier_takes_no_arrivals() {
+    /// Verifies nothing that arrives; of what is held, what is signed with these bytes is good.
+    struct Busy(&'static [u8]);
+    impl Verifier for Busy {
+        fn verify(&self, _: &Proof<'_>) -> Result<String, Refusal> {
+            Err(Refusal::NotNow { reason: "send it again later".to_owned() })
+        }
+
+        fn verify_held(&self, proof: &Proof<'_>) -> Result<String, Refusal> {
+            Takes(self.0).verify(proof)
+        }
+    }
+    let (process, claimed) = with_a_ried(Policy::Signed);
+    process.gatekeeper.set_verifier(Arc::new(Takes(b"ann")));
+    let (proof, by) = (&*proof(b"ann"), LoadedBy::Peer(0));
+    process.load_arrived(ArrivedRied { name: "ried", claimed, bytes: None, proof, by }).unwrap();
+    let layers_after = |verifier| {
+        process.gatekeeper.set_verifier(Arc::new(Busy(verifier)));
+        process.recheck();
+        process.rieds.mapped.lock()[0].layers.len()
+    };
+    assert_eq!(layers_after(b"ann"), 1);
+    assert_eq!(layers_after(b"bob"), 0, "its signer was revoked");
+}
+
+#[test]
 fn loads_that_are_in_force_have_a_limit() {
     let (process, digest) = with_a_ried(Policy::AnyPeer);
     let first = process.load(digest, None).unwrap();

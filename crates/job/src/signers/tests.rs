@@ -11,6 +11,8 @@ use rcgen::{
 
 use super::*;
 
+mod revoked;
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 struct Authority {
