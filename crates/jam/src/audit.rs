@@ -1,4 +1,4 @@
-//! What ran: each jam that is linked in this process for the first time, each ried that is loaded or
+//! What ran: each jam that is to be linked in this process for the first time, each ried that is loaded or
 //! unloaded, who vouches for it, and which host sent it.
 
 use std::collections::HashSet;
@@ -16,7 +16,8 @@ const MAX_NOTED: usize = 4096;
 /// What a process does with code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditEvent {
-    /// A jam is about to run for the first time.
+    /// A jam is about to be linked for the first time, and then to run. If linking it fails, because a
+    /// function that it imports is missing, say, it does not run; once it does, there is no second entry.
     FirstRun,
     /// Code of a ried is about to run for the first time: what its library runs when it is mapped, and its
     /// start function.
@@ -66,15 +67,20 @@ impl Audit {
 
     /// Notes an entry; a first run only once for each jam.
     pub(crate) fn note(&self, entry: &AuditEntry<'_>) {
-        if entry.event == AuditEvent::FirstRun {
-            let mut noted = self.noted.lock();
-            if noted.len() >= MAX_NOTED {
-                noted.clear();
-            }
-            if !noted.insert(entry.digest) {
-                return;
-            }
+        if entry.event != AuditEvent::FirstRun {
+            return self.tell(entry);
         }
+        // Held while the listener is told: another thread with the same jam must not run it before.
+        let mut noted = self.noted.lock();
+        if noted.len() >= MAX_NOTED {
+            noted.clear();
+        }
+        if noted.insert(entry.digest) {
+            self.tell(entry);
+        }
+    }
+
+    fn tell(&self, entry: &AuditEntry<'_>) {
         if let Some(listener) = &*self.listener.read() {
             listener(entry);
         }
@@ -86,6 +92,21 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn who_links_the_same_jam_waits_until_its_first_run_is_noted() {
+        let audit = Arc::new(Audit::default());
+        let (watched, asked) = (Arc::downgrade(&audit), Arc::new(AtomicBool::new(false)));
+        let of_listener = asked.clone();
+        audit.set(Box::new(move |_| {
+            let audit = watched.upgrade().expect("it notes this");
+            assert!(audit.noted.is_locked(), "another thread would run the jam already");
+            of_listener.store(true, Ordering::Relaxed);
+        }));
+        let (event, digest, origin) = (AuditEvent::FirstRun, Digest::of(b"sum"), &Origin::Program);
+        audit.note(&AuditEntry { event, name: "sum", digest, origin, host: None });
+        assert!(asked.load(Ordering::Relaxed));
+    }
 
     #[test]
     fn each_jam_is_noted_once_and_the_memory_for_it_has_a_limit() {

@@ -164,9 +164,9 @@ impl Receiver {
         &self.arrived
     }
 
-    /// Calls `audit` with each jam that is linked in this process for the first time, before it runs, and
-    /// with each ried that is loaded or unloaded, on the thread that does it; `audit` must not wait,
-    /// nor load or unload rieds.
+    /// Calls `audit` with each jam that is to be linked in this process for the first time, before any
+    /// thread can run it, and with each ried that is loaded or unloaded, on the thread that does it;
+    /// `audit` must not wait, nor link jams, nor load or unload rieds.
     ///
     /// Local Functions are the program's own code, and leave no entry.
     pub fn set_audit(&self, audit: impl Fn(&AuditEntry<'_>) + Send + Sync + 'static) {
@@ -255,16 +255,14 @@ impl Receiver {
     ) -> Result<(), Refusal> {
         let gate = self.gatekeeper.gate(policy);
         let verified = Frame::new(blob, claimed).parse()?.verify(gate)?;
-        self.cache.add(&verified, &self.symbols, gate)?;
+        // As soon as it is linked, any thread may run it by its digest.
         if self.audit.is_on() {
             let (digest, name) = (verified.digest(), verified.blob().name());
-            // A policy that was set meanwhile may refuse it: it does not run then.
-            if let Ok(origin) = gate.check(&digest) {
-                let (event, origin) = (AuditEvent::FirstRun, &origin);
-                self.audit.note(&AuditEntry { event, name, digest, origin, host });
-            }
+            // A policy that was set meanwhile may refuse it.
+            let (event, origin) = (AuditEvent::FirstRun, &gate.check(&digest)?);
+            self.audit.note(&AuditEntry { event, name, digest, origin, host });
         }
-        Ok(())
+        self.cache.add(&verified, &self.symbols, gate)
     }
 
     /// Links the jam with this digest if a package of [`packages`](crate::packages) has it; whether one

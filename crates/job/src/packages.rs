@@ -38,7 +38,7 @@ pub struct PackageHeader {
 /// What a process does with code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CodeEvent {
-    /// A jam is about to run for the first time.
+    /// A jam is about to be linked for the first time, and to run if that succeeds.
     FirstRun,
     /// Code of a ried is about to run for the first time.
     RiedStarts,

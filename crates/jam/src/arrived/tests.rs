@@ -116,6 +116,20 @@ fn a_signed_package_is_kept_and_linked_on_first_use() {
     assert_eq!(*told.lock(), ["p", "jam: signed by ann Some(3)"]);
 }
 
+#[test]
+fn a_first_run_is_noted_before_the_jam_can_be_found() {
+    let (receiver, linked) = (Arc::new(receiver()), Arc::new(Mutex::new(Vec::new())));
+    let (of_audit, watched) = (linked.clone(), Arc::downgrade(&receiver));
+    receiver.set_audit(move |_| {
+        let receiver = watched.upgrade().expect("it notes this");
+        of_audit.lock().push(receiver.size().1);
+    });
+    let (bytes, digest) = package("p", &[0xc3], b"ann");
+    receiver.take_package(&bytes).unwrap();
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true));
+    assert_eq!((&*linked.lock(), receiver.size().1), (&vec![0], 1));
+}
+
 /// As a mailbox links it, whose frames carry no types.
 #[test]
 fn a_function_that_is_missing_is_named_with_the_types_that_the_package_has() {
