@@ -45,7 +45,8 @@ pub enum Origin {
     Admitted,
     /// A signer of the rack, by name.
     Signer(Arc<str>),
-    /// The host that sent it, under the policy [`Policy::AnyPeer`].
+    /// The host that sent it, under the policy [`Policy::AnyPeer`], which admits code without looking at
+    /// its signature, if it has one.
     Peer,
 }
 
@@ -55,7 +56,7 @@ impl fmt::Display for Origin {
             Self::Program => f.write_str("a package of the program"),
             Self::Admitted => f.write_str("admitted by the program"),
             Self::Signer(name) => write!(f, "signed by {name}"),
-            Self::Peer => f.write_str("sent by a host of the rack, unsigned"),
+            Self::Peer => f.write_str("sent by a host of the rack, no signature checked"),
         }
     }
 }

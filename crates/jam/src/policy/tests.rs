@@ -91,6 +91,19 @@ fn a_signature_admits_every_jam_of_its_package_and_is_verified_once() {
     assert_eq!(ann.0.load(Ordering::Relaxed), 1);
 }
 
+/// The audit log shows the text.
+#[test]
+fn any_peer_s_code_is_not_called_unsigned_without_a_look_at_its_proof() {
+    let gatekeeper = Gatekeeper::default();
+    let ann = Arc::new(Ann::default());
+    gatekeeper.set_verifier(ann.clone());
+    gatekeeper.set(Policy::AnyPeer);
+    let ([sum, _], proof) = signed_by(b"ann");
+    let origin = gatekeeper.gate(None).check_with(&sum, &proof).unwrap();
+    assert_eq!((&origin, ann.0.load(Ordering::Relaxed)), (&Origin::Peer, 0));
+    assert_eq!(origin.to_string(), "sent by a host of the rack, no signature checked");
+}
+
 #[test]
 fn a_proof_of_another_jam_or_a_forged_one_admits_nothing() {
     let gatekeeper = Gatekeeper::default();
