@@ -241,18 +241,18 @@ impl Receiver {
     /// # Errors
     /// Why it does not run here.
     pub fn receive(&self, blob: &[u8], claimed: Digest) -> Result<(), Refusal> {
-        self.receive_under(None, None, blob, claimed)
+        self.receive_under(None, None, blob, claimed).map(drop)
     }
 
     /// As [`receive`](Self::receive), for a part of the process that has a policy of its own; `host` had
-    /// it done.
+    /// it done. Returns how many bytes of text and data it has linked.
     pub(crate) fn receive_under(
         &self,
         policy: Option<Policy>,
         host: Option<u32>,
         blob: &[u8],
         claimed: Digest,
-    ) -> Result<(), Refusal> {
+    ) -> Result<u64, Refusal> {
         let gate = self.gatekeeper.gate(policy);
         let verified = Frame::new(blob, claimed).parse()?.verify(gate)?;
         // As soon as it is linked, any thread may run it by its digest.
@@ -262,22 +262,23 @@ impl Receiver {
             let (event, origin) = (AuditEvent::FirstRun, &gate.check(&digest)?);
             self.audit.note(&AuditEntry { event, name, digest, origin, host });
         }
-        self.cache.add(&verified, &self.symbols, gate)
+        self.cache.add(&verified, &self.symbols, gate)?;
+        let blob = verified.blob();
+        Ok((blob.text().len() + blob.data().len()) as u64)
     }
 
-    /// Links the jam with this digest if a package of [`packages`](crate::packages) has it; whether one
-    /// has.
+    /// Links the jam with this digest if a package of [`packages`](crate::packages) has it, and returns
+    /// how many bytes of text and data it has linked; `None` if no package has it.
     pub(crate) fn link_arrived(
         &self,
         policy: Option<Policy>,
         host: Option<u32>,
         digest: &Digest,
-    ) -> Result<bool, Refusal> {
-        let Some(package) = self.arrived.with(digest) else { return Ok(false) };
-        let Some(blob) = package.bytes_of(digest) else { return Ok(false) };
+    ) -> Result<Option<u64>, Refusal> {
+        let Some(package) = self.arrived.with(digest) else { return Ok(None) };
+        let Some(blob) = package.bytes_of(digest) else { return Ok(None) };
         let linked = self.receive_under(policy, host, blob, *digest);
-        linked.map_err(|refusal| refusal.explained(&package.types_with(digest)))?;
-        Ok(true)
+        linked.map(Some).map_err(|refusal| refusal.explained(&package.types_with(digest)))
     }
 
     /// Numbers that change whenever code which was refused before might be linked: by what is admitted, and

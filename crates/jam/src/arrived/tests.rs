@@ -109,9 +109,9 @@ fn a_signed_package_is_kept_and_linked_on_first_use() {
     let taken = receiver.take_package(&bytes).unwrap();
     assert_eq!((taken.name(), taken.signer(), taken.jams().count()), ("p", "ann", 1));
     assert_eq!(receiver.size().1, 0, "nothing is linked before it is called");
-    assert_eq!(receiver.link_arrived(None, None, &Digest::of(b"another")), Ok(false));
-    assert_eq!(receiver.link_arrived(None, Some(3), &digest), Ok(true));
-    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true));
+    assert_eq!(receiver.link_arrived(None, None, &Digest::of(b"another")), Ok(None));
+    assert_eq!(receiver.link_arrived(None, Some(3), &digest), Ok(Some(1)));
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(Some(1)));
     assert_eq!(receiver.size().1, 1);
     assert_eq!(*told.lock(), ["p", "jam: signed by ann Some(3)"]);
 }
@@ -126,7 +126,7 @@ fn a_first_run_is_noted_before_the_jam_can_be_found() {
     });
     let (bytes, digest) = package("p", &[0xc3], b"ann");
     receiver.take_package(&bytes).unwrap();
-    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true));
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(Some(1)));
     assert_eq!((&*linked.lock(), receiver.size().1), (&vec![0], 1));
 }
 
@@ -186,7 +186,7 @@ fn what_is_not_signed_by_a_signer_is_neither_kept_nor_admitted() {
     assert!(reason(receiver.take_package(&signed)).contains("`Nothing`"));
     receiver.set_policy(Policy::Signed);
     assert!(receiver.arrived().all().is_empty());
-    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(false));
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(None));
     let (bytes, _) = package("p", &[0xc3], b"ann");
     let blob = jam_format::Package::parse(&bytes).unwrap().elements()[0].bytes.to_vec();
     assert!(receiver.receive(&blob, digest).is_err(), "not admitted");
@@ -202,7 +202,7 @@ fn a_package_replaces_one_of_its_name_and_there_is_a_limit() {
     let all = receiver.arrived().all();
     assert_eq!(all.len(), 1);
     assert!(all[0].bytes_of(&new_digest).is_some() && all[0].bytes_of(&old_digest).is_none());
-    assert_eq!(receiver.link_arrived(None, None, &old_digest), Ok(false));
+    assert_eq!(receiver.link_arrived(None, None, &old_digest), Ok(None));
     for number in 1..MAX_PACKAGES {
         let (more, _) = package(&format!("p{number}"), &[0xc3], b"ann");
         receiver.take_package(&more).unwrap();
@@ -217,17 +217,17 @@ fn another_verifier_judges_what_is_there_again() {
     let receiver = receiver();
     let (bytes, digest) = package("p", &[0xc3], b"ann");
     receiver.take_package(&bytes).unwrap();
-    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true));
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(Some(1)));
     receiver.set_verifier(Ann);
     assert_eq!((receiver.arrived().all().len(), receiver.size().1), (1, 0));
-    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true));
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(Some(1)));
     receiver.set_policy(Policy::Nothing);
     receiver.set_verifier(Ann);
     receiver.set_policy(Policy::Signed);
     assert_eq!(receiver.arrived().all().len(), 1, "the policy is not the signer's");
     receiver.set_verifier(Nobody);
     assert_eq!((receiver.arrived().all().len(), receiver.size().1), (0, 0));
-    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(false));
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(None));
     let package = crate::Package::parse(&bytes).unwrap();
     let jam: NoArgs = package.find("jam").unwrap();
     assert!(receiver.receive(jam.code().unwrap().wire(), digest).is_err());
@@ -252,7 +252,7 @@ fn many_packages_of_a_revoked_signer_take_no_other_with_them() {
     receiver.set_verifier(BobRevoked::default());
     let left: Vec<_> = receiver.arrived().all().iter().map(|p| p.signer().to_owned()).collect();
     assert_eq!(left, ["ann"]);
-    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(true), "it is admitted");
+    assert_eq!(receiver.link_arrived(None, None, &digest), Ok(Some(1)), "it is admitted");
 }
 
 #[test]

@@ -148,20 +148,22 @@ impl Runs {
             done: 0,
             step: 0,
         };
-        let mut ended = self.enter(receiver, form, &digest, &mut call);
+        let (mut ended, mut bytes) = (self.enter(receiver, form, &digest, &mut call), 0);
         if let Err(Failure::NeedCode) = ended {
             // Where nothing runs, no sender's host is asked for code.
             receiver.gate(self.policy).check_local().map_err(FrameError::Refused)?;
             let (host, mut code) = (Some(context.sender), None);
             for _ in 0..MAX_LINKS {
-                let has_arrived = receiver.link_arrived(self.policy, host, &digest);
-                if !has_arrived.map_err(FrameError::Refused)? {
+                let linked = receiver.link_arrived(self.policy, host, &digest);
+                if let Some(arrived) = linked.map_err(FrameError::Refused)? {
+                    bytes = arrived;
+                } else {
                     let code = match code {
                         Some(ref code) => code,
                         None => code.insert(self.code(receiver, frame, form, &digest)?),
                     };
                     let linked = receiver.receive_under(self.policy, host, &code.bytes, digest);
-                    linked.map_err(|refusal| self.refuse(code, refusal))?;
+                    bytes = linked.map_err(|refusal| self.refuse(code, refusal))?;
                 }
                 ended = self.enter(receiver, form, &digest, &mut call);
                 if ended != Err(Failure::NeedCode) {
@@ -173,9 +175,7 @@ impl Runs {
             Failure::Panicked(panicked) => FrameError::Panicked(panicked),
             Failure::Refused(refusal) => FrameError::Refused(refusal),
             // Others take its place as fast as it is linked.
-            Failure::NeedCode => {
-                FrameError::Refused(Refusal::NoRoom { bytes: frame.attachment_len() as u64 })
-            }
+            Failure::NeedCode => FrameError::Refused(Refusal::NoRoom { bytes }),
         })
     }
 

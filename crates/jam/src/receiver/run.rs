@@ -56,8 +56,8 @@ impl Receiver {
         let mut ended = Err(Failure::NeedCode);
         for _ in 0..MAX_LINKS {
             match code {
-                Some(code) => self.receive_under(None, host, code, *digest)?,
-                None if self.link_arrived(None, host, digest)? => {}
+                Some(code) => drop(self.receive_under(None, host, code, *digest)?),
+                None if self.link_arrived(None, host, digest)?.is_some() => {}
                 None => break,
             }
             // SAFETY: as the caller promises.
