@@ -267,6 +267,32 @@ mod tests {
         assert!(matches!(refusal(revoked), Refusal::Policy { .. }));
     }
 
+    /// The proof of a package without elements, by a certificate that is none (`jam_format::Table` and
+    /// `jam_format::Signature`).
+    fn proof_of_a_stranger() -> Vec<u8> {
+        let (name, mut header) = (b"p", [0; 40]);
+        header[..5].copy_from_slice(b"JAMP\x04");
+        header[8] = 40 + name.len() as u8;
+        let mut block = [0; 24 + 2];
+        // The version, Ed25519, and a byte each of signature and certificate.
+        block[..5].copy_from_slice(&[1, 2, 1, 0, 1]);
+        header[12] = block.len() as u8;
+        header[16] = name.len() as u8;
+        [&header[..], name, &block].concat()
+    }
+
+    #[test]
+    fn what_a_process_holds_is_judged_after_too_many_failures() {
+        let authority = SigningAuthority { ca: ca(), ..SigningAuthority::default() };
+        let verifier = RackSigners(Arc::new(Signers::new("lab", None, &authority).unwrap()));
+        let proof = proof_of_a_stranger();
+        let proof = Proof::parse(&proof).unwrap();
+        let is_put_off = |_| matches!(verifier.verify(&proof), Err(Refusal::NotNow { .. }));
+        assert!((0..10_000).any(is_put_off), "there is a limit on what arrives");
+        let refused = verifier.verify_held(&proof).unwrap_err();
+        assert!(matches!(refused, Refusal::Policy { .. }), "{refused}");
+    }
+
     #[test]
     fn entries_that_find_the_queue_full_are_counted() {
         let (reports, queue) = mpsc::sync_channel(QUEUE);
