@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::mem::{self, offset_of};
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use jam::{Refusal, Sendable, SignatureHash};
 use jam_abi::entry::{Part, PropertyPart, Types};
-use jam_abi::{Call, ContextData, SCRATCH as SCRATCH_NAME, ScratchData, code};
+use jam_abi::{Call, ContextData, SCRATCH as SCRATCH_NAME, ScratchData};
 use jam_format::MAX_REPLY_BYTES;
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
@@ -19,6 +19,7 @@ use crate::image::Image;
 use crate::layout::{CALL, REQUEST, SCRATCH, STACK, Sizes, UNIT, call, extension, request};
 use crate::memory::{Memory, memory_file};
 use crate::process::{NotStarted, Process, Wait, signal_of};
+use crate::running::Running;
 use crate::stub::labels;
 
 /// Where the lines go that jams log.
@@ -37,15 +38,6 @@ pub struct Executor {
     /// None after a jam has ended it: the next call starts another.
     running: Option<Running>,
     restarts: u64,
-}
-
-/// A process with its memory, and what is linked there.
-struct Running {
-    process: Process,
-    memory: Memory,
-    code: Code,
-    /// Whether a jam has had the scratch since it was cleared.
-    is_scratch_used: bool,
 }
 
 impl Executor {
@@ -233,56 +225,6 @@ impl Executor {
     }
 }
 
-impl Running {
-    /// What the jam returned.
-    fn result(
-        &self,
-        sizes: &Sizes,
-        name: &str,
-        claims: &Claims,
-        reply: &mut [u8],
-    ) -> Result<(), ExecutorError> {
-        let memory = &self.memory.bytes;
-        if let Some(source) = claims.panic(memory, sizes) {
-            return Err(ExecutorError::Panicked { jam: name.to_owned(), source });
-        }
-        let wrong = |found: String, expected: String| {
-            Err(ExecutorError::Reply { jam: name.to_owned(), found, expected })
-        };
-        let done = u64::from(code::DONE);
-        match claims.code() {
-            Some(code) if code & u64::from(u32::MAX) == done => {}
-            Some(code) => return wrong(format!("code {}", code as u32), format!("code {done}")),
-            None => return wrong("no code".to_owned(), format!("code {done}")),
-        }
-        let at = sizes.offset_of(CALL);
-        let len = memory.load(at + call::CALL + REPLY_LEN, Ordering::Relaxed);
-        if len != reply.len() as u64 {
-            return wrong(format!("a result of {len} bytes"), format!("{}", reply.len()));
-        }
-        memory.read_into(at + call::REPLY, reply);
-        Ok(())
-    }
-
-    /// Clears what the jam and its call have left, but for the scratch.
-    fn clear_call(&self, sizes: &Sizes) -> Result<(), ExecutorError> {
-        let start = sizes.offset_of(CALL);
-        self.clear(start, sizes.offset_of(SCRATCH) - start)
-    }
-
-    /// Clears the scratch if a jam has had it.
-    fn clear_scratch(&mut self, sizes: &Sizes) -> Result<(), ExecutorError> {
-        if mem::take(&mut self.is_scratch_used) {
-            self.clear(sizes.offset_of(SCRATCH), sizes.scratch)?;
-        }
-        Ok(())
-    }
-
-    fn clear(&self, at: usize, len: usize) -> Result<(), ExecutorError> {
-        self.memory.clear(at, len).map_err(|source| ExecutorError::Connection { source })
-    }
-}
-
 /// Writes the call, for a process that waits for one.
 pub(crate) fn write_call(
     memory: &SharedBytes,
@@ -336,9 +278,6 @@ fn extensions() -> u64 {
     let has = unsafe { libc::getauxval(libc::AT_HWCAP2) };
     if cfg!(target_arch = "aarch64") { has & RESET } else { 0 }
 }
-
-/// Where [`Call`] has the length of the result.
-const REPLY_LEN: usize = offset_of!(Call, reply_len);
 
 const _: () = {
     assert!(offset_of!(Call, property) == 0 && offset_of!(Call, args) == 8);

@@ -58,7 +58,7 @@
 //!
 //! `layout.rs` (where everything is), `stub/` (the program), `filter.rs`, `image.rs` (the file that is
 //! executed), `memory.rs`, `process.rs`; `code.rs` (linking), `claims.rs` (what comes back), `error.rs`,
-//! `builder.rs`, `executor.rs`.
+//! `builder.rs`, `running.rs`, `executor.rs`.
 
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -81,6 +81,7 @@ mod layout;
 mod memory;
 #[allow(unsafe_code)]
 mod process;
+mod running;
 #[allow(unsafe_code)]
 mod stub;
 #[cfg(all(test, not(address_sanitizer)))]
