@@ -58,7 +58,7 @@ impl Executor {
         program.write_all(&image.bytes).map_err(failed("write its program"))?;
         let mut executor =
             Executor { sizes, deadline, log, image, program, running: None, restarts: 0 };
-        executor.running = Some(executor.start_process()?);
+        executor.running = Some(executor.start_running()?);
         Ok(executor)
     }
 
@@ -145,19 +145,26 @@ impl Executor {
     /// The process; starts one if there is none.
     fn running(&mut self) -> Result<&mut Running, ExecutorError> {
         if self.running.is_none() {
-            self.running = Some(self.start_process()?);
+            self.running = Some(self.start_running()?);
             self.restarts += 1;
         }
         Ok(self.running.as_mut().expect("just started"))
     }
 
-    fn start_process(&self) -> Result<Running, ExecutorError> {
-        let failed = |step| move |source| ExecutorError::Start { step, source };
-        let memory = Memory::new(self.sizes.total()).map_err(failed("make its memory"))?;
-        let call = memory.bytes.slice(self.sizes.offset_of(CALL), UNIT);
-        let process = Process::start(&self.program, &self.image, &memory.file, &call)
-            .map_err(|NotStarted { step, source }| ExecutorError::Start { step, source })?;
+    fn start_running(&self) -> Result<Running, ExecutorError> {
+        let failed = |source| ExecutorError::Start { step: "make its memory", source };
+        let memory = Memory::new(self.sizes.total()).map_err(failed)?;
+        let process = self.start_process(&memory)?;
         Ok(Running { process, memory, code: Code::default(), is_scratch_used: false })
+    }
+
+    /// Starts a process with this memory.
+    fn start_process(&self, memory: &Memory) -> Result<Process, ExecutorError> {
+        let call = memory.bytes.slice(self.sizes.offset_of(CALL), UNIT);
+        // Its setup counts its steps there.
+        call.word32(call::PROGRESS).store(0, Ordering::Relaxed);
+        Process::start(&self.program, &self.image, &memory.file, &call)
+            .map_err(|NotStarted { step, source }| ExecutorError::Start { step, source })
     }
 
     /// The jam, linked in the process.
@@ -173,8 +180,15 @@ impl Executor {
             if let Some(linked) = linked.map_err(|refusal| refused(code.name(), refusal))? {
                 return Ok(linked);
             }
-            // Its memory for code is full.
-            self.running = None;
+            // Its memory for code is full. Another process takes over the memory, because what was
+            // written to the scratch is for this call. If none starts, the full one stays.
+            let mut running = self.running.take().expect("it is full");
+            let taken_over = self.start_process(&running.memory).and_then(|process| {
+                self.restarts += 1;
+                running.take_over(process, &sizes)
+            });
+            self.running = Some(running);
+            taken_over?;
         }
         Err(refused(code.name(), Refusal::NoRoom { bytes: code.bytes().len() as u64 }))
     }

@@ -8,7 +8,7 @@ use jam::LoadedJam;
 
 use crate::test_jams::{
     blob, test_jam_asks, test_jam_faults, test_jam_leaves, test_jam_logs, test_jam_loops,
-    test_jam_panics, test_jam_recurses, test_jam_registers, test_jam_writes,
+    test_jam_panics, test_jam_recurses, test_jam_registers, test_jam_scratch, test_jam_writes,
 };
 use crate::{Executor, ExecutorError};
 
@@ -68,4 +68,37 @@ fn an_isolated_process_runs_jams_and_survives_them() {
     let late = short.run(&jam(test_jam_loops()), (), &[]).unwrap_err();
     assert!(matches!(late, ExecutorError::Deadline { .. }), "{late}");
     short.run(&jam(test_jam_registers()), (), &[]).expect("it goes on");
+}
+
+/// What a jam returned that takes the first byte of the scratch as its code.
+fn first_byte(executor: &mut Executor, jam: &LoadedJam<(), (), (), ()>) -> String {
+    match executor.run(jam, (), &[]) {
+        Ok(()) => "code 0".to_owned(),
+        Err(ExecutorError::Reply { found, .. }) => found,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_written_scratch_outlasts_full_memory_for_code() {
+    let builder = Executor::builder().deadline(Duration::from_secs(20)).scratch(1 << 20);
+    let mut executor = builder.start().expect("an executor");
+    // Two of these do not fit the memory for code.
+    let large = |bytes| {
+        let mut text = test_jam_scratch().to_vec();
+        text.resize(bytes, 0);
+        jam(&text)
+    };
+    let (one, other) = (large(600 << 10), large((600 << 10) + 64));
+    assert_eq!(first_byte(&mut executor, &one), "code 0");
+    executor.write_scratch(0, b"A").unwrap();
+    executor.write_scratch((1 << 20) - 1, b"Z").unwrap();
+    assert_eq!(first_byte(&mut executor, &other), "code 65", "the scratch was lost");
+    assert_eq!(executor.restarts(), 1);
+    let mut last = [0];
+    executor.read_scratch((1 << 20) - 1, &mut last).unwrap();
+    assert_eq!(&last, b"Z");
+    // What a call has left is not for the next one, in another process either.
+    assert_eq!(first_byte(&mut executor, &one), "code 0");
+    assert_eq!(executor.restarts(), 2);
 }

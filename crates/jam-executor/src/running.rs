@@ -52,6 +52,18 @@ impl Running {
         Ok(())
     }
 
+    /// Replaces the process, and clears all of its memory but the scratch.
+    pub(crate) fn take_over(
+        &mut self,
+        process: Process,
+        sizes: &Sizes,
+    ) -> Result<(), ExecutorError> {
+        // This ends the other process: nothing fetches the code any more that is cleared.
+        self.process = process;
+        self.code = Code::default();
+        self.clear(0, sizes.offset_of(SCRATCH))
+    }
+
     /// Clears what the jam and its call have left, but for the scratch.
     pub(crate) fn clear_call(&self, sizes: &Sizes) -> Result<(), ExecutorError> {
         let start = sizes.offset_of(CALL);

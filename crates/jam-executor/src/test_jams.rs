@@ -88,6 +88,10 @@ jams! {
     test_jam_writes:
         "lea rax, [rip]; mov [rax], rax; xor eax, eax; ret",
         "adr x9, .; str x9, [x9]; mov x0, #0; ret";
+    // Returns the first byte of the scratch.
+    test_jam_scratch:
+        "movabs rax, 0x1080000000; movzx eax, byte ptr [rax]; ret",
+        "mov x9, #0x80000000; movk x9, #0x10, lsl #32; ldrb w0, [x9]; ret";
     // Calls itself for ever.
     test_jam_recurses:
         "91: sub rsp, 4096; push rax; call 91b; ret",
