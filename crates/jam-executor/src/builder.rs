@@ -37,7 +37,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// How long a call may run; one second if this is not called.
+    /// How long a call may run; one second if this is not called. [`Duration::MAX`] is no limit.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

@@ -212,7 +212,9 @@ impl Executor {
         running.is_scratch_used = true;
         let connection = |source| ExecutorError::Connection { source };
         running.process.request().map_err(connection)?;
-        let ended = running.process.wait(Instant::now() + self.deadline).map_err(connection)?;
+        // A deadline that the clock cannot express is none.
+        let deadline = Instant::now().checked_add(self.deadline);
+        let ended = running.process.wait(deadline).map_err(connection)?;
         if matches!(ended, Wait::Deadline) {
             running.process.interrupt();
         }

@@ -102,3 +102,14 @@ fn a_written_scratch_outlasts_full_memory_for_code() {
     assert_eq!(first_byte(&mut executor, &one), "code 0");
     assert_eq!(executor.restarts(), 2);
 }
+
+#[test]
+fn a_deadline_beyond_the_clock_is_none() {
+    for deadline in [Duration::MAX, Duration::from_secs(i64::MAX as u64 / 2)] {
+        let mut executor = Executor::builder().deadline(deadline).start().expect("an executor");
+        executor.run(&jam(test_jam_registers()), (), &[]).expect("it ends by itself");
+        let crash = executor.run(&jam(test_jam_faults()), (), &[]).unwrap_err();
+        assert!(matches!(crash, ExecutorError::Crashed { .. }), "{crash}");
+        executor.run(&jam(test_jam_registers()), (), &[]).expect("it goes on");
+    }
+}

@@ -68,7 +68,8 @@ impl Process {
         let mut process = Process { child, socket, _life: life };
         process.dies_with(&alive).map_err(failed("tie its end to this process"))?;
         drop(alive);
-        match process.wait(Instant::now() + REPORT_TIMEOUT).map_err(failed("wait for its setup"))? {
+        let deadline = Some(Instant::now() + REPORT_TIMEOUT);
+        match process.wait(deadline).map_err(failed("wait for its setup"))? {
             Wait::Ended => Ok(process),
             Wait::Deadline => Err(NotStarted {
                 step: "finish its setup",
@@ -111,14 +112,14 @@ impl Process {
         self.socket.write_all(&[1])
     }
 
-    /// Waits until the call or the process ends.
-    pub(crate) fn wait(&mut self, deadline: Instant) -> io::Result<Wait> {
+    /// Waits until the call or the process ends, or until the deadline, if there is one.
+    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Wait> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Wait::Deadline);
             }
-            self.socket.set_read_timeout(Some(left))?;
+            self.socket.set_read_timeout(left)?;
             match self.socket.read(&mut [0]) {
                 Ok(0) => return Ok(Wait::Exited(self.end())),
                 Ok(_) => return Ok(Wait::Ended),
@@ -136,7 +137,7 @@ impl Process {
         // SAFETY: a signal to a child that has not been waited for, so its number is its own.
         unsafe { libc::kill(self.child.id() as i32, DEADLINE_SIGNAL) };
         // It exits then; if not, this is what ends it.
-        let _ = self.wait(Instant::now() + REPORT_TIMEOUT);
+        let _ = self.wait(Some(Instant::now() + REPORT_TIMEOUT));
         self.end();
     }
 
