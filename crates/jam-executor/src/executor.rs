@@ -208,13 +208,25 @@ impl Executor {
         if running.is_scratch_used {
             running.clear_scratch(&sizes)?;
         }
-        write_call(&running.memory.bytes, &sizes, linked, args, payload, reply.len());
-        running.is_scratch_used = true;
-        let connection = |source| ExecutorError::Connection { source };
-        running.process.request().map_err(connection)?;
-        // A deadline that the clock cannot express is none.
-        let deadline = Instant::now().checked_add(self.deadline);
-        let ended = running.process.wait(deadline).map_err(connection)?;
+        let (mut limit, mut is_repeated) = (self.deadline, false);
+        let ended = loop {
+            write_call(&running.memory.bytes, &sizes, linked, args, payload, reply.len());
+            running.is_scratch_used = true;
+            let start = Instant::now();
+            // A deadline that the clock cannot express is none.
+            let ended = running.process.call(start.checked_add(limit));
+            let ended = ended.map_err(|source| ExecutorError::Connection { source })?;
+            if is_repeated || !matches!(ended, Wait::Exited(_)) || running.has_begun(&sizes) {
+                break ended;
+            }
+            // What ended the process is not this jam, but what an earlier one has left. A jam that
+            // forges this runs twice, and not longer than the deadline.
+            is_repeated = true;
+            limit = limit.saturating_sub(start.elapsed());
+            running.process = self.start_process(&running.memory)?;
+            self.restarts += 1;
+            running.clear_call(&sizes)?;
+        };
         if matches!(ended, Wait::Deadline) {
             running.process.interrupt();
         }
@@ -238,6 +250,14 @@ impl Executor {
                 Err(ExecutorError::Deadline { jam: name.to_owned(), limit: self.deadline, fault })
             }
         }
+    }
+}
+
+#[cfg(all(test, not(address_sanitizer)))]
+impl Executor {
+    /// Ends the process, as a jam that has ended may have made it end.
+    pub(crate) fn end_process(&mut self) {
+        self.running.as_mut().expect("a process").process.interrupt();
     }
 }
 
@@ -273,6 +293,7 @@ pub(crate) fn write_call(
     for (index, word) in words.into_iter().enumerate() {
         store(at + call::CALL + 8 * index, word);
     }
+    memory.word32(at + call::BEGAN).store(0, Ordering::Relaxed);
     store(at + call::CONTEXT, 0);
     store(at + call::CONTEXT + 8, labels().log);
     store(at + call::CONTEXT + 16, 0);

@@ -11,6 +11,8 @@ use crate::test_jams::{
     test_jam_panics, test_jam_recurses, test_jam_registers, test_jam_scratch, test_jam_writes,
 };
 use crate::{Executor, ExecutorError};
+#[cfg(target_arch = "x86_64")]
+use crate::{stub::labels, test_jams::test_jam_traps};
 
 fn jam(text: &[u8]) -> LoadedJam<(), (), (), ()> {
     LoadedJam::from_blob(&blob(text)).expect("a jam")
@@ -111,5 +113,35 @@ fn a_deadline_beyond_the_clock_is_none() {
         let crash = executor.run(&jam(test_jam_faults()), (), &[]).unwrap_err();
         assert!(matches!(crash, ExecutorError::Crashed { .. }), "{crash}");
         executor.run(&jam(test_jam_registers()), (), &[]).expect("it goes on");
+    }
+}
+
+#[test]
+fn a_call_is_repeated_if_its_process_ends_before_it_begins() {
+    let builder = Executor::builder().deadline(Duration::from_secs(20)).scratch(1 << 16);
+    let mut executor = builder.start().expect("an executor");
+    let scratch = jam(test_jam_scratch());
+    for round in 1..=2 {
+        executor.write_scratch(0, b"A").unwrap();
+        executor.end_process();
+        assert_eq!(first_byte(&mut executor, &scratch), "code 65");
+        assert_eq!(executor.restarts(), round);
+    }
+    assert_eq!(first_byte(&mut executor, &scratch), "code 0");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_a_jam_leaves_does_not_end_the_next_call() {
+    let mut executor = Executor::builder().deadline(Duration::from_secs(20)).start().unwrap();
+    let mut traps = test_jam_traps().to_vec();
+    let address = traps.len() - 8;
+    // The instruction has two bytes.
+    traps[address..].copy_from_slice(&(labels().ended - 2).to_le_bytes());
+    for round in 1..=5 {
+        let ended = executor.run(&jam(&traps), (), &[]).unwrap_err();
+        assert!(matches!(ended, ExecutorError::Reply { .. }), "{ended}");
+        executor.run(&jam(test_jam_registers()), (), &[]).expect("it is another jam's call");
+        assert_eq!(executor.restarts(), round, "the flag ends the process");
     }
 }

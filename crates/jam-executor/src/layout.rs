@@ -74,6 +74,8 @@ pub(crate) mod call {
     pub(crate) const WORDS: usize = 8;
     /// Where the process puts the byte that it waits for.
     pub(crate) const WAITED: usize = 56;
+    /// Whether the process is about to call the entry (u32): before it is, no jam has had the call.
+    pub(crate) const BEGAN: usize = 60;
     /// Bytes of the log that are in use (u64).
     pub(crate) const LOG_USED: usize = 64;
     /// The [`Call`](jam_abi::Call), its context, and the scratch as a property.

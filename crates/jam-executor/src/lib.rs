@@ -47,7 +47,7 @@
 //! | the system | a seccomp filter that admits three system calls, each at one instruction of the program, with constant arguments: "ended", "wait for a call", "exit" |
 //! | code of the process, other than the jam | text is not writable, nothing writable is executable, and no system call changes that |
 //! | memory and processors | all memory is mapped at the start; a deadline for each call; resource limits of zero |
-//! | one call from another | "ended" is a system call after which only the program runs, so a jam cannot pretend to have ended; registers, stack, arguments and scratch are cleared before the next call |
+//! | one call from another | "ended" is a system call after which only the program runs, so a jam cannot pretend to have ended; registers, stack, arguments and scratch are cleared before the next call; a call whose process ends before it begins is repeated once, in another process |
 //! | this process from the jam's output | results, logs and reports of faults are copied out and checked; the jam can forge their contents |
 //! | the system from orphaned executors | the kernel kills an executor when this process's end of a pipe is closed |
 //!

@@ -107,9 +107,14 @@ impl Process {
         self.child.id()
     }
 
-    /// Has it run what the request says.
-    pub(crate) fn request(&mut self) -> io::Result<()> {
-        self.socket.write_all(&[1])
+    /// Has it run what the request says, and waits as `wait` does.
+    pub(crate) fn call(&mut self, deadline: Option<Instant>) -> io::Result<Wait> {
+        match self.socket.write_all(&[1]) {
+            // It has ended, and `wait` finds out how.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written?,
+        }
+        self.wait(deadline)
     }
 
     /// Waits until the call or the process ends, or until the deadline, if there is one.

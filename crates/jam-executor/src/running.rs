@@ -22,6 +22,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Whether the process has called the jam's entry; a jam can deny it.
+    pub(crate) fn has_begun(&self, sizes: &Sizes) -> bool {
+        let began = self.memory.bytes.word32(sizes.offset_of(CALL) + call::BEGAN);
+        began.load(Ordering::Acquire) != 0
+    }
+
     /// What the jam returned.
     pub(crate) fn result(
         &self,

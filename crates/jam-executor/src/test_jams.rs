@@ -6,7 +6,7 @@ use jam_abi::entry::Types;
 use jam_format::{Blob, Import, Machine};
 
 macro_rules! jams {
-    ($($name:ident: $x86_64:literal, $aarch64:literal;)*) => {
+    ($($(#[$attribute:meta])* $name:ident: $x86_64:literal, $aarch64:literal;)*) => {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: data of this process, which its forks copy to where jams are.
         global_asm!(
@@ -22,6 +22,7 @@ macro_rules! jams {
             ".popsection"
         );
         $(
+            $(#[$attribute])*
             #[allow(clippy::disallowed_methods, reason = "read-only data of this process")]
             pub(crate) fn $name() -> &'static [u8] {
                 // SAFETY: labels of the assembly, in this order.
@@ -92,6 +93,13 @@ jams! {
     test_jam_scratch:
         "movabs rax, 0x1080000000; movzx eax, byte ptr [rax]; ret",
         "mov x9, #0x80000000; movk x9, #0x10, lsl #32; ldrb w0, [x9]; ret";
+    // Ends as the program does, by its system call, whose address the jam ends with, but with the trap
+    // flag, which ends the process when its call has ended.
+    #[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "x86-64 has the flag"))]
+    test_jam_traps:
+        "mov ecx, ss; push rcx; push rsp; push 0x102; mov ecx, cs; push rcx; push [rip + 90f]
+         mov edi, 1; movabs rsi, 0x10000001f8; mov edx, 1; mov eax, 1; iretq; 90: .quad 0",
+        "ret";
     // Calls itself for ever.
     test_jam_recurses:
         "91: sub rsp, 4096; push rax; call 91b; ret",

@@ -5,7 +5,7 @@
 //!   start      make the system calls of the setup table (`image.rs`), in order
 //!   ended      write one byte: this process may look at what came back
 //!   wait       read one byte: a call is there; no byte: this process has ended, exit
-//!   run        clear every register, take a fresh stack, call the entry
+//!   run        clear every register, take a fresh stack, note that the call has begun, call the entry
 //!              (entry returns: note its code; panics: note where)     -> ended
 //!   handler    note the signal (fault, forbidden system call, deadline), exit
 //! ```
@@ -13,7 +13,9 @@
 //! After `ended`, nothing of the jam runs: every register is loaded again, and what is read from
 //! memory is read-only here. A jam can jump to any of these instructions, and that is harmless: the
 //! system calls take constants only (`filter.rs` compares them), and each leads to `wait` or to the
-//! end of the process.
+//! end of the process. It can go there with a trap flag, or without the right to write, which ends the
+//! process before it has cleared them. The call that comes then has not begun, so that this process
+//! repeats it in another one.
 //!
 //! The same file has the functions that jams import: memory functions of C, the panic function, and
 //! the log.

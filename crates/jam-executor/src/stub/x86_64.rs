@@ -85,6 +85,8 @@ global_asm!(
     "movabs rcx, {REQUEST}",
     "mov rax, [rcx + {ENTRY}]",
     "movabs rdi, {CALL} + {THE_CALL}",
+    // Nothing that a jam has left acts from here on.
+    "mov dword ptr [rdi + {BEGAN} - {THE_CALL}], 1",
     "xor ecx, ecx",
     "xor edx, edx",
     "xor ebx, ebx",
@@ -232,6 +234,7 @@ global_asm!(
     KIND = const call::KIND,
     WORDS = const call::WORDS,
     WAITED = const call::WAITED,
+    BEGAN = const call::BEGAN,
     LOG_USED = const call::LOG_USED,
     LOG = const call::LOG,
     LOG_BYTES = const call::LOG_BYTES,
