@@ -103,6 +103,8 @@ mod prefetch_tests;
 #[cfg(all(test, not(loom)))]
 mod private_tests;
 #[cfg(all(test, not(loom)))]
+mod scarce_tests;
+#[cfg(all(test, not(loom)))]
 mod streamed_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -105,6 +105,8 @@ impl SenderOptions {
         let host = self.segments.local();
         let mut claims = vec![0; geometry.senders as usize * CLAIM_BYTES];
         loop {
+            // Operations on mapped memory do not notice that.
+            self.segments.check_peer(mailbox.owner())?;
             let read = mailbox.read_block(geometry.claim_at(0), &mut claims);
             read.map_err(MailboxError::of_mailbox)?;
             for (set, bytes) in claims.chunks(CLAIM_BYTES).enumerate() {

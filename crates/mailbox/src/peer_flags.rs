@@ -1,6 +1,7 @@
 //! [`Flags`]: the flags of a sender, as the receiver of its frames sets them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gossamer_segment::{HostId, RemoteSegment, SegmentError, Segments};
 use parking_lot::Mutex;
@@ -8,6 +9,9 @@ use parking_lot::Mutex;
 use crate::claim::flags_name;
 use crate::layout::{IDENTITY, WAITING, WORD, flag_at};
 use crate::sleep;
+
+/// How long a fiber waits before it tries once more to map the flags.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// What a fiber has opened, which keeps this until it ends.
 pub(crate) type Opened = Arc<Mutex<Option<Flags>>>;
@@ -23,7 +27,7 @@ pub(crate) enum Flags {
 
 impl Flags {
     /// Opens the flags of a sender, which is an exchange with its host: in a fiber of its own, if the
-    /// caller is one; `None` if there is no stack for it.
+    /// caller is one; `None` if there is no stack for it, or no memory for a mapping: try again.
     #[track_caller]
     pub(crate) fn begin_open(
         segments: &Segments,
@@ -33,18 +37,29 @@ impl Flags {
     ) -> Option<Flags> {
         let segments = segments.clone();
         let open = move || {
-            let flags = segments.options().host(host).open(&flags_name(number)).ok()?;
-            let is_it =
-                flags.len() >= len && flags.at_byte::<u64>(IDENTITY).read().ok()? == identity;
-            is_it.then_some(flags)
+            let opened =
+                segments.options().host(host).open(&flags_name(number)).and_then(|flags| {
+                    let is_it =
+                        flags.len() >= len && flags.at_byte::<u64>(IDENTITY).read()? == identity;
+                    Ok(if is_it { Flags::Open(flags) } else { Flags::Gone })
+                });
+            match opened {
+                Err(error) if error.is_no_memory() => None,
+                opened => Some(opened.unwrap_or(Flags::Gone)),
+            }
         };
         if !fiber::in_fiber() {
-            return Some(open().map_or(Flags::Gone, Flags::Open));
+            return open();
         }
         let opened = Opened::default();
         let there = opened.clone();
         let opening = fiber::Builder::new().spawn_local(move || {
-            let flags = open().map_or(Flags::Gone, Flags::Open);
+            let flags = loop {
+                match open() {
+                    Some(flags) => break flags,
+                    None => fiber::sleep(AGAIN),
+                }
+            };
             *there.lock() = Some(flags);
         });
         opening.ok().map(|_detached| Flags::Opening(opened))

@@ -299,6 +299,12 @@ pub enum SegmentError {
 }
 
 impl SegmentError {
+    /// Whether the system had no memory for an export or an import, which may succeed later.
+    pub fn is_no_memory(&self) -> bool {
+        let is_it = |source: &RegionError| matches!(source, RegionError::NoMemory { .. });
+        matches!(self, SegmentError::Region { source, .. } if is_it(source))
+    }
+
     /// The error of an operation on `segment` that the transport has refused.
     #[cold]
     pub(crate) fn refused(segment: Label, error: OpError) -> Self {

@@ -208,6 +208,36 @@ pub fn a_sender_learns_that_its_receiver_is_lost(make: Make) {
     });
 }
 
+/// An open that waits for banks of a mailbox whose host dies gets an error.
+pub fn an_open_that_waits_learns_that_its_receiver_is_lost(make: Make) {
+    bounded(move || {
+        let (rack, kill) = breakable(make);
+        let victim = script(|player| {
+            let builder = Mailbox::builder("full").frame_bytes(64).senders(1);
+            let _inbox = player.export_mailbox(builder);
+            player.meet();
+            player.meet();
+        });
+        let sender = script(move |player| {
+            player.meet();
+            let _first = player.open_mailbox("full");
+            let options = Sender::options(&player.segments).host(HostId(0)).timeout(Duration::MAX);
+            let opened = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    // It most likely waits by then. If not, the error is the same.
+                    std::thread::sleep(Duration::from_millis(50));
+                    kill(HostId(0));
+                });
+                options.open("full").map(drop)
+            });
+            let lost = opened.expect_err("the mailbox is full");
+            assert!(lost.is_peer_lost(), "{lost:?}");
+            player.meet();
+        });
+        play_in(&rack, [victim, sender]);
+    });
+}
+
 /// A receiver frees the banks of a sender whose host dies.
 pub fn the_banks_of_a_lost_sender_are_freed(make: Make) {
     bounded(move || {

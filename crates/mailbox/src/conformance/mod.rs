@@ -29,6 +29,7 @@ macro_rules! conformance {
             [$(#[$attribute])*] $make, [$crate::conformance]:
             life {
                 a_sender_learns_that_its_receiver_is_lost, the_banks_of_a_lost_sender_are_freed,
+                an_open_that_waits_learns_that_its_receiver_is_lost,
             }
         }
     };

@@ -4,7 +4,7 @@
 //! | Alteration | What differs |
 //! |---|---|
 //! | [`Altered::unmapped`] | no region is mapped; writes arrive at a flush, piece by piece, in no order |
-//! | [`Altered::faulty`] | while a test says so, re-exports fail, or lanes withhold their events |
+//! | [`Altered::faulty`] | while a test says so, re-exports or imports fail, or lanes withhold their events |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,6 +31,8 @@ pub struct Altered {
 pub struct Faults {
     /// [`Transport::reexport`] fails with [`RegionError::NoMemory`].
     pub no_reexport: Arc<AtomicBool>,
+    /// [`Transport::begin_import`] fails in the same way.
+    pub no_import: Arc<AtomicBool>,
     /// Lanes withhold what they have to report, until the first poll after the flag is cleared.
     pub no_events: Arc<AtomicBool>,
     /// No fault, but a figure: the most notifications that a lane of the host has held back.
@@ -65,6 +67,10 @@ impl Altered {
     }
 }
 
+fn no_memory(len: usize) -> RegionError {
+    RegionError::NoMemory { len, source: std::io::ErrorKind::OutOfMemory.into() }
+}
+
 impl Transport for Altered {
     fn local(&self) -> HostId {
         self.inner.local()
@@ -96,8 +102,7 @@ impl Transport for Altered {
     }
     fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
         if self.faults.no_reexport.load(Ordering::Relaxed) {
-            let (len, source) = (region.memory().len(), std::io::ErrorKind::OutOfMemory.into());
-            return Err(RegionError::NoMemory { len, source });
+            return Err(no_memory(region.memory().len()));
         }
         self.inner.reexport(region, access)
     }
@@ -118,6 +123,9 @@ impl Transport for Altered {
         timeout: Duration,
         token: u64,
     ) -> Result<(), RegionError> {
+        if self.faults.no_import.load(Ordering::Relaxed) {
+            return Err(no_memory(0));
+        }
         self.inner.begin_import(thread, owner, key, timeout, token)
     }
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
