@@ -313,6 +313,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["code", "filter"],
             &["claims", "image"],
             &["fuzzing", "process"],
+            &["running"],
             &["executor"],
             &["builder"],
         ],
