@@ -498,7 +498,7 @@ fn of_many_regions_only_what_is_exported_is_written() {
         LEN,
     );
     let word = |b: &End, key: usize| b.fake.regions[key].memory.load(0, Ordering::Acquire);
-    let mut write = |a: &mut End, b: &mut End, name, word| {
+    let write = |a: &mut End, b: &mut End, name, word| {
         a.machine.signal(name, 0, word);
         exchange(a, b, &[LEN]);
         a.take_events()
