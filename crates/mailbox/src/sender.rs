@@ -122,8 +122,8 @@ impl Sender {
     ///
     /// # Errors
     /// [`MailboxError::TooLarge`]; [`MailboxError::Closed`]; [`MailboxError::Segment`] with
-    /// [`SegmentError::PeerLost`] if the receiver's host is gone. Where memory is mapped, that shows
-    /// when the sender would wait.
+    /// [`SegmentError::PeerLost`](gossamer_segment::SegmentError::PeerLost) if the receiver's host is gone.
+    /// Where memory is mapped, that shows when the sender would wait.
     ///
     /// # Panics
     /// If it would wait where that is impossible: in a delegated closure or a callback.
@@ -274,8 +274,8 @@ impl Sender {
     /// this asks the receiver's host.
     ///
     /// # Errors
-    /// [`MailboxError::Closed`]; [`MailboxError::Segment`] with [`SegmentError::PeerLost`] if the
-    /// receiver's host is gone.
+    /// [`MailboxError::Closed`]; [`MailboxError::Segment`] with
+    /// [`SegmentError::PeerLost`](gossamer_segment::SegmentError::PeerLost) if the receiver's host is gone.
     #[track_caller]
     pub fn check_claim(&self) -> Result<(), MailboxError> {
         let at = self.geometry.claim_at(self.set);
