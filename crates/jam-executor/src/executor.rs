@@ -219,8 +219,8 @@ impl Executor {
             if is_repeated || !matches!(ended, Wait::Exited(_)) || running.has_begun(&sizes) {
                 break ended;
             }
-            // What ended the process is not this jam, but what an earlier one has left. A jam that
-            // forges this runs twice, and not longer than the deadline.
+            // This jam has not ended the process: an earlier one has left what did, or it was killed. A
+            // jam that forges this runs twice, and not longer than the deadline.
             is_repeated = true;
             limit = limit.saturating_sub(start.elapsed());
             running.process = self.start_process(&running.memory)?;

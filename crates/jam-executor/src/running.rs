@@ -1,6 +1,6 @@
 //! [`Running`]: the process of an executor with its memory, what is linked there, and its result.
 
-use std::mem::{self, offset_of};
+use std::mem::offset_of;
 
 use jam_abi::{Call, code};
 use primitive::sync::Ordering;
@@ -22,7 +22,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Whether the process has called the jam's entry; a jam can deny it.
+    /// Whether the process was about to call the jam's entry, or has called it; a jam can deny it.
     pub(crate) fn has_begun(&self, sizes: &Sizes) -> bool {
         let began = self.memory.bytes.word32(sizes.offset_of(CALL) + call::BEGAN);
         began.load(Ordering::Acquire) != 0
@@ -78,8 +78,9 @@ impl Running {
 
     /// Clears the scratch if a jam has had it.
     pub(crate) fn clear_scratch(&mut self, sizes: &Sizes) -> Result<(), ExecutorError> {
-        if mem::take(&mut self.is_scratch_used) {
+        if self.is_scratch_used {
             self.clear(sizes.offset_of(SCRATCH), sizes.scratch)?;
+            self.is_scratch_used = false;
         }
         Ok(())
     }

@@ -13,8 +13,8 @@
 //! this time, key usage) is checked at every use.
 //!
 //! What cannot be verified is never remembered, except a certificate that the list revokes: honest
-//! programs may go on sending what a revoked signer has signed. Its refusal takes no signature check and
-//! is no failure. The number of other failures in a second is limited, so that a peer which sends forged
+//! programs may go on sending what a revoked signer has signed. Its refusal is no failure, and from the
+//! second on takes no signature check. The number of other failures in a second is limited, so that a peer which sends forged
 //! signatures takes a few milliseconds of each second.
 
 mod recent;
@@ -230,8 +230,10 @@ impl Signers {
             return Err(SignatureError::TooMany);
         }
         let verified = self.verify_unlimited(now, signature, message);
-        if verified.is_err() {
-            self.recent.lock().failures += 1;
+        match verified {
+            // Behind a good signature of the authority, which is not verified again.
+            Ok(_) | Err(SignatureError::Revoked { .. }) => {}
+            Err(_) => self.recent.lock().failures += 1,
         }
         verified
     }

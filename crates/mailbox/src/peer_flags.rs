@@ -10,8 +10,8 @@ use crate::claim::flags_name;
 use crate::layout::{IDENTITY, WAITING, WORD, flag_at};
 use crate::sleep;
 
-/// How long a fiber waits before it tries once more to map the flags.
-const AGAIN: Duration = Duration::from_millis(10);
+/// How long to wait before one more try to map the flags of a sender.
+pub(crate) const AGAIN: Duration = Duration::from_millis(10);
 
 /// What a fiber has opened, which keeps this until it ends.
 pub(crate) type Opened = Arc<Mutex<Option<Flags>>>;
@@ -54,13 +54,14 @@ impl Flags {
         let opened = Opened::default();
         let there = opened.clone();
         let opening = fiber::Builder::new().spawn_local(move || {
-            let flags = loop {
-                match open() {
-                    Some(flags) => break flags,
-                    None => fiber::sleep(AGAIN),
+            // As long as the receiver wants them.
+            while Arc::strong_count(&there) > 1 {
+                if let Some(flags) = open() {
+                    *there.lock() = Some(flags);
+                    return;
                 }
-            };
-            *there.lock() = Some(flags);
+                fiber::sleep(AGAIN);
+            }
         });
         opening.ok().map(|_detached| Flags::Opening(opened))
     }

@@ -17,7 +17,7 @@ use crate::active::Active;
 use crate::claim::{Claim, DONE, Hello, SLEEPS_FOR};
 use crate::frame::Mode;
 use crate::layout::Geometry;
-use crate::peer_flags::Flags;
+use crate::peer_flags::{AGAIN, Flags};
 
 /// What is known of a bank set that no sender is active in.
 #[derive(Default)]
@@ -26,6 +26,8 @@ struct Idle {
     opening: Weak<Mutex<Option<Flags>>>,
     /// The claim that has come without a hello, and since when.
     unsaid: Option<(Claim, Instant)>,
+    /// When its flags could not be opened last.
+    failed: Option<Instant>,
 }
 
 impl Idle {
@@ -155,11 +157,12 @@ impl Senders {
             }
             return;
         };
-        if idle.opening.strong_count() > 0 {
+        let has_just_failed = idle.failed.is_some_and(|since| since.elapsed() < AGAIN);
+        if idle.opening.strong_count() > 0 || has_just_failed {
             return;
         }
         let active = Active::new((segments, segment), self.geometry, (set, host), hello);
-        // The next look tries again.
+        idle.failed = active.is_none().then(Instant::now);
         let Some(active) = active else { return };
         if let Flags::Opening(opened) = &active.flags {
             idle.opening = Arc::downgrade(opened);

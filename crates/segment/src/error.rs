@@ -301,8 +301,10 @@ pub enum SegmentError {
 impl SegmentError {
     /// Whether the system had no memory for an export or an import, which may succeed later.
     pub fn is_no_memory(&self) -> bool {
-        let is_it = |source: &RegionError| matches!(source, RegionError::NoMemory { .. });
-        matches!(self, SegmentError::Region { source, .. } if is_it(source))
+        let SegmentError::Region { source, .. } = self else { return false };
+        let RegionError::NoMemory { source, .. } = &**source else { return false };
+        // Other errors, such as a mapping that is not allowed, stay.
+        source.kind() == std::io::ErrorKind::OutOfMemory
     }
 
     /// The error of an operation on `segment` that the transport has refused.

@@ -58,15 +58,11 @@ enum Way {
 }
 
 impl Way {
-    /// Opens the segment, which is an exchange with its host; `None` if that has none, or if this host has
-    /// no memory to map it now.
+    /// Opens the segment, which is an exchange with its host; `None` if that has none.
     #[track_caller]
     fn open(&mut self, segments: &Segments, host: HostId, token: u64) -> Option<&RemoteSegment> {
         if matches!(self, Way::Unknown) {
-            *self = match Way::find(segments, host, token) {
-                Err(error) if error.is_no_memory() => Way::Unknown,
-                found => found.ok().flatten().map_or(Way::Gone, Way::Open),
-            };
+            *self = Way::find(segments, host, token).map_or(Way::Gone, Way::Open);
         }
         match self {
             Way::Open(segment) => Some(segment),
@@ -75,14 +71,10 @@ impl Way {
     }
 
     #[track_caller]
-    fn find(
-        segments: &Segments,
-        host: HostId,
-        token: u64,
-    ) -> Result<Option<RemoteSegment>, SegmentError> {
-        let segment = segments.options().host(host).open(&name_of(token))?;
-        let is_it = segment.len() >= UNIT && segment.at_byte::<u64>(TOKEN_AT).read()? == token;
-        Ok(is_it.then_some(segment))
+    fn find(segments: &Segments, host: HostId, token: u64) -> Option<RemoteSegment> {
+        let segment = segments.options().host(host).open(&name_of(token)).ok()?;
+        let is_it = segment.len() >= UNIT && segment.at_byte::<u64>(TOKEN_AT).read().ok()? == token;
+        is_it.then_some(segment)
     }
 }
 

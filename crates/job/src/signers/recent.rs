@@ -9,7 +9,7 @@ use super::{MAX_FAILURES, MAX_KNOWN_SIGNERS};
 pub(super) struct Recent {
     /// Certificates of signers that the list does not revoke, the last used one last.
     pub(super) known: Vec<Box<[u8]>>,
-    /// Certificates that the list revokes, with the names in them, the newest last.
+    /// Certificates that the list revokes, with the names in them, in the order in which they came.
     revoked: Vec<(Box<[u8]>, String)>,
     /// When the current second began, and the failures in it.
     pub(super) since: Option<Instant>,
