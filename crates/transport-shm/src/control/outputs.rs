@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use rustix::io::Errno;
 use transport_api::{Event, HostId, LossReason, RegionError, RegionKey, RemoteRegion};
 use transport_control::{Descriptor, Importer, Output, Requester};
 
@@ -55,8 +56,11 @@ impl Host {
                         Ok(RemoteRegion::mapping(Arc::new(window)))
                     }
                     (None, Some(file)) => self.map(owner, key, &region, &file),
-                    // The packet of an answer comes with exactly one descriptor.
-                    (None, None) => Err(RegionError::Unknown { owner, key }),
+                    // The packet of an answer comes with one descriptor, if there is room for it here.
+                    (None, None) => {
+                        let len = usize::try_from(region.len).unwrap_or(usize::MAX);
+                        Err(RegionError::NoMemory { len, source: Errno::MFILE.into() })
+                    }
                 };
                 if let Requester::Import(importer) = requester {
                     self.answer(importer, owner, result);

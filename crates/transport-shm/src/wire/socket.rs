@@ -84,7 +84,8 @@ pub(crate) enum NoPacket {
     System(io::Error),
 }
 
-/// Takes the next packet, if one is there.
+/// Takes the next packet, if one is there. A packet of the control plane comes without its descriptor if
+/// this process has no room for one.
 pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
     let mut buffer = [0; PACKET_BYTES];
     // Room for more descriptors than any packet brings, so that a surplus is closed, not lost.
@@ -117,12 +118,19 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
             _ => {}
         }
     }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(violation("a packet that is too large"));
     }
     let packet = Packet::decode(&buffer[..received.bytes]).map_err(NoPacket::Violation)?;
-    if files.len() != packet.files() {
-        return Err(violation(format!("{} descriptors with {packet:?}", files.len())));
+    match (files.len() < packet.files(), &packet) {
+        // The system could not install it: not the sender's fault.
+        (true, Packet::Control(_)) if is_cut => {}
+        (true, _) if is_cut => return Err(NoPacket::System(Errno::MFILE.into())),
+        _ if is_cut || files.len() != packet.files() => {
+            return Err(violation(format!("{} descriptors with {packet:?}", files.len())));
+        }
+        _ => {}
     }
     let Some(from) = from else {
         return Err(violation(format!("{packet:?} without its sender's process id")));
