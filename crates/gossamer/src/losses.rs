@@ -17,6 +17,11 @@ thread_local! {
 /// A listener for the loss of a host, on its own thread.
 pub(crate) trait Losses {
     fn host_lost(&self, host: HostId);
+
+    /// Whether it runs code of the program, which may wait and panic.
+    fn is_of_program(&self) -> bool {
+        false
+    }
 }
 
 /// Calls `listener` for every host that is lost from now on, until it is dropped.
@@ -34,7 +39,21 @@ pub(crate) fn listen(listener: Weak<dyn Losses>) {
 pub(crate) fn tell(host: HostId) {
     let listeners: Vec<_> =
         LISTENERS.with_borrow(|listeners| listeners.iter().filter_map(Weak::upgrade).collect());
-    listeners.iter().for_each(|listener| listener.host_lost(host));
+    let (of_program, own): (Vec<_>, Vec<_>) =
+        listeners.into_iter().partition(|listener| listener.is_of_program());
+    own.iter().for_each(|listener| listener.host_lost(host));
+    drop(own);
+    for listener in of_program {
+        // Dropped until its turn, it is not called.
+        let listener = Rc::downgrade(&listener);
+        let tell = move || {
+            if let Some(listener) = listener.upgrade() {
+                listener.host_lost(host);
+            }
+        };
+        // Without memory for a fiber, only failing requests report the loss.
+        let _ = fiber::Builder::new().spawn_local(tell);
+    }
 }
 
 /// Forgets the listeners of this thread: its rack has ended.
@@ -55,10 +74,14 @@ impl<F: Fn(HostId)> Losses for Callback<F> {
     fn host_lost(&self, host: HostId) {
         (self.0)(host);
     }
+
+    fn is_of_program(&self) -> bool {
+        true
+    }
 }
 
-/// Calls `callback`, in a fiber of this thread, for every host that the rack loses from now on until
-/// the result is dropped. The callback may wait. For racks that go on without a host:
+/// Calls `callback`, in a fiber of its own on this thread, for every host that the rack loses from now on
+/// until the result is dropped. The callback may wait; if it panics, that ends its fiber and nothing else. For racks that go on without a host:
 /// [`OnPeerLoss::Return`](crate::OnPeerLoss::Return). [`live_hosts`](crate::live_hosts) returns the
 /// hosts that are not lost yet.
 ///

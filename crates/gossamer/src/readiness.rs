@@ -190,18 +190,15 @@ impl<T: AsFd> Polled<T> {
         if !self.files.is_ready(self.key, what) || self.files.must_give_way(self.key) {
             return None;
         }
-        let result = operation(&self.file);
-        let state = &mut self.files.states.borrow_mut()[self.key];
-        match result {
+        // Before the operation, which may wait: an event that comes meanwhile is for the next attempt.
+        let mut attempt = Attempt::begin(&self.files, self.key, what);
+        match operation(&self.file) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                match what {
-                    Readiness::Readable => state.readable = false,
-                    _ => state.writable = false,
-                }
+                attempt.has_blocked = true;
                 None
             }
             result => {
-                state.streak += 1;
+                self.files.states.borrow_mut()[self.key].streak += 1;
                 Some(result)
             }
         }
@@ -251,6 +248,39 @@ impl<T: AsFd> Drop for Polled<T> {
 impl<T: AsFd + fmt::Debug> fmt::Debug for Polled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Polled").field(&self.file).finish()
+    }
+}
+
+/// An operation on a file. While it runs, the file does not count as ready, so that an event of that time
+/// shows; afterwards it does, also if the operation panics, unless it has found that it would block.
+struct Attempt<'a> {
+    files: &'a Files,
+    key: usize,
+    what: Readiness,
+    has_blocked: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(files: &'a Files, key: usize, what: Readiness) -> Self {
+        let attempt = Self { files, key, what, has_blocked: false };
+        attempt.set_ready(false);
+        attempt
+    }
+
+    fn set_ready(&self, is_ready: bool) {
+        let state = &mut self.files.states.borrow_mut()[self.key];
+        match self.what {
+            Readiness::Readable => state.readable = is_ready,
+            _ => state.writable = is_ready,
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.has_blocked {
+            self.set_ready(true);
+        }
     }
 }
 

@@ -231,6 +231,26 @@ fn a_file_made_in_a_call_gets_no_event_of_one_dropped_there() {
         .unwrap();
 }
 
+/// The operation waits after it has found nothing, and the data comes meanwhile.
+#[test]
+fn data_that_arrives_during_an_attempt_is_not_missed() {
+    let (ours, mut theirs) = pair();
+    let attempt = move || {
+        let ours = Polled::new(ours).unwrap();
+        let nothing = ours.try_read_with(|mut stream| {
+            let read = stream.read(&mut [0; 1]);
+            theirs.write_all(b"x").unwrap();
+            gossamer::sleep(LONG);
+            read
+        });
+        assert!(nothing.is_none(), "there was nothing to read");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        assert!(ours.wait(Readiness::Readable, Some(deadline)), "the byte was missed");
+        assert_eq!(ours.read_with(|mut stream| stream.read(&mut [0; 1])).unwrap(), 1);
+    };
+    Rack::new().threads(1).run(attempt).unwrap();
+}
+
 #[test]
 fn a_regular_file_cannot_be_waited_for() {
     let program = File::open(std::env::current_exe().unwrap()).unwrap();

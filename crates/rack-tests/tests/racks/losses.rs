@@ -249,6 +249,9 @@ fn a_channel_says_whose_values_may_be_missing() {
             let far = gossamer::threads().last().expect("a thread");
             let lost = Rc::new(Cell::new(None));
             let tell = lost.clone();
+            // Neither of these holds up the others.
+            let _panics = gossamer::on_host_lost(|_| panic!("a listener that panics"));
+            let _waits = gossamer::on_host_lost(|_| gossamer::sleep(common::DEADLINE));
             let _listening = gossamer::on_host_lost(move |host| tell.set(Some(host)));
             // Three channels: the receiver, a sender, and the channel itself are on the other host.
             let (to_lost, receiver) = channel::<u64>(4);
