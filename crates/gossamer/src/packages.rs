@@ -267,7 +267,7 @@ mod tests {
         assert!(matches!(refusal(revoked), Refusal::Policy { .. }));
     }
 
-    /// The proof of a package without elements, by a certificate that is none (`jam_format::Table` and
+    /// The proof of a package without elements, with an invalid certificate (`jam_format::Table` and
     /// `jam_format::Signature`).
     fn proof_of_a_stranger() -> Vec<u8> {
         let (name, mut header) = (b"p", [0; 40]);

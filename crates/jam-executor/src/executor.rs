@@ -213,7 +213,7 @@ impl Executor {
             write_call(&running.memory.bytes, &sizes, linked, args, payload, reply.len());
             running.is_scratch_used = true;
             let start = Instant::now();
-            // A deadline that the clock cannot express is none.
+            // Beyond the range of the clock there is no deadline.
             let ended = running.process.call(start.checked_add(limit));
             let ended = ended.map_err(|source| ExecutorError::Connection { source })?;
             if is_repeated || !matches!(ended, Wait::Exited(_)) || running.has_begun(&sizes) {
