@@ -81,7 +81,8 @@ impl<F: Fn(HostId)> Losses for Callback<F> {
 }
 
 /// Calls `callback`, in a fiber of its own on this thread, for every host that the rack loses from now on
-/// until the result is dropped. The callback may wait; if it panics, that ends its fiber and nothing else. For racks that go on without a host:
+/// until the result is dropped. The callback may wait; if it panics, only its fiber ends. For racks that go on
+/// without a host:
 /// [`OnPeerLoss::Return`](crate::OnPeerLoss::Return). [`live_hosts`](crate::live_hosts) returns the
 /// hosts that are not lost yet.
 ///

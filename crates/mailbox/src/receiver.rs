@@ -117,9 +117,9 @@ impl Mailbox {
         &self.segments
     }
 
-    /// The segment, to change its access or to pin it. Change the access while there are no
-    /// [`senders`](Self::senders) whose memory is not mapped: the change may refuse frames that are in flight,
-    /// which nobody sends again. The receiver would wait for them, and the sender's banks stay taken until its
+    /// The segment, to change its access or to pin it. Change the access only while there are no
+    /// [`senders`](Self::senders) whose memory is not mapped: the change may refuse frames in flight, which are
+    /// not sent again. The receiver then waits for them without end, and the sender's banks stay taken until its
     /// host is lost.
     pub fn segment(&self) -> &Segment {
         &self.segment

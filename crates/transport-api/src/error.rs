@@ -73,10 +73,10 @@ pub enum RegionError {
         /// The key that was asked for.
         key: RegionKey,
     },
-    /// The system has no memory for it.
-    #[error("cannot export {len} bytes")]
+    /// The system has no memory, or this process no descriptor, for the export or the import.
+    #[error("no memory or descriptor for a region of {len} bytes")]
     NoMemory {
-        /// Bytes asked for.
+        /// Bytes of the region.
         len: usize,
         /// What the system said.
         #[serde(with = "crate::portable::io_error")]
