@@ -9,7 +9,8 @@ use transport_api::{Event, HostId, OpError, RegionKey, Rights, Tag};
 use transport_control::Violation;
 
 use crate::export::Exported;
-use crate::machine::{ANSWER_WINDOW, Asked, Machine, Name, Port, append};
+use crate::machine::asking::{ANSWER_WINDOW, Asked};
+use crate::machine::{Machine, Name, Port, append};
 use crate::wire::frame::{BODY_BYTES, Header, Kind, WORD, violation};
 
 /// Regions that a connection remembers, so that most operations look nothing up.
@@ -256,10 +257,9 @@ impl Machine {
         body: &[u8],
         port: &mut impl Port,
     ) -> Result<(), Violation> {
-        let Some(asked) = self.asked.pop_front() else {
+        let Some(asked) = self.asking.take_answered() else {
             return Err(violation!("{:?} that answers nothing", header.kind));
         };
-        self.owed -= asked.answer();
         let is_revoked = header.kind == Kind::Revoked;
         let refused = |token, Name { key, generation }| Event::Failed {
             token: Some(token),
@@ -292,7 +292,7 @@ impl Machine {
         if let Some(event) = event {
             port.event(self.thread, event);
         }
-        self.release();
+        self.asking.release();
         Ok(())
     }
 }

@@ -37,8 +37,13 @@ enum Item {
         tag: u64,
         bytes: Vec<u8>,
     },
-    /// Its header, and its body: the length of what was written, and the number of the write.
-    Notify(Header, [u64; 2]),
+    Notify {
+        header: Header,
+        /// The length of what was written, and the number of the write.
+        body: [u64; 2],
+        /// How many operations that are held back must have been released before.
+        behind: u64,
+    },
 }
 
 /// What is to be sent to one thread of the peer.
@@ -53,8 +58,9 @@ struct Stream {
 }
 
 impl Stream {
-    /// Appends the next frame, if there is one that may be sent. What has gone waits no longer.
-    fn advance(&mut self, out: &mut Vec<u8>) -> bool {
+    /// Appends the next frame, if there is one that may be sent, `released` operations having been
+    /// held back and released. What has gone waits no longer.
+    fn advance(&mut self, out: &mut Vec<u8>, released: u64) -> bool {
         let (sent, thread) = (self.sent.take(), self.thread);
         let may_start = sent.is_some() || self.charged < WINDOW;
         let sent = match self.queue.front() {
@@ -73,7 +79,8 @@ impl Stream {
                     (end < bytes.len()).then_some(end)
                 }
             },
-            Some(Item::Notify(header, body)) if may_start => {
+            // It follows its data.
+            Some(Item::Notify { header, body, behind }) if may_start && *behind <= released => {
                 self.charged += OVERHEAD;
                 header.encode_with(&body.map(u64::to_le_bytes).concat(), out);
                 None
@@ -86,7 +93,7 @@ impl Stream {
                 Some(Item::Payload { tag, bytes }) => {
                     self.waiting.remove_bulk(Tag(tag), bytes.len());
                 }
-                Some(Item::Notify(..)) => self.waiting.remove_notification(),
+                Some(Item::Notify { .. }) => self.waiting.remove_notification(),
                 None => {}
             }
         }
@@ -121,11 +128,13 @@ impl Outbound {
         stream.queue.push_back(Item::Payload { tag, bytes });
     }
 
-    pub(crate) fn notify(&mut self, header: Header, body: [u64; 2]) {
+    /// A notification, which waits until `behind` of the operations that are held back have been
+    /// released; payloads on its stream wait with it, as they follow in their order.
+    pub(crate) fn notify(&mut self, behind: u64, header: Header, body: [u64; 2]) {
         self.queued += 1;
         let stream = self.stream(header.thread);
         stream.waiting.add_notification();
-        stream.queue.push_back(Item::Notify(header, body));
+        stream.queue.push_back(Item::Notify { header, body, behind });
     }
 
     /// The peer's `thread` has taken what was charged `cost`.
@@ -136,13 +145,14 @@ impl Outbound {
         Ok(())
     }
 
-    /// Appends frames, a turn for each stream, until `out` has `enough` bytes.
-    pub(crate) fn fill(&mut self, out: &mut Vec<u8>, enough: usize) {
+    /// Appends frames, a turn for each stream, until `out` has `enough` bytes. Of the operations that
+    /// were held back, `released` are among what has gone or is in `out`.
+    pub(crate) fn fill(&mut self, out: &mut Vec<u8>, enough: usize, released: u64) {
         let mut idle = 0;
         while self.queued > 0 && out.len() < enough && idle < self.streams.len() {
             let Some(mut stream) = self.streams.pop_front() else { return };
             let before = stream.queue.len();
-            idle = if stream.advance(out) { 0 } else { idle + 1 };
+            idle = if stream.advance(out, released) { 0 } else { idle + 1 };
             self.queued -= before - stream.queue.len();
             self.streams.push_back(stream);
         }
@@ -274,7 +284,7 @@ mod tests {
 
     fn exchange(out: &mut Outbound, into: &mut Inbound) -> Result<Vec<(u16, usize)>, Violation> {
         let (mut bytes, mut whole) = (Vec::new(), Vec::new());
-        out.fill(&mut bytes, usize::MAX);
+        out.fill(&mut bytes, usize::MAX, 0);
         Frames::default().feed(&bytes, |header, body| {
             let thread = header.thread;
             let done = match header.kind {

@@ -15,16 +15,16 @@
 //! ```
 //!
 //! Nothing here knows a socket, a clock or a lock. Everything that the peer can make grow is
-//! bounded: by [`ANSWER_WINDOW`], by the windows of the streams, and by one frame.
+//! bounded: by [`ANSWER_WINDOW`](asking::ANSWER_WINDOW), by the windows of the streams, and by one frame.
 
 mod arrive;
+mod asking;
 pub(crate) mod bulk;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use primitive::SharedBytes;
@@ -32,11 +32,9 @@ use transport_api::{Event, Namespace, RegionKey, ThreadId};
 
 use crate::export::Exported;
 use crate::machine::arrive::{RecentRegions, RefusedWrites};
+use crate::machine::asking::{Asked, Asking};
 use crate::machine::bulk::{Inbound, Outbound};
-use crate::wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind};
-
-/// Bytes of answers that may be outstanding before this side holds its operations back.
-const ANSWER_WINDOW: usize = 1 << 20;
+use crate::wire::frame::{BODY_BYTES, Frames, Header, Kind};
 
 /// Bytes of bulk that are put in front of the socket at a time.
 const FRONT_BYTES: usize = 256 << 10;
@@ -63,36 +61,6 @@ pub(crate) struct Name {
     pub(crate) generation: u32,
 }
 
-/// An operation that waits for its answer.
-enum Asked {
-    Value {
-        token: u64,
-        name: Name,
-    },
-    Fence {
-        token: u64,
-    },
-    /// A part of a read; `total` is on the last.
-    Part {
-        token: u64,
-        name: Name,
-        into: SharedBytes,
-        at: usize,
-        len: usize,
-        total: Option<usize>,
-    },
-}
-
-impl Asked {
-    /// Bytes of the answer.
-    fn answer(&self) -> usize {
-        match self {
-            Asked::Value { .. } | Asked::Fence { .. } => HEADER,
-            Asked::Part { len, .. } => HEADER + len,
-        }
-    }
-}
-
 /// The state of this side's goodbye.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GoodbyeState {
@@ -109,9 +77,7 @@ pub(crate) struct Machine {
     threads: u32,
     frames: Frames,
     recent: RecentRegions,
-    asked: VecDeque<Asked>,
-    /// Bytes of answers to come.
-    owed: usize,
+    asking: Asking,
     /// Whether a part of the read whose answers come now was refused.
     refused: bool,
     /// The first region that refused an operation of the peer since its last fence.
@@ -120,9 +86,6 @@ pub(crate) struct Machine {
     writes: u64,
     writes_arrived: u64,
     refused_writes: RefusedWrites,
-    /// Frames that wait until less is owed, and what their answers will be.
-    held: VecDeque<(Vec<u8>, Option<Asked>)>,
-    requests: Vec<u8>,
     answers: Vec<u8>,
     outbound: Outbound,
     inbound: Inbound,
@@ -142,15 +105,12 @@ impl Machine {
             threads,
             frames: Frames::default(),
             recent: RecentRegions::default(),
-            asked: VecDeque::new(),
-            owed: 0,
+            asking: Asking::default(),
             refused: false,
             refused_peer: None,
             writes: 0,
             writes_arrived: 0,
             refused_writes: RefusedWrites::default(),
-            held: VecDeque::new(),
-            requests: Vec::new(),
             answers: Vec::new(),
             outbound: Outbound::default(),
             inbound: Inbound::default(),
@@ -170,7 +130,7 @@ impl Machine {
             let last = done + len == from.len();
             let mut header = on(Kind::Write, to, at + done);
             header.word = u64::from(last);
-            self.start(header, None, len, |out| append(from, done, len, out));
+            self.asking.start(header, None, len, |out| append(from, done, len, out));
             done += len;
             if last {
                 self.writes += 1;
@@ -180,7 +140,7 @@ impl Machine {
     }
 
     pub(crate) fn signal(&mut self, to: Name, at: usize, word: u64) {
-        self.start(Header { word, ..on(Kind::Signal, to, at) }, None, 0, |_| ());
+        self.asking.start(Header { word, ..on(Kind::Signal, to, at) }, None, 0, |_| ());
     }
 
     /// Writes `len` bytes (at most [`BODY_BYTES`]), which `body` appends, after the word at `at`, then stores
@@ -192,7 +152,7 @@ impl Machine {
         len: usize,
         body: impl FnOnce(&mut Vec<u8>),
     ) {
-        self.start(Header { word: tag, ..on(Kind::Tagged, to, at) }, None, len, body);
+        self.asking.start(Header { word: tag, ..on(Kind::Tagged, to, at) }, None, len, body);
     }
 
     pub(crate) fn read(&mut self, name: Name, from: usize, into: &SharedBytes, token: u64) {
@@ -202,7 +162,7 @@ impl Machine {
             let total = (at + len == into.len()).then_some(into.len());
             let header = Header { word: len as u64, ..on(Kind::Read, name, from + at) };
             let part = Asked::Part { token, name, into: into.clone(), at, len, total };
-            self.start(header, Some(part), 0, |_| ());
+            self.asking.start(header, Some(part), 0, |_| ());
             at += len;
             if total.is_some() {
                 return;
@@ -214,30 +174,30 @@ impl Machine {
         let [expected, new] = words;
         let header = Header { word: expected, ..on(Kind::Swap, name, at) };
         let asked = Some(Asked::Value { token, name });
-        self.start(header, asked, 8, |out| out.extend_from_slice(&new.to_le_bytes()));
+        self.asking.start(header, asked, 8, |out| out.extend_from_slice(&new.to_le_bytes()));
     }
 
     pub(crate) fn fetch_add(&mut self, name: Name, at: usize, addend: u64, token: u64) {
         let header = Header { word: addend, ..on(Kind::Add, name, at) };
-        self.start(header, Some(Asked::Value { token, name }), 0, |_| ());
+        self.asking.start(header, Some(Asked::Value { token, name }), 0, |_| ());
     }
 
     /// Asks whether all operations so far were carried out.
     pub(crate) fn fence(&mut self, token: u64) {
-        self.start(Header::new(Kind::Fence), Some(Asked::Fence { token }), 0, |_| ());
+        self.asking.start(Header::new(Kind::Fence), Some(Asked::Fence { token }), 0, |_| ());
     }
 
     /// Tells `thread` of the peer that the last write has written `len` bytes to `at`, unless the peer
     /// refuses that write.
     pub(crate) fn notify(&mut self, name: Name, at: usize, len: usize, thread: u32, value: u32) {
         let header = notification(name, at, (thread, value));
-        self.outbound.notify(header, [len as u64, self.writes]);
+        self.outbound.notify(self.asking.started(), header, [len as u64, self.writes]);
     }
 
     /// Tells `thread` of the peer that `len` bytes at `at` were changed, behind everything so far.
     pub(crate) fn announce(&mut self, name: Name, at: usize, len: usize, thread: u32, value: u32) {
         let header = notification(name, at, (thread, value));
-        self.outbound.notify(header, [len as u64, 0]);
+        self.outbound.notify(self.asking.started(), header, [len as u64, 0]);
     }
 
     pub(crate) fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
@@ -246,57 +206,13 @@ impl Machine {
 
     pub(crate) fn wake(&mut self, thread: u32) {
         let header = Header { thread: thread as u16, ..Header::new(Kind::Wake) };
-        self.start(header, None, 0, |_| ());
+        self.asking.start(header, None, 0, |_| ());
     }
 
     /// Says goodbye behind everything that was started.
     pub(crate) fn goodbye(&mut self) {
         if self.goodbye_state == GoodbyeState::NotWanted {
             self.goodbye_state = GoodbyeState::Wanted;
-        }
-    }
-
-    /// `body` appends `len` bytes.
-    fn start(
-        &mut self,
-        header: Header,
-        asked: Option<Asked>,
-        len: usize,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let encode = |out: &mut Vec<u8>| {
-            header.encode(len, out);
-            body(out);
-        };
-        let answer = asked.as_ref().map_or(0, Asked::answer);
-        if self.held.is_empty() && self.may_ask(answer) {
-            self.owed += answer;
-            if let Some(asked) = asked {
-                self.asked.push_back(asked);
-            }
-            encode(&mut self.requests);
-        } else {
-            let mut frame = Vec::with_capacity(HEADER + len);
-            encode(&mut frame);
-            self.held.push_back((frame, asked));
-        }
-    }
-
-    fn may_ask(&self, answer: usize) -> bool {
-        answer == 0 || self.owed == 0 || self.owed + answer <= ANSWER_WINDOW
-    }
-
-    /// Releases what was held back, as far as it may now be asked.
-    fn release(&mut self) {
-        while let Some((frame, asked)) = self.held.pop_front() {
-            let answer = asked.as_ref().map_or(0, Asked::answer);
-            if !self.may_ask(answer) {
-                self.held.push_front((frame, asked));
-                return;
-            }
-            self.owed += answer;
-            self.asked.extend(asked);
-            self.requests.extend_from_slice(&frame);
         }
     }
 
@@ -307,7 +223,7 @@ impl Machine {
     #[inline]
     pub(crate) fn has_outgoing(&self) -> bool {
         self.gone < self.front.len()
-            || !self.requests.is_empty()
+            || !self.asking.requests.is_empty()
             || !self.answers.is_empty()
             || !self.outbound.is_empty()
             || self.inbound.owes_much()
@@ -336,23 +252,23 @@ impl Machine {
 
     fn refill(&mut self) {
         // A grant is no message of its own as long as the peer can do without.
-        let travels = !self.answers.is_empty() || !self.requests.is_empty();
+        let travels = !self.answers.is_empty() || !self.asking.requests.is_empty();
         if travels || self.inbound.owes_much() {
             self.inbound.grant(&mut self.answers);
         }
         if self.answers.is_empty() {
-            std::mem::swap(&mut self.front, &mut self.requests);
+            std::mem::swap(&mut self.front, &mut self.asking.requests);
         } else {
             self.front.append(&mut self.answers);
-            self.front.append(&mut self.requests);
+            self.front.append(&mut self.asking.requests);
         }
-        // Notifications follow their data, which may be among what is held back.
-        if self.held.is_empty() {
-            self.outbound.fill(&mut self.front, FRONT_BYTES);
-            if self.goodbye_state == GoodbyeState::Wanted && self.outbound.is_empty() {
-                self.goodbye_state = GoodbyeState::Sent;
-                Header::new(Kind::Goodbye).encode(0, &mut self.front);
-            }
+        // However much a peer asks for, its answers leave streams a turn.
+        let enough = FRONT_BYTES.max(self.front.len() + BODY_BYTES);
+        self.outbound.fill(&mut self.front, enough, self.asking.released());
+        let is_all = self.asking.released() == self.asking.started() && self.outbound.is_empty();
+        if self.goodbye_state == GoodbyeState::Wanted && is_all {
+            self.goodbye_state = GoodbyeState::Sent;
+            Header::new(Kind::Goodbye).encode(0, &mut self.front);
         }
     }
 
@@ -375,7 +291,7 @@ impl Machine {
 
     /// Bytes of operations that wait for a flush.
     pub(crate) fn unsent(&self) -> usize {
-        self.requests.len()
+        self.asking.requests.len()
     }
 }
 
