@@ -126,7 +126,7 @@ pub trait Transport: Send + Sync + 'static {
     /// have ended with its process; bare [`mapped`](crate::RemoteRegion::mapped) memory is not
     /// covered. A thread that does none of it, such as one of a process that a signal has stopped, may
     /// write later, and nothing keeps it from that: the report names its host as below, after a time
-    /// that is long enough for threads that compute for a while (20 seconds over shared memory).
+    /// that is long enough for threads that compute for a while (20 seconds; over TCP, only threads of this host map its memory).
     ///
     /// A host that is lost answers nothing. Devices and owners that carry out operations cut it off.
     /// Where it maps the memory, nothing does as long as its process runs: if that does not end within

@@ -21,6 +21,11 @@ pub const LEAVE_GRACE: Duration = Duration::from_secs(2);
 /// when its process ends. No answer will come from it.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
 
+/// How long a revocation waits for threads that map the region and poll no lane: of this process, and
+/// of peers that live, perhaps stopped by a signal. Long, because threads may compute for a while
+/// without polling.
+pub const QUIET_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// How long after the end of a connection its cause may become known. Part of the 100 ms within which
 /// the end of a process is reported.
 pub const CLOSING_GRACE: Duration = Duration::from_millis(50);

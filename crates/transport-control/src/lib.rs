@@ -62,7 +62,7 @@ mod violation;
 
 pub use config::{
     ANSWER_GRACE, CLOSING_GRACE, Config, CutOff, Description, Export, Goodbye,
-    HEARTBEATS_PER_BOUND, LEAVE_GRACE, Medium, Reach, STOP_GRACE,
+    HEARTBEATS_PER_BOUND, LEAVE_GRACE, Medium, QUIET_TIMEOUT, Reach, STOP_GRACE,
 };
 pub use control::{Control, ImportId};
 pub use export_guard::{ExportGuard, FirstExport, Revoker};

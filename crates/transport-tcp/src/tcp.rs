@@ -17,7 +17,8 @@ use transport_api::{
     ThreadId, Transport, deadline,
 };
 use transport_control::{
-    Config, CutOff, Goodbye, HEARTBEATS_PER_BOUND, Importer, LEAVE_GRACE, Reach, Requester,
+    Config, CutOff, Goodbye, HEARTBEATS_PER_BOUND, Importer, LEAVE_GRACE, QUIET_TIMEOUT, Reach,
+    Requester,
 };
 
 use crate::conn::Conn;
@@ -121,7 +122,7 @@ impl TcpTransport {
             reach: Reach::ByOwner,
             cut_off: CutOff::AtEnd,
             goodbye: Goodbye::DataPath,
-            revocation_timeout: None,
+            revocation_timeout: Some(QUIET_TIMEOUT),
         };
         let host = Arc::new(Host::new(control, peers, thread_states, ServiceQueue::new()?));
         for peer in host.others() {

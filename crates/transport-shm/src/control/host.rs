@@ -7,17 +7,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use transport_api::{Event, EventQueues, HostId, PeerEvent, QuietPoints, RegionKey, Window};
-use transport_control::{Config, Control, CutOff, Goodbye, Reach};
+use transport_control::{Config, Control, CutOff, Goodbye, QUIET_TIMEOUT, Reach};
 
 use crate::control::plane::{Plane, ShmMedium};
 use crate::control::waker::Waker;
 use crate::memory::barrier::BusyTracker;
 use crate::memory::host_memory::{HostMemory, HostSet, Layout};
 use crate::memory::polled::PolledSenders;
-
-/// How long a revocation waits for threads that poll no lane: of peers that live, perhaps stopped by a
-/// signal, and of this process. Long, because threads may compute for a while without polling.
-pub(crate) const REVOCATION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the lanes and the parker of one runtime thread share.
 #[derive(Default)]
@@ -74,7 +70,7 @@ impl Host {
                 // A process that runs may use what it maps.
                 cut_off: CutOff::AtStop,
                 goodbye: Goodbye::Message,
-                revocation_timeout: Some(REVOCATION_TIMEOUT),
+                revocation_timeout: Some(QUIET_TIMEOUT),
             },
         );
         let hosts_here = (0..).map(HostId).zip(&memories).filter(|(_, memory)| memory.is_some());

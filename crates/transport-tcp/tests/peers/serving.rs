@@ -8,8 +8,8 @@ use gossamer_transport_tcp::{Credentials, TcpTransport};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, HostId, Lane, LossReason, Namespace, RegionError, RegionKey, RemoteRegion, Rights, Tag,
-    Transport,
+    Event, HostId, Lane, LossReason, Namespace, OpError, RegionError, RegionKey, RemoteRegion,
+    Rights, Tag, Transport,
 };
 
 use crate::common::{configs, join_all};
@@ -32,6 +32,28 @@ fn read(lane: &mut dyn Lane, remote: &RemoteRegion) {
         lane.poll(&mut |event| done |= matches!(event, Event::Completed { token: 1, .. }));
         assert!(start.elapsed() < DEADLINE, "no answer");
         thread::yield_now();
+    }
+}
+
+/// It maps the memory of its own host, so it may be in the middle of a copy.
+#[test]
+fn a_thread_that_never_polls_holds_a_revocation_up_but_not_for_ever() {
+    let [rack, _other] = rack(2);
+    let key = RegionKey(1);
+    let _region = rack.export(key, 64, Rights::ALL.into()).expect("an export");
+    let _own = rack.import(HostId(0), key, DEADLINE).expect("an import");
+    let [mut lane, _never_polled] =
+        [0, 1].map(|thread| rack.lane(thread, HostId(0)).expect("a lane"));
+    rack.begin_revoke(0, key, 7).expect("a revocation");
+    let (start, mut end) = (Instant::now(), None);
+    while end.is_none() && start.elapsed() < DEADLINE {
+        lane.poll(&mut |event| end = Some(event));
+        thread::sleep(Duration::from_millis(1));
+    }
+    let busy = OpError::NotQuiet { key, hosts: vec![HostId(0)] };
+    match end {
+        Some(Event::Failed { token: Some(7), error }) => assert_eq!(error, busy),
+        other => panic!("{other:?}"),
     }
 }
 
