@@ -9,8 +9,8 @@
 //!             ^ head                ^ tail        (both only ever grow; modulo size)
 //! ```
 
-/// Runs begin at multiples of this: words are read in them.
-const ALIGN: usize = 8;
+/// Runs begin at multiples of this, and take multiples of it: words are read in them.
+pub(crate) const ALIGN: usize = 8;
 
 /// The allocator of a memory of `size` bytes.
 #[derive(Debug)]

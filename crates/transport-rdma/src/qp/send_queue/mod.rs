@@ -33,7 +33,7 @@ use transport_api::{Event, OpError};
 
 use crate::config::{MIN_DEPTH, PART};
 use crate::memory::remote::RemoteMemory;
-use crate::qp::ring::Ring;
+use crate::qp::ring::{ALIGN, Ring};
 use crate::verbs::{Local, Verb, Work};
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ pub(crate) struct SendQueue {
     in_flight: VecDeque<InFlight>,
     deferred: VecDeque<Deferred>,
     next: u64,
-    /// Requests and bytes behind the last signalled one.
+    /// Requests and bytes of staging memory behind the last signalled one.
     unsignalled: (usize, usize),
     /// READs in flight that fence what changes memory behind them.
     reads: usize,
@@ -259,7 +259,9 @@ impl SendQueue {
         if let Some(Destination::Fence { refused, .. }) = &mut destination {
             *refused = self.refused.take();
         }
-        let (count, bytes) = (self.unsignalled.0 + 1, self.unsignalled.1 + len);
+        // As many bytes as the ring allocates: else short requests would fill it, none of them signalled.
+        let (count, bytes) =
+            (self.unsignalled.0 + 1, self.unsignalled.1 + len.next_multiple_of(ALIGN));
         let is_signalled =
             destination.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
         self.unsignalled = if is_signalled { (0, 0) } else { (count, bytes) };

@@ -11,6 +11,8 @@ const STAGING: usize = 4096;
 /// A device that carries out its requests in order, on demand, and whose memory stands for the
 /// peer's.
 struct Device {
+    /// Requests that it holds.
+    depth: usize,
     staging: SharedBytes,
     memory: SharedBytes,
     posted: VecDeque<Work>,
@@ -19,13 +21,13 @@ struct Device {
 impl Device {
     fn new() -> Self {
         let (staging, memory) = (SharedBytes::heap(STAGING), SharedBytes::heap(1 << 16));
-        Self { staging, memory, posted: VecDeque::new() }
+        Self { depth: DEPTH, staging, memory, posted: VecDeque::new() }
     }
 
     fn post(&mut self, queue: &mut SendQueue) {
         self.posted.extend(queue.chain());
         queue.posted();
-        assert!(self.posted.len() <= DEPTH, "{} requests in flight", self.posted.len());
+        assert!(self.posted.len() <= self.depth, "{} requests in flight", self.posted.len());
     }
 
     /// Carries out up to `count` requests; signalled ones complete.
@@ -87,6 +89,22 @@ fn most_requests_are_not_signalled_and_the_last_can_be() {
     assert!(!queue.has_completed(mark));
     device.work(&mut queue, DEPTH, &mut |_| ());
     assert!(queue.has_completed(mark) && queue.is_quiet());
+}
+
+#[test]
+fn small_writes_without_a_result_free_the_staging_memory() {
+    // The staging memory is full long before the queue is: each byte takes a word of it.
+    const DEEP: usize = STAGING;
+    let (mut queue, mut device) = (SendQueue::new(DEEP, STAGING), Device::new());
+    device.depth = DEEP;
+    (0..STAGING).for_each(|n| write(&mut queue, &device, n, &[1]));
+    let mut rounds = 0;
+    while queue.next_id() < STAGING as u64 {
+        rounds += 1;
+        assert!(rounds < STAGING, "{} requests have started, and no more do", queue.next_id());
+        device.post(&mut queue);
+        device.work(&mut queue, DEEP, &mut |event| panic!("{event:?}"));
+    }
 }
 
 #[test]
