@@ -25,119 +25,24 @@
 //!    bytes is a message, and an empty write is not posted.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{Event, OpError};
 
 use crate::config::{MIN_DEPTH, PART};
-use crate::memory::remote::RemoteMemory;
 use crate::qp::ring::{ALIGN, Ring};
+use crate::qp::send_queue::request::{Deferred, InFlight};
 use crate::verbs::{Local, Verb, Work};
 
+mod request;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use request::{Destination, Outcome, Source, Target};
+
 /// Staged requests beyond which the chain is posted without waiting for a flush.
 const MAX_CHAIN: usize = 32;
-
-/// Where the result of a request goes.
-#[derive(Debug)]
-pub(crate) enum Destination {
-    /// The old value of a word.
-    Word { token: u64 },
-    /// A part of a read, which goes to byte `at` of `into`; the last part has the `total` bytes.
-    Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
-    /// A piece of a payload.
-    Piece,
-    /// None: a fence, and the refusal that it reports instead of its completion.
-    Fence { token: u64, refused: Option<OpError> },
-}
-
-/// The result of a completed request.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// An event for the caller.
-    Event(Event),
-    /// A piece of a payload, at byte `at` of the staging memory; valid during the call.
-    Piece { at: usize },
-}
-
-impl Destination {
-    /// The token to report a failure with, if one is to be reported.
-    fn token(&self) -> Option<u64> {
-        match self {
-            Destination::Word { token } | Destination::Part { token, total: Some(_), .. } => {
-                Some(*token)
-            }
-            Destination::Part { .. } | Destination::Piece | Destination::Fence { .. } => None,
-        }
-    }
-
-    /// Whether requests behind it that change memory must be fenced.
-    fn delays_writes(&self) -> bool {
-        matches!(self, Destination::Part { .. })
-    }
-}
-
-/// The target of a request: a region, and the byte in it.
-pub(crate) type Target<'a> = (&'a Arc<RemoteMemory>, usize);
-
-/// The bytes that a request sends.
-#[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
-    Bytes(&'a [u8]),
-    /// Of this memory, from byte `.1` on, `.2` bytes.
-    Part(&'a SharedBytes, usize, usize),
-}
-
-impl Source<'_> {
-    fn len(self) -> usize {
-        match self {
-            Source::Bytes(bytes) => bytes.len(),
-            Source::Part(_, _, len) => len,
-        }
-    }
-
-    fn copy_to(self, memory: &SharedBytes, to: usize) {
-        match self {
-            Source::Bytes(bytes) => memory.write_from(to, bytes),
-            Source::Part(from, at, len) => memory.copy_part(to, from, at..at + len),
-        }
-    }
-
-    fn to_vec(self) -> Vec<u8> {
-        match self {
-            Source::Bytes(bytes) => bytes.to_vec(),
-            Source::Part(from, at, len) => {
-                let mut bytes = vec![0; len];
-                from.read_into(at, &mut bytes);
-                bytes
-            }
-        }
-    }
-}
-
-/// A request that waits for room in the queue or the staging memory.
-struct Deferred {
-    verb: Verb,
-    to: Option<(Arc<RemoteMemory>, usize)>,
-    bytes: Vec<u8>,
-    /// Bytes of staging memory that it needs.
-    len: usize,
-    destination: Option<Destination>,
-}
-
-/// A request that is staged or posted.
-struct InFlight {
-    id: u64,
-    /// The mark up to which its completion frees the staging memory.
-    mark: u64,
-    at: usize,
-    len: usize,
-    destination: Option<Destination>,
-}
 
 /// The work requests of one queue pair.
 pub(crate) struct SendQueue {

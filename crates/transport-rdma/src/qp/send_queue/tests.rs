@@ -1,9 +1,12 @@
 //! Send queues over a device that carries out its requests in order, on demand.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use transport_api::RegionKey;
 
 use super::*;
+use crate::memory::remote::RemoteMemory;
 
 const DEPTH: usize = 16;
 const STAGING: usize = 4096;

@@ -1,0 +1,106 @@
+//! What a request is made of: the bytes that it sends, its target, and where its result goes.
+
+use std::sync::Arc;
+
+use primitive::SharedBytes;
+use transport_api::{Event, OpError};
+
+use crate::memory::remote::RemoteMemory;
+use crate::verbs::Verb;
+
+/// Where the result of a request goes.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// The old value of a word.
+    Word { token: u64 },
+    /// A part of a read, which goes to byte `at` of `into`; the last part has the `total` bytes.
+    Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
+    /// A piece of a payload.
+    Piece,
+    /// None: a fence, and the refusal that it reports instead of its completion.
+    Fence { token: u64, refused: Option<OpError> },
+}
+
+/// The result of a completed request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// An event for the caller.
+    Event(Event),
+    /// A piece of a payload, at byte `at` of the staging memory; valid during the call.
+    Piece { at: usize },
+}
+
+impl Destination {
+    /// The token to report a failure with, if one is to be reported.
+    pub(super) fn token(&self) -> Option<u64> {
+        match self {
+            Destination::Word { token } | Destination::Part { token, total: Some(_), .. } => {
+                Some(*token)
+            }
+            Destination::Part { .. } | Destination::Piece | Destination::Fence { .. } => None,
+        }
+    }
+
+    /// Whether requests behind it that change memory must be fenced.
+    pub(super) fn delays_writes(&self) -> bool {
+        matches!(self, Destination::Part { .. })
+    }
+}
+
+/// The target of a request: a region, and the byte in it.
+pub(crate) type Target<'a> = (&'a Arc<RemoteMemory>, usize);
+
+/// The bytes that a request sends.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Bytes(&'a [u8]),
+    /// Of this memory, from byte `.1` on, `.2` bytes.
+    Part(&'a SharedBytes, usize, usize),
+}
+
+impl Source<'_> {
+    pub(super) fn len(self) -> usize {
+        match self {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::Part(_, _, len) => len,
+        }
+    }
+
+    pub(super) fn copy_to(self, memory: &SharedBytes, to: usize) {
+        match self {
+            Source::Bytes(bytes) => memory.write_from(to, bytes),
+            Source::Part(from, at, len) => memory.copy_part(to, from, at..at + len),
+        }
+    }
+
+    pub(super) fn to_vec(self) -> Vec<u8> {
+        match self {
+            Source::Bytes(bytes) => bytes.to_vec(),
+            Source::Part(from, at, len) => {
+                let mut bytes = vec![0; len];
+                from.read_into(at, &mut bytes);
+                bytes
+            }
+        }
+    }
+}
+
+/// A request that waits for room in the queue or the staging memory.
+pub(super) struct Deferred {
+    pub(super) verb: Verb,
+    pub(super) to: Option<(Arc<RemoteMemory>, usize)>,
+    pub(super) bytes: Vec<u8>,
+    /// Bytes of staging memory that it needs.
+    pub(super) len: usize,
+    pub(super) destination: Option<Destination>,
+}
+
+/// A request that is staged or posted.
+pub(super) struct InFlight {
+    pub(super) id: u64,
+    /// The mark up to which its completion frees the staging memory.
+    pub(super) mark: u64,
+    pub(super) at: usize,
+    pub(super) len: usize,
+    pub(super) destination: Option<Destination>,
+}
