@@ -145,11 +145,12 @@ impl<P: Pair> Connection<P> {
         let mut done = 0;
         loop {
             let len = (into.len() - done).min(self.queue.max_request_bytes() - (at + done) % 8);
-            let total = (done + len == into.len()).then_some(into.len());
-            let destination = Destination::Part { token, into: into.clone(), at: done, total };
+            let is_last = done + len == into.len();
+            let end = is_last.then_some(Ok(into.len()));
+            let destination = Destination::Part { token, into: into.clone(), at: done, end };
             self.fetch(Verb::Read, (from, at + done), len, destination);
             done += len;
-            if total.is_some() {
+            if is_last {
                 return;
             }
         }

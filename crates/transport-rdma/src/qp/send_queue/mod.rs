@@ -216,21 +216,16 @@ impl SendQueue {
             match destination {
                 None => {}
                 Some(Destination::Word { token }) => {
-                    let value = staging.load(at, Ordering::Relaxed);
-                    sink(Outcome::Event(Event::Completed { token, value }));
+                    sink(Outcome::end(token, Ok(staging.load(at, Ordering::Relaxed))));
                 }
                 Some(Destination::Piece) => sink(Outcome::Piece { at }),
                 Some(Destination::Fence { token, refused }) => {
-                    sink(Outcome::Event(match refused {
-                        None => Event::Completed { token, value: 0 },
-                        Some(error) => Event::Failed { token: Some(token), error },
-                    }));
+                    sink(Outcome::end(token, refused.map_or(Ok(0), Err)));
                 }
-                Some(Destination::Part { token, into, at: to, total }) => {
+                Some(Destination::Part { token, into, at: to, end }) => {
                     into.copy_part(to, staging, at..at + len);
-                    if let Some(total) = total {
-                        let value = total as u64;
-                        sink(Outcome::Event(Event::Completed { token, value }));
+                    if let Some(end) = end {
+                        sink(Outcome::end(token, end.map(|total| total as u64)));
                     }
                 }
             }
@@ -252,9 +247,15 @@ impl SendQueue {
                 let error = remote.refusal();
                 self.refused.get_or_insert_with(|| error.clone());
                 self.fetches.1 += u64::from(destination.is_some());
-                let token = destination.as_ref().map(Destination::token);
-                if token != Some(None) {
-                    sink(Event::Failed { token: token.flatten(), error });
+                match destination.as_ref().map(Destination::token) {
+                    Some(None) => {}
+                    Some(Some(token)) => match self.read_in_flight() {
+                        // The caller may use its memory again once it knows of the failure, so earlier
+                        // parts must have arrived there.
+                        Some(end) => *end = Some(Err(error)),
+                        None => sink(Event::Failed { token: Some(token), error }),
+                    },
+                    None => sink(Event::Failed { token: None, error }),
                 }
                 continue;
             }
@@ -269,6 +270,15 @@ impl SendQueue {
             }
         }
         any
+    }
+
+    /// The end of the read whose first parts are in flight and whose other parts are the next deferred
+    /// requests, if there is one.
+    fn read_in_flight(&mut self) -> Option<&mut Option<Result<usize, OpError>>> {
+        match self.in_flight.back_mut()?.destination.as_mut()? {
+            Destination::Part { end, .. } if end.is_none() => Some(end),
+            _ => None,
+        }
     }
 
     /// Makes the last request signalled, or an earlier one if that is not possible: call it again while

@@ -13,8 +13,9 @@ use crate::verbs::Verb;
 pub(crate) enum Destination {
     /// The old value of a word.
     Word { token: u64 },
-    /// A part of a read, which goes to byte `at` of `into`; the last part has the `total` bytes.
-    Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
+    /// A part of a read, which goes to byte `at` of `into`; the last part has the end of the read: its
+    /// bytes, or why no part follows that would have more.
+    Part { token: u64, into: SharedBytes, at: usize, end: Option<Result<usize, OpError>> },
     /// A piece of a payload.
     Piece,
     /// None: a fence, and the refusal that it reports instead of its completion.
@@ -30,11 +31,21 @@ pub(crate) enum Outcome {
     Piece { at: usize },
 }
 
+impl Outcome {
+    /// The end of the operation with this token.
+    pub(super) fn end(token: u64, result: Result<u64, OpError>) -> Outcome {
+        Outcome::Event(match result {
+            Ok(value) => Event::Completed { token, value },
+            Err(error) => Event::Failed { token: Some(token), error },
+        })
+    }
+}
+
 impl Destination {
     /// The token to report a failure with, if one is to be reported.
     pub(super) fn token(&self) -> Option<u64> {
         match self {
-            Destination::Word { token } | Destination::Part { token, total: Some(_), .. } => {
+            Destination::Word { token } | Destination::Part { token, end: Some(_), .. } => {
                 Some(*token)
             }
             Destination::Part { .. } | Destination::Piece | Destination::Fence { .. } => None,

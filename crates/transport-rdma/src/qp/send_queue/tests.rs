@@ -74,7 +74,7 @@ fn write(queue: &mut SendQueue, device: &Device, at: usize, bytes: &[u8]) {
 
 fn read(queue: &mut SendQueue, at: usize, into: &SharedBytes, token: u64) {
     let destination =
-        Destination::Part { token, into: into.clone(), at: 0, total: Some(into.len()) };
+        Destination::Part { token, into: into.clone(), at: 0, end: Some(Ok(into.len())) };
     queue.fetch(Verb::Read, (&remote(), at), into.len(), destination);
 }
 
@@ -163,6 +163,31 @@ fn a_deferred_request_fails_with_its_region() {
         matches!(&events[..], [Event::Failed { token: Some(5), error: e }] if *e == error),
         "{events:?}"
     );
+}
+
+#[test]
+fn a_refused_read_fails_behind_its_last_byte() {
+    const PARTS: usize = 3;
+    let (mut queue, mut device) = (SendQueue::new(DEPTH, STAGING), Device::new());
+    let (doomed, into) = (remote(), SharedBytes::heap(PARTS * 8));
+    let part = |queue: &mut SendQueue, number: usize| {
+        let (at, end) = (number * 8, (number + 1 == PARTS).then_some(Ok(PARTS * 8)));
+        let destination = Destination::Part { token: 5, into: into.clone(), at, end };
+        queue.fetch(Verb::Read, (&doomed, at), 8, destination);
+    };
+    (0..DEPTH - 1).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
+    // The first part is posted, the others are deferred.
+    (0..PARTS).for_each(|number| part(&mut queue, number));
+    device.post(&mut queue);
+    doomed.revoke();
+    let mut events = Vec::new();
+    device.work(&mut queue, DEPTH - 1, &mut |event| events.push(event));
+    assert!(events.is_empty(), "bytes are still to come: {events:?}");
+    device.work(&mut queue, 1, &mut |event| events.push(event));
+    let [Event::Failed { token: Some(5), error: OpError::Revoked { .. } }] = events[..] else {
+        panic!("{events:?}")
+    };
+    assert!(queue.is_quiet() && queue.fetches() == (3, 3));
 }
 
 fn fence(queue: &mut SendQueue, token: u64) {
