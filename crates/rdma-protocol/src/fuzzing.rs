@@ -79,14 +79,8 @@ fn notifications(mut bytes: &[u8]) {
             }
             other => {
                 let (key, at) = (RegionKey(1), u64::from(*other));
-                notifications.notify(Record {
-                    key,
-                    at,
-                    len: 8,
-                    value: 0,
-                    thread: 0,
-                    generation: 0,
-                });
+                let record = Record { key, at, len: 8, value: 0, thread: 0, generation: 0 };
+                notifications.notify(record, None);
                 sent += u32::from(notifications.pop().is_some());
                 assert!(sent - taken_there <= WINDOW, "more are under way than the peer keeps");
             }

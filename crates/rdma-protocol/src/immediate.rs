@@ -25,7 +25,9 @@
 //! error describes.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
+use primitive::sync::{AtomicBool, Ordering};
 use transport_api::{Event, RegionKey, ThreadId};
 
 /// Receives of a queue pair.
@@ -105,6 +107,24 @@ impl Record {
     }
 }
 
+/// Whether the data of a notification was refused: then the notification must not be sent. Shared by the
+/// two, if the data waits for room; data that was started cannot be refused.
+#[derive(Clone, Debug, Default)]
+pub struct Refusal(Arc<AtomicBool>);
+
+impl Refusal {
+    /// The data is refused.
+    pub fn set(&self) {
+        // Those that ask hold the same lock.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the data was refused.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Decoded immediate data of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immediate {
@@ -133,8 +153,9 @@ pub enum Immediate {
 /// let thread = |host| ThreadId { host: HostId(host), thread: 0 };
 /// let (mut here, mut there) = (Notifications::new(thread(1), 1), Notifications::new(thread(0), 1));
 /// let record = Record { key: RegionKey(7), at: 0, len: 8, value: 0, thread: 0, generation: 1 };
-/// here.notify(record);
-/// let sent = here.pop().expect("a credit").encode();
+/// here.notify(record, None);
+/// let (record, _) = here.pop().expect("a credit");
+/// let sent = record.encode();
 /// let (received, _) = there.receive_record(&sent, sent.len()).expect("a notification");
 /// assert_eq!(received, record);
 /// // A thread that host 1 does not have is a violation.
@@ -150,7 +171,7 @@ pub struct Notifications {
     /// Notifications of this side that the peer has not returned credits for, and those that wait for
     /// credits.
     out: u32,
-    waiting: VecDeque<Record>,
+    waiting: VecDeque<(Record, Option<Refusal>)>,
     /// How many of those wait, by thread of the peer.
     waiting_for: BTreeMap<u32, usize>,
     /// Notifications of the peer that are not taken, and credits that it has not been sent.
@@ -165,20 +186,39 @@ impl Notifications {
         Self { peer, threads, out: 0, waiting, waiting_for, untaken: 0, owed: 0 }
     }
 
-    /// Queues a notification for [`pop`](Self::pop).
-    pub fn notify(&mut self, record: Record) {
+    /// Queues a notification for [`pop`](Self::pop). `data` tells whether its data is refused, if it still
+    /// can be.
+    pub fn notify(&mut self, record: Record, data: Option<Refusal>) {
         *self.waiting_for.entry(record.thread).or_default() += 1;
-        self.waiting.push_back(record);
+        self.waiting.push_back((record, data));
     }
 
-    /// The next notification to send, if there is one and a credit for it.
-    pub fn pop(&mut self) -> Option<Record> {
-        let record = self.waiting.pop_front_if(|_| self.out < WINDOW)?;
-        self.out += 1;
-        if let Some(count) = self.waiting_for.get_mut(&record.thread) {
-            *count -= 1;
+    /// The next notification to send, if there is one and a credit for it; those before it whose data was
+    /// refused are dropped. If its own data is refused later, before it is sent, the caller drops it, and
+    /// calls [`dropped`](Self::dropped).
+    pub fn pop(&mut self) -> Option<(Record, Option<Refusal>)> {
+        let is_refused = |data: &Option<Refusal>| data.as_ref().is_some_and(Refusal::is_set);
+        loop {
+            let (_, data) = self.waiting.front()?;
+            let is_dropped = is_refused(data);
+            if !is_dropped && self.out >= WINDOW {
+                return None;
+            }
+            let (record, data) = self.waiting.pop_front()?;
+            if let Some(count) = self.waiting_for.get_mut(&record.thread) {
+                *count -= 1;
+            }
+            if !is_dropped {
+                self.out += 1;
+                return Some((record, data));
+            }
         }
-        Some(record)
+    }
+
+    /// A notification that [`pop`](Self::pop) returned is not sent: takes its credit back.
+    pub fn dropped(&mut self) {
+        // A peer may have returned credits for what it was not sent.
+        self.out = self.out.saturating_sub(1);
     }
 
     /// `count` of the peer's notifications have been taken here. Returns the immediate data that gives

@@ -172,11 +172,7 @@ impl Lane for RdmaLane {
         self.event_queue.check_thread(thread)?;
         let remote = self.remote(to)?;
         to.check(at, from.len(), Rights::WRITE)?;
-        let name = (to.key(), to.generation());
-        self.start(remote, |connection| {
-            connection.write(remote, at, from);
-            connection.notify(name, (at, from.len()), thread, value);
-        })
+        self.start(remote, |connection| connection.write_notify(remote, at, from, thread, value))
     }
 
     fn notify(

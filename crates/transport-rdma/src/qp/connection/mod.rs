@@ -11,13 +11,14 @@ use transport_api::{Event, LossReason, RegionKey, ThreadId};
 use crate::config::RdmaConfig;
 use crate::memory::pool::Memory;
 use crate::memory::remote::RemoteMemory;
-use crate::qp::send_queue::{Destination, Outcome, SendQueue, Source};
+use crate::qp::send_queue::{Destination, Outcome, Refused, SendQueue, Source};
 use crate::verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb};
 use rdma_protocol::payloads::{Fetches, Offers, PIECE};
 
 mod bulk;
+mod notify;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// Bytes of the messages of all receives.
 const MESSAGES: usize = RECEIVES as usize * RECORD;
@@ -167,32 +168,6 @@ impl<P: Pair> Connection<P> {
         self.fetch(Verb::Read, (flags, at), 8, Destination::Fence { token, refused: None });
     }
 
-    /// Notifies `thread` of the peer of the `len` bytes that were written at byte `at`.
-    pub(crate) fn notify(
-        &mut self,
-        (key, generation): (RegionKey, u32),
-        (at, len): (usize, usize),
-        thread: u32,
-        value: u32,
-    ) {
-        if !self.has_failed {
-            let (at, len) = (at as u64, len as u64);
-            self.notifications.notify(Record { key, at, len, value, thread, generation });
-            self.notify_more();
-        }
-    }
-
-    /// Notifications for `thread` of the peer that wait because it has not taken earlier ones.
-    pub(crate) fn waiting_notifications(&self, thread: u32) -> usize {
-        self.notifications.waiting(thread)
-    }
-
-    fn notify_more(&mut self) {
-        while let Some(record) = self.notifications.pop() {
-            self.send(Verb::Send, None, Source::Bytes(&record.encode()));
-        }
-    }
-
     /// Wakes `thread` of the peer behind what was started. Returns whether that goes with requests that
     /// wait for a flush.
     pub(crate) fn wake(&mut self, thread: u32) -> bool {
@@ -204,13 +179,6 @@ impl<P: Pair> Connection<P> {
     fn send_immediate(&mut self, word: u32) {
         if !self.has_failed {
             self.queue.send_immediate(word, &self.staging);
-        }
-    }
-
-    /// A thread of this host has taken `count` of the peer's notifications: returns credits.
-    pub(crate) fn notifications_taken(&mut self, count: u32) {
-        if let Some(word) = self.notifications.taken(count) {
-            self.send_immediate(word);
         }
     }
 
@@ -292,8 +260,20 @@ impl<P: Pair> Connection<P> {
 
     /// Starts deferred requests while there is room.
     pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Incident)) {
-        let mut event = |event| sink(Incident::Event(event));
-        if self.queue.start_deferred(&self.staging, &mut event) {
+        let Self { queue, notifications, staging, .. } = self;
+        let mut any_refused = false;
+        let any = queue.start_deferred(staging, &mut |refused| {
+            any_refused = true;
+            match refused {
+                Refused::Operation(event) => sink(Incident::Event(event)),
+                Refused::Notification => notifications.dropped(),
+            }
+        });
+        if any_refused {
+            // Others may have waited for a credit that one of the refused has taken.
+            self.notify_more();
+        }
+        if any || any_refused {
             self.post(sink);
         }
     }

@@ -16,15 +16,15 @@ use rdma_protocol::payloads::Piece;
 /// Threads of every host.
 const THREADS: u32 = 2;
 
-const KEY: RegionKey = RegionKey(5);
+pub(super) const KEY: RegionKey = RegionKey(5);
 
 /// Bytes of a block for payloads.
 const BLOCK: usize = 256;
 
 /// A queue pair that only records what it is given.
 #[derive(Default)]
-struct Fake {
-    posted: VecDeque<Work>,
+pub(in crate::qp) struct Fake {
+    pub(super) posted: VecDeque<Work>,
     receives: VecDeque<Receive>,
     /// Whether it refuses requests.
     refuses: bool,
@@ -54,7 +54,7 @@ impl Pair for Fake {
     }
 }
 
-fn connection() -> Connection<Fake> {
+pub(in crate::qp) fn connection() -> Connection<Fake> {
     let memory = (SharedBytes::heap(4096), SharedBytes::heap(RECEIVES as usize * RECORD));
     let peer = ThreadId { host: HostId(1), thread: 0 };
     let offers = Offers::new(Some(SharedBytes::heap(BLOCKS * BLOCK)));
@@ -66,7 +66,7 @@ fn connection() -> Connection<Fake> {
 }
 
 /// The incidents of a completion.
-fn completed(
+pub(super) fn completed(
     connection: &mut Connection<Fake>,
     id: u64,
     result: Result<Done, Failure>,
@@ -77,7 +77,7 @@ fn completed(
 }
 
 /// The incidents of immediate data `word` of the peer.
-fn receive_immediate(connection: &mut Connection<Fake>, word: u32) -> Vec<Incident> {
+pub(super) fn receive_immediate(connection: &mut Connection<Fake>, word: u32) -> Vec<Incident> {
     let receive = connection.qp.receives.pop_front().expect("a receive");
     completed(connection, receive.id, Ok(Done::Immediate(word)))
 }

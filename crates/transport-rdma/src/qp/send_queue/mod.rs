@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
+use rdma_protocol::immediate::Refusal;
 use transport_api::{Event, OpError};
 
 use crate::config::{MIN_DEPTH, PART};
@@ -39,7 +40,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use request::{Destination, Outcome, Source, Target};
+pub(crate) use request::{Destination, Outcome, Refused, Source, Target};
 
 /// Staged requests beyond which the chain is posted without waiting for a flush.
 const MAX_CHAIN: usize = 32;
@@ -105,6 +106,7 @@ impl SendQueue {
             bytes: from.to_vec(),
             len,
             destination: None,
+            refusal: None,
         });
     }
 
@@ -128,7 +130,23 @@ impl SendQueue {
             bytes: Vec::new(),
             len,
             destination: Some(destination),
+            refusal: None,
         });
+    }
+
+    /// Tells whether the last request is refused, if it still can be, because it is deferred. If it has
+    /// parts, its last one is refused if any is: a revoked region stays so, and they start in order.
+    pub(crate) fn refusal(&mut self) -> Option<Refusal> {
+        self.deferred.back_mut().map(|last| last.refusal.get_or_insert_default().clone())
+    }
+
+    /// Starts a notification, whose record is `bytes`, unless its data is refused before.
+    pub(crate) fn notify(&mut self, bytes: &[u8], data: Option<Refusal>, staging: &SharedBytes) {
+        self.send(Verb::Send, None, Source::Bytes(bytes), staging);
+        // Otherwise it has started, and before it the data.
+        if let Some(record) = self.deferred.back_mut() {
+            record.refusal = data;
+        }
     }
 
     /// Sends `word` as immediate data behind everything that was started.
@@ -233,34 +251,45 @@ impl SendQueue {
         }
     }
 
-    /// Stages deferred requests while there is room; those whose region was revoked meanwhile fail.
-    /// Returns whether there is something to post, since their flush is past.
+    /// Stages deferred requests while there is room; those whose region was revoked meanwhile fail, and
+    /// the notifications of their data are dropped. Returns whether there is something to post, since their
+    /// flush is past.
     pub(crate) fn start_deferred(
         &mut self,
         staging: &SharedBytes,
-        sink: &mut dyn FnMut(Event),
+        sink: &mut dyn FnMut(Refused),
     ) -> bool {
         let mut any = false;
         while let Some(deferred) = self.deferred.pop_front() {
-            let Deferred { verb, to, bytes, len, destination } = deferred;
+            let Deferred { verb, to, bytes, len, destination, refusal } = deferred;
             if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
                 let error = remote.refusal();
                 self.refused.get_or_insert_with(|| error.clone());
                 self.fetches.1 += u64::from(destination.is_some());
+                if let Some(refusal) = refusal {
+                    refusal.set();
+                }
+                let mut fail = |token, error| {
+                    sink(Refused::Operation(Event::Failed { token, error }));
+                };
                 match destination.as_ref().map(Destination::token) {
                     Some(None) => {}
                     Some(Some(token)) => match self.read_in_flight() {
                         // The caller may use its memory again once it knows of the failure, so earlier
                         // parts must have arrived there.
                         Some(end) => *end = Some(Err(error)),
-                        None => sink(Event::Failed { token: Some(token), error }),
+                        None => fail(Some(token), error),
                     },
-                    None => sink(Event::Failed { token: None, error }),
+                    None => fail(None, error),
                 }
                 continue;
             }
+            if refusal.as_ref().is_some_and(Refusal::is_set) {
+                sink(Refused::Notification);
+                continue;
+            }
             if !self.has_room(len) {
-                self.deferred.push_front(Deferred { verb, to, bytes, len, destination });
+                self.deferred.push_front(Deferred { verb, to, bytes, len, destination, refusal });
                 return any;
             }
             any = true;

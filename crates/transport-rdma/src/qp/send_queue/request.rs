@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use primitive::SharedBytes;
+use rdma_protocol::immediate::Refusal;
 use transport_api::{Event, OpError};
 
 use crate::memory::remote::RemoteMemory;
@@ -29,6 +30,15 @@ pub(crate) enum Outcome {
     Event(Event),
     /// A piece of a payload, at byte `at` of the staging memory; valid during the call.
     Piece { at: usize },
+}
+
+/// A deferred request that was not started.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// An operation on a revoked region, with the event for the caller.
+    Operation(Event),
+    /// A notification whose data was refused.
+    Notification,
 }
 
 impl Outcome {
@@ -104,6 +114,9 @@ pub(super) struct Deferred {
     /// Bytes of staging memory that it needs.
     pub(super) len: usize,
     pub(super) destination: Option<Destination>,
+    /// Of the last request for the data of a notification, and of the notification: whether the former was
+    /// refused.
+    pub(super) refusal: Option<Refusal>,
 }
 
 /// A request that is staged or posted.

@@ -55,7 +55,11 @@ impl Device {
                     Outcome::Event(event) => sink(event),
                     Outcome::Piece { at } => panic!("an unexpected piece at {at}"),
                 });
-                if queue.start_deferred(&self.staging, sink) {
+                let any = queue.start_deferred(&self.staging, &mut |refused| match refused {
+                    Refused::Operation(event) => sink(event),
+                    Refused::Notification => panic!("no notification was started"),
+                });
+                if any {
                     self.post(queue);
                 }
             }
