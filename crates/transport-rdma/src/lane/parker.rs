@@ -39,8 +39,9 @@ impl RdmaParker {
         let start = Instant::now();
         loop {
             // Completions from now on make the channel readable, which the carrier's parker watches;
-            // earlier ones are handled here.
-            if state.cq.arm().is_err() || self.progress() {
+            // earlier ones are handled here. A queue that cannot be read has none.
+            let is_armed = state.cq.arm().is_ok();
+            if self.progress() || !(is_armed || state.connections().has_failed_cq()) {
                 return;
             }
             let left = timeout.saturating_sub(start.elapsed());

@@ -12,17 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use primitive::sync::{AtomicBool, AtomicU64};
 use rdma_protocol::immediate::RECEIVES;
-use transport_api::{HostId, LossReason, ThreadId};
+use transport_api::{HostId, ThreadId};
 
 use crate::config::RdmaConfig;
 use crate::qp::connection::{Connection, Incident};
-use crate::verbs::{AT_ONCE, Cq, Found, Pd};
+use crate::verbs::{AT_ONCE, Completions, Cq, Found, Pair, Pd, Qp};
 
 /// The queue pairs of a thread.
-#[derive(Default)]
-pub(crate) struct Connections {
+pub(crate) struct Connections<P = Qp> {
     /// By host; the one to this host is created when it is first needed.
-    pub(crate) by_host: Vec<Option<Connection>>,
+    pub(crate) by_host: Vec<Option<Connection<P>>>,
     /// The host that the queue pair of this number leads to.
     by_number: HashMap<u32, usize>,
     /// Incidents that are not handled yet, with the index of their host.
@@ -34,20 +33,46 @@ pub(crate) struct Connections {
     pub(crate) unwoken: Vec<ThreadId>,
     /// The index of the one whose flag was checked last.
     pub(crate) last_checked: usize,
+    /// Whether the completion queue could not be read: it never can be again.
+    cq_failed: bool,
     found: Found,
 }
 
 impl Connections {
     /// Adds the queue pair to `peer`.
-    pub(crate) fn insert(&mut self, peer: HostId, connection: Connection) {
+    pub(crate) fn insert(&mut self, peer: HostId, mut connection: Connection) {
+        if self.cq_failed {
+            // No completion would be found.
+            connection.end();
+        }
         let index = peer.0 as usize;
         self.by_number.insert(connection.qp.number(), index);
         self.by_host[index] = Some(connection);
     }
+}
+
+impl<P: Pair> Connections<P> {
+    /// None yet to any of `hosts` hosts.
+    fn new(hosts: usize) -> Self {
+        Self {
+            by_host: (0..hosts).map(|_| None).collect(),
+            by_number: HashMap::new(),
+            incidents: Vec::new(),
+            concerned: false,
+            unwoken: Vec::new(),
+            last_checked: 0,
+            cq_failed: false,
+            found: Found::default(),
+        }
+    }
 
     /// Handles the completions on `cq`, and starts what was deferred; whether there were any. Adds to
     /// the incidents.
-    pub(crate) fn handle_completions(&mut self, cq: &Cq) -> bool {
+    pub(crate) fn handle_completions(&mut self, cq: &impl Completions) -> bool {
+        if self.cq_failed {
+            // That is reported. A thread that found something at each poll would never sleep.
+            return false;
+        }
         let Connections { by_host, by_number, incidents, found, .. } = self;
         let mut any = false;
         loop {
@@ -61,12 +86,12 @@ impl Connections {
                 Ok(AT_ONCE) => {}
                 Ok(_) => break,
                 Err(error) => {
+                    self.cq_failed = true;
                     let text = format!("the RDMA device failed: {error}");
                     for (index, connection) in (0..).zip(&mut *by_host) {
                         if let Some(connection) = connection {
-                            connection.end();
-                            let reason = LossReason::Connection(text.clone());
-                            incidents.push((index, Incident::Failed(reason)));
+                            connection
+                                .fail(&text, &mut |incident| incidents.push((index, incident)));
                         }
                     }
                     break;
@@ -81,6 +106,11 @@ impl Connections {
             }
         }
         any
+    }
+
+    /// Whether the completion queue could not be read.
+    pub(crate) fn has_failed_cq(&self) -> bool {
+        self.cq_failed
     }
 
     /// Whether an incident has concerned the thread itself since the last call.
@@ -101,12 +131,11 @@ pub(crate) struct ThreadState {
 
 impl ThreadState {
     pub(crate) fn new(hosts: usize, cq: Arc<Cq>) -> Self {
-        let by_host = (0..hosts).map(|_| None).collect();
         Self {
             is_asleep: AtomicBool::new(false),
             sleeps: AtomicU64::new(0),
             cq,
-            connections: Mutex::new(Connections { by_host, ..Default::default() }),
+            connections: Mutex::new(Connections::new(hosts)),
         }
     }
 
@@ -135,4 +164,41 @@ pub(crate) fn completion_queue(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Cq::new(pd.device(), needed)
+}
+
+#[cfg(test)]
+mod tests {
+    use transport_api::LossReason;
+
+    use super::*;
+    use crate::qp::connection::tests::{Fake, connection};
+    use crate::verbs::Completion;
+
+    /// A completion queue that cannot be read.
+    struct Dead;
+
+    impl Completions for Dead {
+        fn poll(&self, _: &mut Found, _: impl FnMut(Completion)) -> io::Result<usize> {
+            Err(io::Error::other("it cannot be read"))
+        }
+    }
+
+    #[test]
+    fn a_completion_queue_that_cannot_be_read_fails_each_queue_pair_once() {
+        let mut connections: Connections<Fake> = Connections::new(4);
+        for host in [1, 2, 3] {
+            connections.by_host[host] = Some(connection());
+        }
+        // Its failure is reported already.
+        connections.by_host[2].as_mut().expect("just made").end();
+        assert!(connections.handle_completions(&Dead));
+        let failed = connections.incidents.drain(..).map(|(host, incident)| match incident {
+            Incident::Failed(LossReason::Connection(why)) => (host, why),
+            other => panic!("{other:?}"),
+        });
+        let why = || "the RDMA device failed: it cannot be read".to_owned();
+        assert_eq!(failed.collect::<Vec<_>>(), [(1, why()), (3, why())]);
+        // Nothing is moved any more, so threads may sleep.
+        assert!(!connections.handle_completions(&Dead) && connections.incidents.is_empty());
+    }
 }

@@ -103,6 +103,16 @@ impl Drop for Channel {
 #[derive(Default)]
 pub(crate) struct Found([ffi::ibv_wc; AT_ONCE]);
 
+/// Where completions are read: a [`Cq`], or a fake in tests.
+pub(crate) trait Completions {
+    /// Hands the next completions, at most [`AT_ONCE`], to `each`, through the buffer `found`; returns
+    /// how many there were.
+    ///
+    /// # Errors
+    /// If the device has failed for good.
+    fn poll(&self, found: &mut Found, each: impl FnMut(Completion)) -> io::Result<usize>;
+}
+
 /// A completion queue with a channel of its own.
 pub(crate) struct Cq {
     cq: NonNull<ffi::ibv_cq>,
@@ -141,30 +151,6 @@ impl Cq {
         &self.device
     }
 
-    /// Hands the next completions, at most [`AT_ONCE`], to `each`, through the buffer `found`; returns
-    /// how many there were.
-    ///
-    /// # Errors
-    /// If the device has failed for good.
-    pub(crate) fn poll(
-        &self,
-        Found(found): &mut Found,
-        mut each: impl FnMut(Completion),
-    ) -> io::Result<usize> {
-        // SAFETY: the queue is alive; its own function fills in as many entries as it returns, at
-        // most as many as there are.
-        let count = unsafe {
-            let poll = (*(*self.cq()).context).ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
-            poll(self.cq(), AT_ONCE as i32, found.as_mut_ptr())
-        };
-        let count = usize::try_from(count)
-            .map_err(|_| io::Error::other("the device's completion queue cannot be read"))?;
-        for entry in &found[..count] {
-            each(Completion { id: entry.wr_id(), qp: entry.qp_num, result: result(entry) });
-        }
-        Ok(count)
-    }
-
     /// Makes the next completion make the channel readable, once. Earlier completions do not: poll once
     /// more afterwards.
     pub(crate) fn arm(&self) -> io::Result<()> {
@@ -189,6 +175,27 @@ impl Cq {
             }
         }
         any
+    }
+}
+
+impl Completions for Cq {
+    fn poll(
+        &self,
+        Found(found): &mut Found,
+        mut each: impl FnMut(Completion),
+    ) -> io::Result<usize> {
+        // SAFETY: the queue is alive; its own function fills in as many entries as it returns, at
+        // most as many as there are.
+        let count = unsafe {
+            let poll = (*(*self.cq()).context).ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
+            poll(self.cq(), AT_ONCE as i32, found.as_mut_ptr())
+        };
+        let count = usize::try_from(count)
+            .map_err(|_| io::Error::other("the device's completion queue cannot be read"))?;
+        for entry in &found[..count] {
+            each(Completion { id: entry.wr_id(), qp: entry.qp_num, result: result(entry) });
+        }
+        Ok(count)
     }
 }
 

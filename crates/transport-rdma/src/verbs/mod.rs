@@ -26,7 +26,7 @@ mod pd;
 mod posted;
 mod qp;
 
-pub(crate) use cq::{AT_ONCE, Completion, Cq, Done, Failure, Found};
+pub(crate) use cq::{AT_ONCE, Completion, Completions, Cq, Done, Failure, Found};
 pub(crate) use device::{Capabilities, Device, Gid};
 pub(crate) use mr::Mr;
 pub(crate) use pd::Pd;

@@ -24,7 +24,7 @@ impl Host {
 
     /// As [`progress`](Self::progress), with the thread's connections locked.
     pub(crate) fn progress_locked(&self, thread: u32, connections: &mut Connections) -> bool {
-        let any = connections.handle_completions(&self.thread_state(thread).cq);
+        let any = connections.handle_completions(&*self.thread_state(thread).cq);
         if any {
             self.handle_incidents(thread, connections);
         }

@@ -333,11 +333,15 @@ impl<P: Pair> Connection<P> {
         self.fail_for(LossReason::Protocol(what), sink);
     }
 
-    fn fail(&mut self, why: &str, sink: &mut dyn FnMut(Incident)) {
+    /// The queue pair has failed, unless it had before.
+    pub(crate) fn fail(&mut self, why: &str, sink: &mut dyn FnMut(Incident)) {
         self.fail_for(LossReason::Connection(why.into()), sink);
     }
 
     fn fail_for(&mut self, reason: LossReason, sink: &mut dyn FnMut(Incident)) {
+        if self.has_failed {
+            return;
+        }
         self.end();
         self.failure = Some(reason.clone());
         sink(Incident::Failed(reason));
