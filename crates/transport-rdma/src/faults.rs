@@ -161,6 +161,38 @@ fn a_revocation_without_a_service_thread_ends_and_claims_nothing() {
     }
 }
 
+/// A thread's completion queue may hold a notification for another thread when the peer's goodbye has
+/// come: the lane reports it first.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_goodbye_follows_notifications_that_another_thread_holds() {
+    let hosts = common::hosts(2, 2);
+    let _region = hosts[1].export(RegionKey(1), 64, Rights::ALL.into()).unwrap();
+    let remote = hosts[0].import(PEER, RegionKey(1), SOON).unwrap();
+    let mut sender = hosts[0].lane(1, PEER).unwrap();
+    let mut lane = hosts[1].lane(0, HostId(0)).unwrap();
+    let other = hosts[1].host().thread_state(1);
+    // As if it slept, so that the service thread has no other reason to look after it.
+    other.is_asleep.store(true, Ordering::Release);
+    let held = other.connections();
+    sender.notify(&remote, 0, 8, 0, 77).unwrap();
+    sender.flush().unwrap();
+    hosts[0].leave();
+    let (mut events, start) = (Vec::new(), Instant::now());
+    while events.is_empty() && start.elapsed() < Duration::from_secs(2) {
+        lane.poll(&mut |event| events.push(event));
+    }
+    drop(held);
+    while !matches!(events.last(), Some(Event::Peer(_))) {
+        assert!(start.elapsed() < SOON, "the goodbye is not reported: {events:?}");
+        lane.poll(&mut |event| events.push(event));
+    }
+    let [Event::Notified { value: 77, .. }, Event::Peer(PeerEvent::Left(HostId(0)))] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+}
+
 /// Says in the environment of a started test that its locked memory is limited.
 const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
 

@@ -283,12 +283,15 @@ impl Service {
     fn peer_gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(peer, _) | PeerEvent::Left(peer)) = event;
         let host = &self.host;
-        host.peer_gone(event);
         for thread in 0..host.threads {
-            host.progress(thread);
-            host.with(thread, peer, |connection, _| connection.end());
-            host.thread_state(thread).connections().unwoken.retain(|target| target.host != peer);
+            let mut connections = host.thread_state(thread).connections();
+            host.progress_locked(thread, &mut connections);
+            host.with_locked(thread, &mut connections, peer, |connection, _| connection.end());
+            connections.unwoken.retain(|target| target.host != peer);
         }
+        // Lanes report the end once it is recorded, and then nothing more. Before that, they must have
+        // what other threads of the peer have sent, whichever thread's completion queue held it.
+        host.peer_gone(event);
     }
 
     fn imported(&self, requester: Requester, owner: HostId, key: RegionKey, region: Descriptor) {
