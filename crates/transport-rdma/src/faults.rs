@@ -193,6 +193,50 @@ fn a_goodbye_follows_notifications_that_another_thread_holds() {
     };
 }
 
+/// A queue pair to the own host that fails ends no host: what was started on it fails, once.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn atomics_and_fences_of_a_failed_queue_pair_to_itself_fail() {
+    const OWN: HostId = HostId(0);
+    let hosts = common::hosts(2, 1);
+    let mut lane = hosts[0].lane(0, OWN).unwrap();
+    let _region = hosts[0].export(RegionKey(1), 64, Rights::ALL.into()).unwrap();
+    let own = hosts[0].import(OWN, RegionKey(1), SOON).unwrap();
+    /// Polls until operation `last` has ended; whether each succeeded.
+    fn ends(lane: &mut dyn Lane, last: u64) -> Vec<(u64, bool)> {
+        let (start, mut ends) = (Instant::now(), Vec::new());
+        while ends.last().is_none_or(|(token, _)| *token != last) {
+            assert!(start.elapsed() < SOON, "operation {last} does not end: {ends:?}");
+            lane.poll(&mut |event| match event {
+                Event::Completed { token, .. } => ends.push((token, true)),
+                Event::Failed { token: Some(token), error: OpError::PeerLost(OWN, _) } => {
+                    ends.push((token, false));
+                }
+                other => panic!("{other:?}"),
+            });
+        }
+        ends
+    }
+    lane.fetch_add(&own, 0, 1, 1).unwrap();
+    lane.flush().unwrap();
+    assert_eq!(ends(&mut *lane, 1), [(1, true)]);
+    lane.fetch_add(&own, 0, 1, 2).unwrap();
+    lane.compare_swap(&own, 0, 1, 5, 3).unwrap();
+    lane.fence(4).unwrap();
+    lane.fence(5).unwrap();
+    let failed = hosts[0].host().with(0, OWN, |link, _| link.qp.fail());
+    failed.expect("a queue pair").expect("an error state");
+    lane.flush().unwrap();
+    assert_eq!(ends(&mut *lane, 5), [(2, false), (3, false), (4, false), (5, true)]);
+    let refused = lane.fetch_add(&own, 0, 1, 6);
+    assert!(matches!(refused, Err(OpError::PeerLost(OWN, _))), "{refused:?}");
+    lane.signal(&own, 8, 1).unwrap();
+    lane.fence(7).unwrap();
+    assert_eq!(ends(&mut *lane, 7), [(7, true)]);
+    assert_eq!(hosts[0].host().end_of(OWN), None);
+    hosts[0].revoke(RegionKey(1)).unwrap();
+}
+
 /// Says in the environment of a started test that its locked memory is limited.
 const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
 

@@ -8,7 +8,7 @@ use primitive::SharedBytes;
 use primitive::sync::AtomicBool;
 use rdma_protocol::MemoryDescriptor;
 use transport_api::{
-    Carrier, Event, EventQueues, HostId, LossReason, PeerEvent, PollTracker, Rights,
+    Carrier, Event, EventQueues, HostId, LossReason, OpError, PeerEvent, PollTracker, Rights,
 };
 use transport_control::Control;
 
@@ -216,6 +216,17 @@ impl Host {
             }
             Incident::Payload { thread: to, event } => self.deliver(to, peer, event),
             Incident::Wake(to) => self.carrier.unpark(to),
+            // That is the loss of no host. No lane reports the end of its own host, so the operations fail
+            // one by one.
+            Incident::Failed(reason) if peer == self.local => {
+                tracing::warn!(local = %self.local, thread, %reason, "local atomics have failed");
+                let connection = connections.by_host[index].as_ref();
+                let lost = connection.and_then(Connection::lost).map(|(tokens, _)| tokens);
+                for &token in lost.unwrap_or_default() {
+                    let error = OpError::PeerLost(peer, reason.clone());
+                    self.deliver(thread, peer, Event::Failed { token: Some(token), error });
+                }
+            }
             // The peer may have sent the reason over the carrier.
             Incident::Failed(reason) => self.failed(peer, reason),
         }

@@ -31,6 +31,8 @@ pub(crate) struct LocalLane {
     has_connection: bool,
     /// Fences that wait for atomics: how many had been started, and the token.
     fences: VecDeque<(u64, u64)>,
+    /// Atomics that had been started before the last fence that has ended.
+    fenced: u64,
 }
 
 impl LocalLane {
@@ -43,6 +45,7 @@ impl LocalLane {
             carrier,
             has_connection: false,
             fences: VecDeque::new(),
+            fenced: 0,
         }
     }
 
@@ -72,22 +75,35 @@ impl LocalLane {
         Ok(())
     }
 
-    /// Atomics that were started and that have ended.
-    fn atomics(&self) -> (u64, u64) {
-        let fetches =
-            self.host.with(self.thread, self.host.local, |connection, _| connection.fetches());
-        fetches.unwrap_or_default()
+    /// Runs `operation` on the queue pair, if it exists.
+    fn with<R>(&self, operation: impl FnOnce(&mut Connection) -> R) -> Option<R> {
+        self.host.with(self.thread, self.host.local, |connection, _| operation(connection))
     }
 
     /// Starts the carrier's fences for those whose atomics have completed: its own operations are in
-    /// order.
+    /// order. Fences of atomics that were lost with the queue pair fail.
     fn start_fences(&mut self) -> Result<(), OpError> {
         while let Some((started, token)) = self.fences.front().copied() {
-            if self.atomics().1 < started {
+            let state = self.with(|connection| {
+                let (all, ended) = connection.fetches();
+                let lost = connection.lost();
+                (ended, lost.map(|(tokens, why)| (all - tokens.len() as u64, why)))
+            });
+            let (ended, lost) = state.unwrap_or_default();
+            if ended < started {
                 return Ok(());
             }
             self.fences.pop_front();
-            self.carrier.fence(token)?;
+            let fenced = std::mem::replace(&mut self.fenced, started);
+            match lost {
+                // The last atomics were lost, beginning with this number.
+                Some((first, why)) if started > first.max(fenced) => {
+                    let error = OpError::PeerLost(self.host.local, why);
+                    let failed = Event::Failed { token: Some(token), error };
+                    self.host.deliver(self.thread, self.host.local, failed);
+                }
+                _ => self.carrier.fence(token)?,
+            }
         }
         Ok(())
     }
@@ -118,16 +134,18 @@ impl LocalLane {
         self.connection()?;
         let (address, remote_key) = exported.remote(rights).ok_or_else(revoked)?;
         let remote = Arc::new(RemoteMemory::new((key, generation), address, remote_key));
-        let (thread, local) = (self.thread, self.host.local);
-        let started = self.host.with(thread, local, |connection, _| {
-            // It is not revoked while the connections are locked.
-            let is_live = window.is_live();
-            if is_live {
-                connection.atomic(verb, &remote, at, token);
+        let started = self.with(|connection| {
+            if let Some((_, why)) = connection.lost() {
+                return Err(OpError::PeerLost(self.host.local, why));
             }
-            is_live
+            // It is not revoked while the connections are locked.
+            if !window.is_live() {
+                return Err(revoked());
+            }
+            connection.atomic(verb, &remote, at, token);
+            Ok(())
         });
-        if started == Some(false) { Err(revoked()) } else { Ok(()) }
+        started.unwrap_or(Ok(()))
     }
 }
 
@@ -214,7 +232,8 @@ impl Lane for LocalLane {
     }
 
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
-        let (started, _) = self.atomics();
+        let fetches = self.with(|connection| connection.fetches());
+        let (started, _) = fetches.unwrap_or_default();
         self.fences.push_back((started, token));
         self.start_fences()
     }
@@ -234,16 +253,18 @@ impl Lane for LocalLane {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        let mut moved = self.carrier.poll(sink);
+        let mut moved = false;
         if self.has_connection {
             self.host.poll_tracker.record_poll(self.thread);
             moved |= self.host.progress(self.thread);
         }
-        moved |= self.event_queue.take(sink);
         if !self.fences.is_empty() {
             // The carrier does not lose this host.
             let _ = self.start_fences();
         }
+        // Atomics and failed fences are in the event queue, other fences behind them at the carrier.
+        moved |= self.event_queue.take(sink);
+        moved |= self.carrier.poll(sink);
         moved
     }
 }

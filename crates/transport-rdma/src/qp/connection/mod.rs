@@ -57,6 +57,8 @@ pub(crate) struct Connection<P = Qp> {
     has_failed: bool,
     /// Why it failed, unless this side ended it.
     failure: Option<LossReason>,
+    /// The tokens of operations that its end cut off.
+    lost: Vec<u64>,
 }
 
 impl Connection {
@@ -109,6 +111,7 @@ impl<P: Pair> Connection<P> {
             messages,
             has_failed: false,
             failure: None,
+            lost: Vec::new(),
         };
         (0..u64::from(RECEIVES)).try_for_each(|slot| connection.receive(slot))?;
         Ok(connection)
@@ -166,14 +169,6 @@ impl<P: Pair> Connection<P> {
     /// answered only afterwards. It reads the word at byte `at` of `flags`, which no one uses.
     pub(crate) fn fence(&mut self, flags: &Arc<RemoteMemory>, at: usize, token: u64) {
         self.fetch(Verb::Read, (flags, at), 8, Destination::Fence { token, refused: None });
-    }
-
-    /// Wakes `thread` of the peer behind what was started. Returns whether that goes with requests that
-    /// wait for a flush.
-    pub(crate) fn wake(&mut self, thread: u32) -> bool {
-        let travels = !self.queue.chain().is_empty();
-        self.send_immediate(thread);
-        travels
     }
 
     fn send_immediate(&mut self, word: u32) {
@@ -352,10 +347,16 @@ impl<P: Pair> Connection<P> {
         self.failure.as_ref()
     }
 
+    /// The operations that its end cut off, if it has ended: their tokens, and why.
+    pub(crate) fn lost(&self) -> Option<(&[u64], LossReason)> {
+        let why = || LossReason::Connection("the queue pair was ended".into());
+        self.has_failed.then(|| (&self.lost[..], self.failure.clone().unwrap_or_else(why)))
+    }
+
     /// Ends the queue pair; requests in flight are not reported.
     pub(crate) fn end(&mut self) {
         if !std::mem::replace(&mut self.has_failed, true) {
-            self.queue.clear();
+            self.lost = self.queue.clear();
             self.notifications.clear();
             self.offers.clear();
             self.fetches.clear();

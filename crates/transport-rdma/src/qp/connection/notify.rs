@@ -1,4 +1,5 @@
-//! Notifications: records behind their data, which are sent if, and only if, the data is.
+//! What the peer's threads are told: wakes, and notifications, which are sent if, and only if, their data
+//! is.
 
 use std::sync::Arc;
 
@@ -65,6 +66,14 @@ impl<P: Pair> Connection<P> {
                 self.queue.notify(&record.encode(), data, &self.staging);
             }
         }
+    }
+
+    /// Wakes `thread` of the peer behind what was started. Returns whether that goes with requests that
+    /// wait for a flush.
+    pub(crate) fn wake(&mut self, thread: u32) -> bool {
+        let travels = !self.queue.chain().is_empty();
+        self.send_immediate(thread);
+        travels
     }
 
     /// A thread of this host has taken `count` of the peer's notifications: returns credits.

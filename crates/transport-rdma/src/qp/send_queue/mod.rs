@@ -351,13 +351,17 @@ impl SendQueue {
         self.in_flight.front().is_none_or(|flight| flight.id >= id)
     }
 
-    /// Drops everything: the queue pair has failed.
-    pub(crate) fn clear(&mut self) {
+    /// Drops everything: the queue pair has failed. Returns the tokens of the operations that were dropped.
+    pub(crate) fn clear(&mut self) -> Vec<u64> {
+        let in_flight = self.in_flight.iter().map(|flight| &flight.destination);
+        let all = in_flight.chain(self.deferred.iter().map(|deferred| &deferred.destination));
+        let tokens = all.flatten().filter_map(Destination::token).collect();
         self.chain.clear();
         self.in_flight.clear();
         self.deferred.clear();
         self.unsignalled = (0, 0);
         self.reads = 0;
         self.fetches.1 = self.fetches.0;
+        tokens
     }
 }
