@@ -400,7 +400,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/transport-rdma/src/qp", &[&["ring"], &["send_queue"], &["connection"], &["thread"]]),
     (
         "crates/transport-rdma/src/verbs",
-        &[&["posted"], &["device"], &["cq", "pd"], &["mr"], &["qp"]],
+        &[&["posted", "work"], &["device"], &["cq", "pd"], &["mr"], &["qp"]],
     ),
     (
         "crates/transport-shm/src",

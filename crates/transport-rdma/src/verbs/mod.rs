@@ -25,10 +25,12 @@ mod mr;
 mod pd;
 mod posted;
 mod qp;
+mod work;
 
 pub(crate) use cq::{AT_ONCE, Completion, Completions, Cq, Done, Failure, Found};
 pub(crate) use device::{Capabilities, Device, Gid};
 pub(crate) use mr::Mr;
 pub(crate) use pd::Pd;
 pub use posted::Posted;
-pub(crate) use qp::{ConnectionParams, Limits, Local, Pair, Qp, Receive, Verb, Work};
+pub(crate) use qp::{ConnectionParams, Limits, Pair, Qp};
+pub(crate) use work::{Local, Receive, Verb, Work};
