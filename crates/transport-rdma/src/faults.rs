@@ -237,6 +237,26 @@ fn atomics_and_fences_of_a_failed_queue_pair_to_itself_fail() {
     hosts[0].revoke(RegionKey(1)).unwrap();
 }
 
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn more_inline_bytes_than_the_device_supports_are_lowered() {
+    // Soft-RoCE refuses a queue pair with more than some hundred.
+    let config = |host| RdmaConfig { inline_bytes: 1 << 20, ..common::config(host) };
+    let hosts = common::join_all(common::carriers(2, 1), config);
+    let hosts: Vec<_> = hosts.into_iter().map(|host| host.expect("a host")).collect();
+    let mut lane = hosts[0].lane(0, PEER).unwrap();
+    let region = hosts[1].export(RegionKey(1), 4096, Rights::ALL.into()).unwrap();
+    let remote = hosts[0].import(PEER, RegionKey(1), SOON).unwrap();
+    lane.write(&remote, 8, &SharedBytes::heap(4088)).unwrap();
+    lane.signal(&remote, 0, 1).unwrap();
+    lane.flush().unwrap();
+    let start = Instant::now();
+    while region.memory().load(0, Ordering::Acquire) != 1 {
+        assert!(start.elapsed() < SOON, "the signal does not arrive");
+        lane.poll(&mut |event| panic!("{event:?}"));
+    }
+}
+
 /// Says in the environment of a started test that its locked memory is limited.
 const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
 

@@ -100,22 +100,25 @@ impl Qp {
         let pd = sends.pd().clone();
         assert!(Arc::ptr_eq(&pd, receives.pd()), "memory of two protection domains");
         assert!(pd.device().is(cq.device()), "a queue pair and its queue are of one device");
-        let mut wanted = ffi::ibv_qp_init_attr {
-            send_cq: cq.cq(),
-            recv_cq: cq.cq(),
-            cap: ffi::ibv_qp_cap {
-                max_send_wr: limits.sends,
-                max_recv_wr: limits.receives,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: limits.inline,
-            },
-            qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
-            ..Default::default()
+        let create = |inline| {
+            let mut wanted = ffi::ibv_qp_init_attr {
+                send_cq: cq.cq(),
+                recv_cq: cq.cq(),
+                cap: ffi::ibv_qp_cap {
+                    max_send_wr: limits.sends,
+                    max_recv_wr: limits.receives,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: inline,
+                },
+                qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
+                ..Default::default()
+            };
+            // SAFETY: domain and queue are alive and of one device, and are kept so by the result.
+            let qp = made(unsafe { ffi::ibv_create_qp(pd.pd(), &mut wanted) })?;
+            Ok((qp, inline.min(wanted.cap.max_inline_data) as usize))
         };
-        // SAFETY: domain and queue are alive and of one device, and are kept so by the result.
-        let qp = made(unsafe { ffi::ibv_create_qp(pd.pd(), &mut wanted) })?;
-        let inline = limits.inline.min(wanted.cap.max_inline_data) as usize;
+        let (qp, inline) = with_inline(limits.inline, create)?;
         let (requests, parts, _cq) = (Vec::new(), Vec::new(), cq.clone());
         let posted = pd.device().post_counters.counter();
         let mut this = Qp { qp, inline, port, requests, parts, sends, receives, posted, _cq };
@@ -279,6 +282,17 @@ impl Drop for Qp {
     }
 }
 
+/// What `create` makes with `inline` bytes of inline data, or fewer if the device refuses so many: some
+/// lower the number, others reject it as invalid, and none says which it would take.
+fn with_inline<T>(inline: u32, mut create: impl FnMut(u32) -> io::Result<T>) -> io::Result<T> {
+    match create(inline) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput && inline > 0 => {
+            with_inline(inline / 2, create)
+        }
+        result => result,
+    }
+}
+
 /// A part of `memory` for the device.
 fn part(memory: &Mr, local: Local) -> ffi::ibv_sge {
     let Local { at, len } = local;
@@ -332,4 +346,30 @@ fn request(work: &Work, inline: usize) -> ffi::ibv_send_wr {
         }
     }
     request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_gets_the_inline_bytes_that_it_takes() {
+        // What a device that takes at most `most` is asked for until it takes it, and whether it does.
+        let asked = |most: Option<u32>, code| {
+            let mut asked = Vec::new();
+            let made = with_inline(20, |inline| {
+                asked.push(inline);
+                let takes = most.is_some_and(|most| inline <= most);
+                takes.then_some(()).ok_or_else(|| io::Error::from_raw_os_error(code))
+            });
+            (asked, made.is_ok())
+        };
+        const EINVAL: i32 = 22;
+        assert_eq!(asked(Some(20), EINVAL), (vec![20], true));
+        assert_eq!(asked(Some(5), EINVAL), (vec![20, 10, 5], true));
+        assert_eq!(asked(Some(0), EINVAL), (vec![20, 10, 5, 2, 1, 0], true));
+        assert_eq!(asked(None, EINVAL), (vec![20, 10, 5, 2, 1, 0], false));
+        const ENOMEM: i32 = 12;
+        assert_eq!(asked(Some(5), ENOMEM), (vec![20], false));
+    }
 }
