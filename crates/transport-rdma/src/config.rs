@@ -16,7 +16,8 @@ pub(crate) const MIN_DEPTH: usize = 2 * PART;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaConfig {
     /// The name of the device, as `ibv_devices` shows it. If not set, the device that has
-    /// [`host_address`](Self::host_address), or else the only one with an active port.
+    /// [`host_address`](Self::host_address), or else the only one with an active port; devices that
+    /// cannot be opened are skipped then.
     pub device: Option<String>,
     /// The port of the device. Ports count from 1.
     pub port: u8,

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::error::advice;
 use crate::verbs::{Capabilities, ConnectionParams, Device, Gid};
 use crate::{RdmaConfig, RdmaError};
 use rdma_protocol::Endpoint;
@@ -30,20 +31,15 @@ impl SelectedDevice {
     pub(crate) fn select(config: &RdmaConfig) -> Result<SelectedDevice, RdmaError> {
         let names = Device::names()
             .map_err(|error| RdmaError::NoDevice(format!("cannot list RDMA devices: {error}")))?;
-        let wanted = |name: &String| config.device.as_ref().is_none_or(|device| device == name);
-        let (mut devices, mut candidates) = (Vec::new(), Vec::new());
-        for name in names.iter().filter(|name| wanted(name)) {
-            let refused = |what| move |source| refused(name, what, source);
-            let device = Device::open(name).map_err(refused("open"))?;
+        let open = |name: &str| {
+            let device = Device::open(name).map_err(|error| ("open", error))?;
             // The device has no such port.
-            let Ok(port) = device.port(config.port) else { continue };
-            let gids = device.gids(config.port).map_err(refused("list its addresses"))?;
-            let (name, is_active) = (name.clone(), port.is_active);
-            candidates.push(Candidate { name, is_active, gids });
-            devices.push((device, port));
-        }
-        let (index, gid) = choose(config, &names, &candidates).map_err(RdmaError::NoDevice)?;
-        let (device, port) = devices.swap_remove(index);
+            let Ok(port) = device.port(config.port) else { return Ok(None) };
+            let gids = device.gids(config.port).map_err(|error| ("list its addresses", error))?;
+            let candidate = Candidate { name: name.to_owned(), is_active: port.is_active, gids };
+            Ok(Some(((device, port), candidate)))
+        };
+        let ((device, port), gid) = select_among(config, &names, open)?;
         let name = device.name().to_owned();
         let capabilities = device
             .capabilities()
@@ -94,21 +90,57 @@ pub(crate) fn refused(device: &str, operation: &'static str, source: io::Error) 
     RdmaError::Refused { device: device.to_owned(), operation, source }
 }
 
-/// The index of the device to use, and the address to send from; `names` are those of all devices.
-fn choose(
+/// A device that cannot be used: what it was asked to do, and the error of the system.
+type Refusal = (&'static str, io::Error);
+
+/// The device to use, of all devices `names`, and the address to send from. `open` opens one, unless it
+/// does not have the port; a device that it cannot open is skipped, unless `config` names it.
+fn select_among<D>(
     config: &RdmaConfig,
     names: &[String],
+    open: impl Fn(&str) -> Result<Option<(D, Candidate)>, Refusal>,
+) -> Result<(D, Gid), RdmaError> {
+    let (mut devices, mut candidates, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    for name in names {
+        if config.device.as_ref().is_some_and(|device| device != name) {
+            found.push(name.clone());
+            continue;
+        }
+        found.push(match open(name) {
+            Ok(Some((device, candidate))) => {
+                devices.push(device);
+                candidates.push(candidate);
+                name.clone()
+            }
+            Ok(None) => name.clone(),
+            Err((operation, source)) if config.device.is_some() => {
+                return Err(refused(name, operation, source));
+            }
+            // Another may do.
+            Err((operation, error)) => {
+                tracing::warn!(device = %name, operation, %error, "skipped an RDMA device");
+                format!("{name} (cannot {operation}: {error}{})", advice(&error))
+            }
+        });
+    }
+    let found = match &found[..] {
+        [] => "found none".to_owned(),
+        _ => format!("found: {}", found.join(", ")),
+    };
+    if let Some(device) = config.device.as_ref().filter(|device| !names.contains(device)) {
+        let text = format!("no RDMA device {device} on this machine ({found})");
+        return Err(RdmaError::NoDevice(text));
+    }
+    let (index, gid) = choose(config, &found, &candidates).map_err(RdmaError::NoDevice)?;
+    Ok((devices.swap_remove(index), gid))
+}
+
+/// The index of the device to use, and the address to send from; `found` tells which devices there are.
+fn choose(
+    config: &RdmaConfig,
+    found: &str,
     candidates: &[Candidate],
 ) -> Result<(usize, Gid), String> {
-    let found = || match names {
-        [] => "found none".to_owned(),
-        _ => format!("found: {}", names.join(", ")),
-    };
-    if let Some(device) = &config.device
-        && !names.contains(device)
-    {
-        return Err(format!("no RDMA device {device} on this machine ({})", found()));
-    }
     let active = |(_, candidate): &(usize, &Candidate)| candidate.is_active;
     let active: Vec<_> = candidates.iter().enumerate().filter(active).collect();
     let has_address = |gid: &&Gid| {
@@ -120,11 +152,7 @@ fn choose(
     let (index, candidate) = match (with_address, &active[..]) {
         (Some(found), _) | (None, [found]) => *found,
         (None, []) => {
-            return Err(format!(
-                "no RDMA device with an active port {} ({})",
-                config.port,
-                found()
-            ));
+            return Err(format!("no RDMA device with an active port {} ({found})", config.port));
         }
         (None, several) => {
             let names: Vec<_> = several.iter().map(|(_, candidate)| &candidate.name[..]).collect();
@@ -184,9 +212,29 @@ mod tests {
         Candidate { name: name.into(), is_active: true, gids }
     }
 
-    fn chosen(config: &RdmaConfig, candidates: &[Candidate]) -> Result<(usize, u8), String> {
+    /// The number of the selected device among `candidates`, and the index of its address, if those can
+    /// all be opened but for `locked`.
+    fn chosen_but(
+        locked: &str,
+        config: &RdmaConfig,
+        candidates: &[Candidate],
+    ) -> Result<(usize, u8), RdmaError> {
         let names: Vec<_> = candidates.iter().map(|c| c.name.clone()).collect();
-        choose(config, &names, candidates).map(|(index, gid)| (index, gid.index))
+        let open = |name: &str| {
+            if name == locked {
+                return Err(("open", io::Error::from_raw_os_error(13)));
+            }
+            let index = names.iter().position(|other| other == name).expect("one of them");
+            Ok(Some((index, candidates[index].clone())))
+        };
+        select_among(config, &names, open).map(|(index, gid)| (index, gid.index))
+    }
+
+    fn chosen(config: &RdmaConfig, candidates: &[Candidate]) -> Result<(usize, u8), String> {
+        chosen_but("", config, candidates).map_err(|error| match error {
+            RdmaError::NoDevice(text) => text,
+            other => panic!("{other}"),
+        })
     }
 
     #[test]
@@ -213,11 +261,26 @@ mod tests {
     #[test]
     fn a_missing_device_or_address_is_named() {
         let named = RdmaConfig { device: Some("mlx5_0".into()), ..Default::default() };
-        let refused = choose(&named, &["rxe0".into()], &[]).unwrap_err();
+        let refused = chosen(&named, &[rxe("rxe0", 1)]).unwrap_err();
         assert_eq!(refused, "no RDMA device mlx5_0 on this machine (found: rxe0)");
         assert!(chosen(&RdmaConfig::default(), &[]).unwrap_err().contains("found none"));
         let numbered = RdmaConfig { gid_index: Some(9), ..Default::default() };
         let refused = chosen(&numbered, &[rxe("rxe0", 1)]).unwrap_err();
         assert!(refused.contains("rxe0 has no GID 9"), "{refused}");
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_opened_is_skipped_unless_it_is_named() {
+        let (locked, other) = (rxe("rxe0", 1), rxe("rxe1", 2));
+        let both = [locked.clone(), other];
+        let any = RdmaConfig::default();
+        assert!(matches!(chosen_but("rxe0", &any, &both), Ok((1, 2))));
+        let named = RdmaConfig { device: Some("rxe0".into()), ..Default::default() };
+        let refused = chosen_but("rxe0", &named, &both).expect_err("no other is meant");
+        assert!(matches!(refused, RdmaError::Refused { operation: "open", .. }), "{refused}");
+        let refused = chosen_but("rxe0", &any, &[locked]).expect_err("there is no other");
+        let text = refused.to_string();
+        let why = "(found: rxe0 (cannot open: Permission denied (os error 13); check";
+        assert!(text.contains(why), "{text}");
     }
 }
