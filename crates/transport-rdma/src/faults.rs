@@ -257,6 +257,29 @@ fn more_inline_bytes_than_the_device_supports_are_lowered() {
     }
 }
 
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_peer_that_sends_payloads_over_the_carrier_unasked_is_lost() {
+    let hosts = common::hosts(2, 1);
+    let mut lane = hosts[0].lane(0, PEER).unwrap();
+    let mut carrier = hosts[1].host().carrier.lane(0, HostId(0)).unwrap();
+    carrier.bulk(0, Tag(1), vec![1; 8]).unwrap();
+    let (start, mut event) = (Instant::now(), None);
+    while event.is_none() {
+        assert!(start.elapsed() < SOON, "it is not reported");
+        // It may end meanwhile.
+        let _ = carrier.flush();
+        carrier.poll(&mut |_| ());
+        lane.poll(&mut |next| {
+            event.get_or_insert(next);
+        });
+    }
+    let Some(Event::Peer(PeerEvent::Lost(PEER, LossReason::Protocol(what)))) = event else {
+        panic!("{event:?}")
+    };
+    assert!(what.contains("over the carrier"), "{what}");
+}
+
 /// Says in the environment of a started test that its locked memory is limited.
 const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
 

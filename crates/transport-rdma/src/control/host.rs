@@ -44,7 +44,7 @@ pub(crate) struct Host {
     control: Mutex<Plane>,
     /// Lanes that wait for revocations.
     pub(crate) revocations: Mutex<Revocations>,
-    /// Peers to which a queue pair has failed, for the service thread.
+    /// Peers that cannot be used any more, for the service thread.
     failures: Mutex<Vec<(HostId, LossReason)>>,
     /// Whether the service thread is to end.
     pub(crate) is_stopping: AtomicBool,
@@ -115,7 +115,7 @@ impl Host {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the failures of queue pairs that the service thread has not handled.
+    /// Takes the failures that the service thread has not handled.
     pub(crate) fn take_failures(&self) -> Vec<(HostId, LossReason)> {
         std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -232,8 +232,9 @@ impl Host {
         }
     }
 
-    /// A queue pair to `peer` has failed, which the service thread handles.
-    fn failed(&self, peer: HostId, reason: LossReason) {
+    /// `peer` cannot be used any more, since a queue pair to it has failed or it has violated the protocol:
+    /// the service thread handles that.
+    pub(crate) fn failed(&self, peer: HostId, reason: LossReason) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.push((peer, reason));
         drop(failures);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, Namespace, OpError, PeerEvent, RemoteRegion, Rights, Tag,
-    ThreadId,
+    Event, EventQueue, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RemoteRegion,
+    Rights, Tag, ThreadId,
 };
 
 use crate::control::host::Host;
@@ -30,6 +30,9 @@ pub(crate) struct RdmaLane {
     event_queue: EventQueue,
     /// The lane of the carrier to the same host, for bulk payloads.
     carrier: Box<dyn Lane>,
+    /// Whether this host's device reads the peer's payloads, so that none come over the carrier. The
+    /// peer's settings decide, which may differ.
+    reads_payloads: bool,
     /// Whether the carrier's lane has something to flush.
     has_bulk: bool,
     /// Polls until the next poll of the carrier's lane.
@@ -43,12 +46,15 @@ pub(crate) struct RdmaLane {
 impl RdmaLane {
     /// The lane to another host that `event_queue` is for.
     pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue, carrier: Box<dyn Lane>) -> Self {
+        let (thread, peer) = (event_queue.thread(), event_queue.peer());
+        let reads = host.with(thread, peer, |connection, _| connection.reads_payloads());
         Self {
             host,
-            thread: event_queue.thread(),
-            peer: event_queue.peer(),
+            thread,
+            peer,
             event_queue,
             carrier,
+            reads_payloads: reads.unwrap_or(false),
             has_bulk: false,
             until_carrier: 0,
             sleeps: 0,
@@ -89,11 +95,20 @@ impl RdmaLane {
 
     /// Polls the carrier's lane; whether there were events.
     fn poll_carrier(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        let mut ended = false;
+        let (mut ended, mut wrong) = (false, None);
+        let (threads, reads) = (self.host.threads, self.reads_payloads);
         let moved = self.carrier.poll(&mut |event| match event {
             Event::Peer(_) => ended = true,
-            other => sink(other),
+            // Nothing that follows counts.
+            _ if wrong.is_some() => {}
+            event => match violation(&event, threads, reads) {
+                None => sink(event),
+                Some(what) => wrong = Some(what),
+            },
         });
+        if let Some(what) = wrong {
+            self.host.failed(self.peer, LossReason::Protocol(what));
+        }
         if ended {
             self.carrier_ended = true;
             // Its own lane tells it as well.
@@ -102,6 +117,19 @@ impl RdmaLane {
         // More may follow.
         self.until_carrier = if moved { 0 } else { CARRIER_EVERY };
         moved
+    }
+}
+
+/// What is wrong with an event of the carrier's lane, if anything is. The peer's runtime threads, which are
+/// `threads`, send payloads there, unless this host's device reads them; nothing else is sent there.
+fn violation(event: &Event, threads: u32, reads_payloads: bool) -> Option<String> {
+    match event {
+        Event::Bulk { from, .. } if !reads_payloads && from.thread < threads => None,
+        Event::Bulk { from, tag, .. } => {
+            let thread = from.thread;
+            Some(format!("a payload with tag {tag:?} of thread {thread} over the carrier"))
+        }
+        other => Some(format!("{other:?} over the carrier")),
     }
 }
 
@@ -275,5 +303,25 @@ impl Lane for RdmaLane {
             self.event_queue.report(end, sink);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use transport_api::RegionKey;
+
+    use super::*;
+
+    #[test]
+    fn only_payloads_of_runtime_threads_come_over_the_carrier() {
+        let from = |thread| ThreadId { host: HostId(1), thread };
+        let bulk = |thread| Event::Bulk { from: from(thread), tag: Tag(7), payload: vec![1] };
+        assert_eq!(violation(&bulk(1), 2, false), None);
+        let is_wrong = |event, reads_payloads| violation(&event, 2, reads_payloads).is_some();
+        assert!(is_wrong(bulk(2), false), "the service thread's");
+        assert!(is_wrong(bulk(1), true), "the device reads them");
+        let (key, at, len, value) = (RegionKey(1), 0, 8, 9);
+        let notified = Event::Notified { from: from(0), key, at, len, value };
+        assert!(is_wrong(notified, false), "they follow their data");
     }
 }

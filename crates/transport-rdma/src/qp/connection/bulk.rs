@@ -19,6 +19,11 @@ impl<P: Pair> Connection<P> {
         self.blocks = Some(blocks);
     }
 
+    /// Whether the peer offers its payloads in blocks.
+    pub(crate) fn reads_payloads(&self) -> bool {
+        self.blocks.is_some()
+    }
+
     /// Offers a payload to `thread` of the peer.
     pub(crate) fn offer(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
         if !self.has_failed {
