@@ -3,6 +3,10 @@
 //! A device's atomics are not atomic with respect to the processor's, so a word that peers change by
 //! the device must be changed by the device from here, too: through a queue pair of the thread that is
 //! connected to itself, created when it is first needed.
+//!
+//! Other operations do not wait for atomics, as the contract's order allows here. To keep them back, the
+//! lane would have to copy what they write and check it twice, since their errors are those of the call,
+//! and it could start them only when it is polled. Callers that need the order wait for the old value.
 
 use std::collections::VecDeque;
 use std::io;
