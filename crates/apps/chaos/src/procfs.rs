@@ -30,8 +30,9 @@ pub(crate) fn members(group: u32) -> io::Result<Vec<Process>> {
 
 /// A process, if there is one with this id.
 fn process(pid: u32) -> Option<Process> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    parse(pid, &stat)
+    // The name may hold bytes that are not UTF-8.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse(pid, &String::from_utf8_lossy(&stat))
 }
 
 fn parse(pid: u32, stat: &str) -> Option<Process> {

@@ -48,10 +48,7 @@ impl Cgroups {
     /// # Errors
     /// Why cgroups cannot be used, as a clause for messages.
     pub(crate) fn take() -> Result<Self, String> {
-        let read =
-            |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
-        let own = own(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
-        Self::divide(own, std::process::id())
+        Self::divide(own_in(Path::new("/proc/self"))?, std::process::id())
     }
 
     /// Moves process `pid` from the cgroup `root`, in which it must be alone, to a new one in it, and
@@ -177,6 +174,17 @@ impl Cgroups {
     }
 }
 
+/// The directory of the cgroup of the process whose directory in `/proc` is `process`.
+fn own_in(process: &Path) -> Result<PathBuf, String> {
+    let read = |name: &str| {
+        let path = process.join(name);
+        fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let (mounts, cgroups) = (read("mountinfo")?, read("cgroup")?);
+    // Other mounts may have names that are not UTF-8.
+    own(&String::from_utf8_lossy(&mounts), &String::from_utf8_lossy(&cgroups))
+}
+
 /// The directory of the cgroup of a process, by its mounts and cgroups in `/proc`.
 fn own(mounts: &str, cgroups: &str) -> Result<PathBuf, String> {
     let none = || "no cgroup2 file system is mounted".to_owned();
@@ -255,6 +263,16 @@ mod tests {
             let error = own(mounts, cgroups).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn a_mount_whose_name_is_not_text_hides_no_cgroup() {
+        let process = tempfile::tempdir().unwrap();
+        let other = b"28 24 0:25 / /mnt/\xff rw - tmpfs tmpfs rw\n";
+        fs::write(process.path().join("mountinfo"), [other, MOUNTS.as_bytes()].concat()).unwrap();
+        fs::write(process.path().join("cgroup"), "0::/d\n").unwrap();
+        let found = own_in(process.path()).unwrap();
+        assert_eq!(found, Path::new("/sys/fs/cgroup/unified/d"));
     }
 
     /// A directory with the files of a cgroup in which `inside` are.

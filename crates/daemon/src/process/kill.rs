@@ -56,7 +56,8 @@ pub(crate) struct Look {
 impl Process {
     /// The process with this number; `None` if it does not exist.
     fn look(pid: i32) -> Option<Self> {
-        Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // The name may hold any bytes, and the kernel cuts a long one inside a character.
+        Self::parse(pid, &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
     fn parse(pid: i32, stat: &str) -> Option<Self> {
@@ -260,6 +261,9 @@ pub(crate) fn kill_all(
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -313,6 +317,30 @@ mod tests {
         assert!(other.try_wait().unwrap().is_none(), "the other is alive");
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_name_is_not_text_is_found_and_killed() {
+        let place = tempfile::tempdir().unwrap();
+        // The kernel names a process after its file, up to the fifteenth byte.
+        for name in [&b"\xff"[..], "cut inside of \u{20ac}".as_bytes()] {
+            let program = place.path().join(OsStr::from_bytes(name));
+            symlink("/bin/sleep", &program).unwrap();
+            let mark = format!("name-{}", std::process::id());
+            let mut child = Command::new(program).arg("1000").env(MARK, &mark).spawn().unwrap();
+            // For a moment the child still has the name of its parent.
+            let comm = format!("/proc/{}/comm", child.id());
+            while str::from_utf8(&fs::read(&comm).unwrap()).is_ok() {
+                sleep(PAUSE);
+            }
+            let found = descendants().unwrap();
+            let is_found = found.iter().any(|process| process.pid == child.id() as i32);
+            let killed = kill_all(Duration::from_secs(60), looks_for_marked(&mark));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(is_found, "{found:?}");
+            assert_eq!(killed.unwrap(), 1);
+        }
     }
 
     #[test]

@@ -81,6 +81,20 @@ fn a_process_without_a_mark_does_not_survive_its_supervisor() {
 }
 
 #[test]
+fn a_process_whose_name_is_not_text_ends_with_its_job() {
+    let rack = Rack::new(&["a"]);
+    // The kernel names a process after its file.
+    let named = r#"sleeper=$(printf '\377'); ln -s "$(command -v sleep)" "$sleeper";"#;
+    let script = format!("{named} {} exec \"./$sleeper\" 1000", rack.ready());
+    let mut child = rack.start("a", &script);
+    rack.wait_ready(1);
+    send(child.id(), "INT");
+    eventually("the job ends", || child.try_wait().unwrap());
+    assert_eq!(finish(child).status, Some(130));
+    rack.assert_nothing_left();
+}
+
+#[test]
 fn a_chain_that_only_forks_and_ends_is_ended_with_its_job() {
     let rack = Rack::new(&["a"]);
     let chain = Chain::new(&rack);

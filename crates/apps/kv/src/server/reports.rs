@@ -211,7 +211,8 @@ fn report(number: u64, client: &Client, now: Seconds) -> ConnectionReport {
 /// Microseconds of processor time of this process, in the program and in the system.
 fn processor_micros() -> [u64; 2] {
     // The name of the program, in parentheses, may contain anything; the times follow 11 words later.
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let bytes = std::fs::read("/proc/self/stat").unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
     let words = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().skip(11);
     let mut ticks = words.map(|word| word.parse().unwrap_or(0));
     let micros = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
