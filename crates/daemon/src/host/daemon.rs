@@ -70,3 +70,37 @@ impl Daemon {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::security::acceptor::Acceptor;
+    use crate::security::authority::init_rack;
+    use crate::security::identity::Identity;
+
+    /// The daemon of a new rack's host `a`, with the rack's files in `place`.
+    pub(crate) fn daemon_in(place: &Path) -> (Arc<Daemon>, Acceptor) {
+        let host = "a".parse().unwrap();
+        init_rack(place, &"r".parse().unwrap(), Some((&host, "127.0.0.1"))).unwrap();
+        let text = "identity = 'a'\nstate = 'state'\nlisten = '127.0.0.1:0'";
+        std::fs::write(place.join("gossamer.toml"), text).unwrap();
+        let config = Config::load(&place.join("gossamer.toml")).unwrap();
+        let identity = Identity::load(&config.identity).unwrap();
+        let member = identity.member.clone();
+        let state = State::open(&config.state, config.store_bytes).unwrap();
+        let acceptor = Acceptor::new(identity, config.identity.clone(), &config.state).unwrap();
+        let daemon = Daemon {
+            identity: member,
+            config,
+            state,
+            jobs: Arc::default(),
+            counts: Arc::default(),
+            supervisors: Supervisors::default(),
+            cgroups: Err("not in tests".into()),
+            sweep: Notify::new(),
+            signing: Mutex::new(acceptor.signing()),
+            packages: Places::default(),
+        };
+        (Arc::new(daemon), acceptor)
+    }
+}

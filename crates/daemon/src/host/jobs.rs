@@ -237,12 +237,13 @@ impl Drop for Admitted {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use daemon_protocol::{How, Program};
 
     use super::*;
 
-    fn request(job: u128) -> RunRequest {
+    /// A request for one process.
+    pub(crate) fn request(job: u128) -> RunRequest {
         RunRequest {
             job: JobId(job),
             host: 0,

@@ -20,7 +20,7 @@ use tokio::io::{AsyncWrite, ReadHalf, WriteHalf, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::Instrument;
@@ -41,6 +41,8 @@ use crate::security::tls::{self, TlsError};
 const PENDING: usize = 64;
 /// How long a connection may take to authenticate and send its request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often to look for a new list of revoked certificates while nobody connects.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long a caller may take to receive an answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -66,8 +68,18 @@ pub(crate) async fn serve(
 ) -> Infallible {
     let quotas = Arc::new(Quotas::default());
     let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
+    let mut checks = interval(CHECK_EVERY);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let (stream, from) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = checks.tick() => {
+                // Jobs that run must learn of a revocation also if no member calls.
+                renew(&daemon, &mut acceptor);
+                continue;
+            }
+        };
+        let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, or the peer has disconnected already: the next may succeed.
@@ -84,15 +96,8 @@ pub(crate) async fn serve(
                 daemon.counts.strangers.fetch_add(1, Relaxed);
             }
         }
+        let acceptor = renew(&daemon, &mut acceptor);
         let (daemon, quotas) = (daemon.clone(), quotas.clone());
-        let (signing, acceptor) = {
-            let current = acceptor.current();
-            (acceptor.signing(), current)
-        };
-        let before = std::mem::replace(&mut *daemon.signing.lock(), signing.clone());
-        if !Arc::ptr_eq(&before, &signing) {
-            packages::announce(&daemon);
-        }
         let handshake = async move {
             match timeout(HANDSHAKE_TIMEOUT, authenticate(&daemon, acceptor, stream))
                 .await
@@ -108,6 +113,18 @@ pub(crate) async fn serve(
         let task = tokio::spawn(handshake.in_current_span());
         pending.push_back(task.abort_handle());
     }
+}
+
+/// Loads a new list of revoked certificates if there is one, and tells the processes of jobs. Returns
+/// the TLS acceptor for the next connection.
+fn renew(daemon: &Daemon, acceptor: &mut Acceptor) -> TlsAcceptor {
+    let current = acceptor.current();
+    let signing = acceptor.signing();
+    let before = std::mem::replace(&mut *daemon.signing.lock(), signing.clone());
+    if !Arc::ptr_eq(&before, &signing) {
+        packages::announce(daemon);
+    }
+    current
 }
 
 /// A member of the rack with a request.
@@ -285,5 +302,39 @@ async fn read_log(job: Arc<Job>, follow: bool, answers: mpsc::Sender<Answer>) {
         if has_ended || !follow || changes.changed().await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use daemon_protocol::Role;
+
+    use super::*;
+    use crate::host::daemon::tests::daemon_in;
+    use crate::host::jobs::tests::request;
+    use crate::security::authority::Authority;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revocation_reaches_running_processes_without_a_connection() {
+        let place = tempfile::tempdir().unwrap();
+        let (daemon, acceptor) = daemon_in(place.path());
+        let admitted = daemon.jobs.admit(&request(1), &"admin".parse().unwrap()).unwrap();
+        let (to_process, mut deliveries) = mpsc::channel(1);
+        admitted.job.set_deliveries(to_process);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let serving = tokio::spawn(serve(daemon.clone(), listener, acceptor));
+        sleep(CHECK_EVERY).await;
+        deliveries.try_recv().unwrap_err();
+        let (authority, name) = (Authority::open(place.path()).unwrap(), "ann".parse().unwrap());
+        authority.make_member(&name, Role::Viewer).unwrap();
+        let (list, _) = authority.revoke(&name).unwrap();
+        fs::copy(list, place.path().join("a/revoked.pem")).unwrap();
+        // The clock of this test goes on by itself.
+        sleep(2 * CHECK_EVERY).await;
+        assert!(!daemon.signing_authority().revoked.is_empty());
+        assert!(deliveries.try_recv().unwrap().package.is_empty(), "the list alone");
+        serving.abort();
     }
 }
