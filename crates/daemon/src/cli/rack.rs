@@ -56,8 +56,12 @@ pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
         }
         RackCommand::Revoke { dir, name } => {
             let (list, count) = Authority::open(&dir)?.revoke(&name)?;
+            let done = match count {
+                0 => format!("All certificates of {name} were revoked before"),
+                _ => format!("Revoked {count} certificates of {name}"),
+            };
             let text = format!(
-                "Revoked {count} certificates of {name}. Copy {} into the identity directory of every \
+                "{done}. Copy {} into the identity directory of every \
                  daemon and of every member: it takes effect with the next connection. Jobs that \
                  {name} has started go on; end them with `gossamer kill`.\n",
                 list.display()

@@ -96,16 +96,20 @@ impl Certificates {
         })
     }
 
-    /// Revokes all certificates of `name`. Returns the role of each.
-    pub(crate) fn revoke(&mut self, name: &Name) -> Vec<Role> {
+    /// Revokes all certificates of `name`. Returns the role of each that has not expired, and how many
+    /// of these were not revoked before.
+    pub(crate) fn revoke(&mut self, name: &Name) -> (Vec<Role>, usize) {
         let now = seconds(SystemTime::now());
         let theirs = self.certificates.iter_mut().filter(|signed| signed.name == *name);
-        let valid = theirs.filter(|signed| signed.until > now && signed.revoked.is_none());
-        let revoke = |signed: &mut Signed| {
-            signed.revoked = Some(now);
-            signed.role
-        };
-        valid.map(revoke).collect()
+        let (mut roles, mut count) = (Vec::new(), 0);
+        for signed in theirs.filter(|signed| signed.until > now) {
+            roles.push(signed.role);
+            if signed.revoked.is_none() {
+                signed.revoked = Some(now);
+                count += 1;
+            }
+        }
+        (roles, count)
     }
 
     /// The signed list of revoked certificates that have not expired, in PEM. Its number is higher than

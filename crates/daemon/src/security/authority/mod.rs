@@ -179,31 +179,33 @@ impl Authority {
     /// Revokes every certificate of `name` that has not expired, and removes its daemon from the list of
     /// hosts. Returns the path of the list of revoked certificates, and how many were revoked now. The
     /// list is in force wherever it is stored beside an identity, and at once for the member `admin`
-    /// of this directory.
+    /// of this directory. A call that was interrupted is completed by another one.
     ///
     /// # Errors
     /// [`AuthorityError`], if it has none, or the list cannot be written.
     pub fn revoke(&self, name: &Name) -> Result<(PathBuf, usize), AuthorityError> {
         let mut certificates = self.certificates()?;
-        let revoked = certificates.revoke(name);
-        if revoked.is_empty() {
+        // Also those that were revoked before: the files that follow may not have been written then.
+        let (roles, count) = certificates.revoke(name);
+        if roles.is_empty() {
             return Err(AuthorityError::NotSigned(name.clone()));
         }
         let last = revocation::known(&self.place, &self.certificate);
         let list = certificates.list(&self.issuer, last.as_ref())?;
+        // Noted first, so that no later list leaves them out, whatever interrupts this call.
         put_toml(&self.place(CERTIFICATES), &certificates)?;
-        for file in [self.place(REVOKED), self.directory.join("admin").join(REVOKED)] {
-            put(&file, list.as_bytes(), 0o644)?;
-        }
-        if revoked.contains(&Role::Signer) {
+        put(&self.place(REVOKED), list.as_bytes(), 0o644)?;
+        if roles.contains(&Role::Signer) {
             self.keep_signers(&certificates, None)?;
         }
-        if revoked.contains(&Role::Host) {
+        // The files of `admin` are last: its directory may have been moved away.
+        put(&self.directory.join("admin").join(REVOKED), list.as_bytes(), 0o644)?;
+        if roles.contains(&Role::Host) {
             let mut hosts = self.hosts()?;
             hosts.hosts.remove(name);
             put_toml(&self.hosts_file(), &hosts)?;
         }
-        Ok((self.place(REVOKED), revoked.len()))
+        Ok((self.place(REVOKED), count))
     }
 
     /// The signed certificates.

@@ -85,11 +85,48 @@ fn what_was_revoked_is_on_the_list_of_every_card_to_come() {
     assert_eq!(first.revoked, None);
     let (list, count) = authority.revoke(&name("b")).unwrap();
     assert_eq!((list, count), (place.path().join("ca/revoked.pem"), 2));
-    assert!(matches!(authority.revoke(&name("b")), Err(AuthorityError::NotSigned(_))));
+    assert_eq!(authority.revoke(&name("b")).unwrap().1, 0, "it was revoked before");
     assert!(sign().revoked.is_some(), "and it may be signed anew");
     assert!(Identity::load(&place.path().join("admin")).unwrap().revoked.is_some());
     authority.revoke(&name("a")).unwrap();
     assert!(authority.hosts().unwrap().hosts.is_empty(), "a revoked host is not listed");
+}
+
+#[test]
+fn a_revocation_that_was_interrupted_can_be_repeated() {
+    for file in ["ca/revoked.pem", "ca/signers.pem", "admin/revoked.pem", "admin/hosts.toml"] {
+        let place = tempfile::tempdir().unwrap();
+        init_rack(place.path(), &name("r"), Some((&name("b"), "node"))).unwrap();
+        let authority = Authority::open(place.path()).unwrap();
+        authority.make_member(&name("b"), Role::Signer).unwrap();
+        // No file replaces a directory.
+        let (file, aside) = (place.path().join(file), place.path().join("aside"));
+        let was_there = fs::rename(&file, &aside).is_ok();
+        fs::create_dir(&file).unwrap();
+        authority.revoke(&name("b")).unwrap_err();
+        fs::remove_dir(&file).unwrap();
+        if was_there {
+            fs::rename(&aside, &file).unwrap();
+        }
+        authority.revoke(&name("b")).unwrap();
+        let lists = ["ca", "admin"].map(|member| get(&place.path().join(member).join(REVOKED)));
+        let [list, copy] = lists.map(Result::unwrap);
+        assert_eq!(list, copy, "{}", file.display());
+        assert!(known_signers::read(&place.path().join("ca")).unwrap().is_empty());
+        assert!(authority.hosts().unwrap().hosts.is_empty());
+    }
+}
+
+#[test]
+fn a_revocation_is_distributed_also_if_the_admin_was_moved_away() {
+    let place = tempfile::tempdir().unwrap();
+    init_rack(place.path(), &name("r"), None).unwrap();
+    let authority = Authority::open(place.path()).unwrap();
+    authority.make_member(&name("ann"), Role::Signer).unwrap();
+    fs::rename(place.path().join("admin"), place.path().join("aside")).unwrap();
+    authority.revoke(&name("ann")).unwrap_err();
+    assert!(place.path().join("ca").join(REVOKED).exists());
+    assert!(known_signers::read(&place.path().join("ca")).unwrap().is_empty());
 }
 
 #[test]
