@@ -63,6 +63,13 @@ impl Link {
         Ok(Self { queue: send, windows })
     }
 
+    /// A link to no host, and what is sent over it.
+    #[cfg(test)]
+    pub(crate) fn in_test() -> (Self, mpsc::UnboundedReceiver<ToSend>) {
+        let (queue, sent) = mpsc::unbounded_channel();
+        (Self { queue, windows: Arc::default() }, sent)
+    }
+
     /// Queues a message. If the host is lost, the receiving task notices it.
     pub(crate) fn send(&self, message: FromController) {
         if let FromController::Input(bytes) = &message {

@@ -133,6 +133,8 @@ struct Job {
     has_ended: Vec<bool>,
     /// Processes whose output has ended.
     is_quiet: Vec<bool>,
+    /// The signal with which the user has ended the job.
+    interrupted: Option<i32>,
     /// Free places in the input window of host 0.
     room: Arc<Semaphore>,
 }
@@ -187,8 +189,19 @@ impl Job {
         let no = vec![false; hosts.len()];
         let (has_ended, is_quiet) = (no.clone(), no);
         let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
-        let outcomes = vec![];
-        Ok(Self { id, hosts, names, links, incoming, file, outcomes, has_ended, is_quiet, room })
+        Ok(Self {
+            id,
+            hosts,
+            names,
+            links,
+            incoming,
+            file,
+            outcomes: vec![],
+            has_ended,
+            is_quiet,
+            interrupted: None,
+            room,
+        })
     }
 
     /// Sends the program to hosts without it, until all are prepared. Returns where their processes will
@@ -249,7 +262,6 @@ impl Job {
         let names: Vec<_> = self.names.iter().cloned().zip(self.links.iter().cloned()).collect();
         let printer = Printer::new(names)?;
         let forwarding = tokio::spawn(forward_input(self.links[0].clone(), self.room.clone()));
-        let mut interrupted = None;
         let mut grace_ends = None;
         while !self.is_quiet.iter().all(|quiet| *quiet) {
             tokio::select! {
@@ -260,7 +272,7 @@ impl Job {
                 action = signals.next() => match action {
                     Action::Forward(signal) => self.send_to_all(&FromController::Signal(signal)),
                     Action::End(signal) => {
-                    let is_second = interrupted.replace(signal).is_some();
+                    let is_second = self.interrupted.replace(signal).is_some();
                     let (signal, grace_ms) =
                         if is_second { (SIGKILL, 0) } else { (signal, INTERRUPT_GRACE_MS) };
                     self.stop(signal, grace_ms);
@@ -275,7 +287,7 @@ impl Job {
         self.links.clear();
         let printed = tokio::task::spawn_blocking(move || printer.finish());
         printed.await.map_err(io::Error::other)?;
-        Ok(Verdict::of(self.id, &self.outcomes, interrupted))
+        Ok(Verdict::of(self.id, &self.outcomes, self.interrupted))
     }
 
     fn take(
@@ -309,15 +321,11 @@ impl Job {
 
     /// Notes how a process ended; if it failed, ends the others.
     fn note(&mut self, number: usize, outcome: Outcome) {
-        let is_bad = outcome.is_bad();
+        let ends_others = outcome.ends_others();
         self.has_ended[number] = true;
         self.outcomes.push((self.names[number].clone(), outcome));
-        // Also if a member ended the job on that host: a job does not run in part.
-        let was_requested = matches!(
-            self.outcomes.last(),
-            Some((_, Outcome::Ended(Ending { ended_by: Some(_), .. })))
-        );
-        if is_bad || was_requested {
+        // Those that the user has ended have their time, whatever becomes of the others.
+        if ends_others && self.interrupted.is_none() {
             self.stop(SIGTERM, GRACE_MS);
         }
     }
@@ -366,15 +374,4 @@ async fn forward_input(link: Link, room: Arc<Semaphore>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_are_named_once() {
-        let name = |text: &str| text.parse::<Name>().unwrap();
-        assert!(check_hosts(&[]).is_err());
-        assert!(check_hosts(&[name("a"), name("b")]).is_ok());
-        let error = check_hosts(&[name("a"), name("b"), name("a")]).unwrap_err();
-        assert!(error.to_string().contains("duplicate host a"), "{error}");
-    }
-}
+mod tests;

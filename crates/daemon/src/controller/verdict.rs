@@ -39,6 +39,17 @@ impl Outcome {
         }
     }
 
+    /// Whether the controller has to end the other processes because of this.
+    pub(crate) fn ends_others(&self) -> bool {
+        match self {
+            // A controller that ends one ends all, and has told them how long they may take.
+            Self::Ended(Ending { ended_by: Some(EndedBy::Controller), .. }) => false,
+            // Also if a member ended the job on that host: a job does not run in part.
+            Self::Ended(Ending { ended_by: Some(_), .. }) => true,
+            _ => self.is_bad(),
+        }
+    }
+
     /// The lower, the less likely it is a consequence of another outcome.
     fn rank(&self) -> u32 {
         match self {
