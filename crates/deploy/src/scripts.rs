@@ -28,13 +28,23 @@ pub(crate) fn runs(rack: &str, host: &Host) -> String {
     )
 }
 
-/// Writes its input to `name` in the folder, atomically.
-pub(crate) fn put(host: &Host, name: &str, mode: &str) -> String {
+/// Writes its input, which has this digest, to `name` in the folder, atomically.
+pub(crate) fn put(host: &Host, name: &str, mode: &str, digest: &str) -> String {
     let folder = &host.folder;
     let parent = name.rsplit_once('/').map_or(String::new(), |(parent, _)| format!("/{parent}"));
+    let receive = receive(&format!("{name}.part"), digest);
     format!(
-        "umask 077 && mkdir -p {folder}{parent} && cd {folder} && cat >{name}.part && \
+        "umask 077 && mkdir -p {folder}{parent} && cd {folder} && {receive} && \
          chmod {mode} {name}.part && mv {name}.part {name}"
+    )
+}
+
+/// Writes the input to `file`; fails if it does not have this digest. Where the connection of ssh
+/// breaks, the input ends too early without an error.
+fn receive(file: &str, digest: &str) -> String {
+    format!(
+        "cat >{file} && if [ \"$(sha256sum <{file} | cut -c 1-64)\" != {digest} ]; then rm {file}; \
+         echo {file} is not what was sent >&2; exit 1; fi"
     )
 }
 
@@ -43,12 +53,13 @@ pub(crate) fn request_card(host: &Host) -> String {
     format!("cd {} && bin/gossamer rack join --identity identity", host.folder)
 }
 
-/// Stores the card that is its input beside the key.
-pub(crate) fn join(host: &Host) -> String {
+/// Stores the card that is its input, which has this digest, beside the key.
+pub(crate) fn join(host: &Host, digest: &str) -> String {
     format!(
-        "cd {} && cat >identity/card.part && bin/gossamer rack join --identity identity --card \
-         identity/card.part && mv identity/card.part identity/card",
-        host.folder
+        "cd {} && {} && bin/gossamer rack join --identity identity --card identity/card.part && \
+         mv identity/card.part identity/card",
+        host.folder,
+        receive("identity/card.part", digest)
     )
 }
 
@@ -225,6 +236,47 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_does_not_arrive_whole_replaces_none() {
+        let place = env::temp_dir().join(format!("deploy-put-{}", std::process::id()));
+        fs::create_dir_all(&place).unwrap();
+        let input = place.join("input");
+        let run = |sent: &str, script: &str| {
+            fs::write(&input, sent).unwrap();
+            let mut sh = Command::new("sh");
+            sh.args(["-c", script]).stdin(fs::File::open(&input).unwrap()).output().unwrap()
+        };
+        let printed = run("a new program", "sha256sum").stdout;
+        let digest = String::from_utf8(printed).unwrap()[..64].to_owned();
+        let (folder, card) = (place.join("g"), place.join("g/identity/card"));
+        fs::create_dir_all(folder.join("bin")).unwrap();
+        fs::create_dir_all(folder.join("identity")).unwrap();
+        let program = folder.join("bin/gossamer");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        Command::new("chmod").arg("755").arg(&program).status().unwrap();
+        fs::write(&card, "the old card").unwrap();
+        let host = host(folder.to_str().unwrap());
+        for (script, file, old) in [
+            (put(&host, "bin/gossamer", "755", &digest), &program, "#!/bin/sh\n"),
+            (join(&host, &digest), &card, "the old card"),
+        ] {
+            let failed = run("a new", &script);
+            assert!(!failed.status.success());
+            let errors = String::from_utf8_lossy(&failed.stderr);
+            assert!(errors.contains("is not what was sent"), "{errors}");
+            assert_eq!(fs::read_to_string(file).unwrap(), old);
+            assert!(!file.with_extension("part").exists());
+        }
+        // The program comes last, because the card needs the old one.
+        for (script, file) in
+            [(join(&host, &digest), &card), (put(&host, "bin/gossamer", "755", &digest), &program)]
+        {
+            assert!(run("a new program", &script).status.success());
+            assert_eq!(fs::read_to_string(file).unwrap(), "a new program");
+        }
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
     fn scripts_can_be_quoted() {
         let without = Host { systemd: false, ..host("/srv/g") };
         let host = host("/srv/g");
@@ -233,9 +285,9 @@ mod tests {
         for script in [
             start_without,
             probe("lab", &host),
-            put(&host, "bin/gossamer", "755"),
+            put(&host, "bin/gossamer", "755", "0"),
             request_card(&host),
-            join(&host),
+            join(&host, "0"),
             start("lab", &host, "0-1-2"),
         ] {
             assert!(!script.contains('\''), "{script}");

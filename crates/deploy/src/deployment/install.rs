@@ -35,9 +35,10 @@ impl Deployment<'_> {
         let name = &host.name;
         for program in PROGRAMS {
             let (file, target) = (self.programs.path(program), format!("bin/{program}"));
-            if self.digest(&file)? != facts.get(&target) {
+            let digest = self.digest(&file)?;
+            if digest != facts.get(&target) {
                 update(format!("{name}: sending {program}"));
-                self.on_with(host, &scripts::put(host, &target, "755"), &file)?;
+                self.on_with(host, &scripts::put(host, &target, "755", &digest), &file)?;
             }
         }
         self.act(Action::new(["mkdir", "-p", &path(&self.state.join("hosts"))]))?;
@@ -51,9 +52,10 @@ impl Deployment<'_> {
             ("signers.pem", "the certificates of the signers"),
         ] {
             let (ours, target) = (self.state.join("ca").join(file), format!("identity/{file}"));
-            if ours.exists() && self.digest(&ours)? != facts.get(&target) {
+            let digest = self.digest(&ours)?;
+            if ours.exists() && digest != facts.get(&target) {
                 update(format!("{name}: sending {what}"));
-                self.on_with(host, &scripts::put(host, &target, "644"), &ours)?;
+                self.on_with(host, &scripts::put(host, &target, "644", &digest), &ours)?;
             }
         }
         for (ending, target, text) in [
@@ -62,9 +64,10 @@ impl Deployment<'_> {
         ] {
             let file = self.file(name, ending);
             self.mode.write(&file, &text)?;
-            if self.digest(&file)? != facts.get(target) {
+            let digest = self.digest(&file)?;
+            if digest != facts.get(target) {
                 update(format!("{name}: writing {target}"));
-                self.on_with(host, &scripts::put(host, target, "600"), &file)?;
+                self.on_with(host, &scripts::put(host, target, "600", &digest), &file)?;
             }
         }
         let stamp = self.stamp(name)?;
@@ -90,7 +93,8 @@ impl Deployment<'_> {
             .args(["--role", "host", "--address", &address, &path(&request)]);
         self.act(sign.output(&card))?;
         drop(signing);
-        self.on_with(host, &scripts::join(host), &card).map(drop)
+        let digest = self.digest(&card)?;
+        self.on_with(host, &scripts::join(host, &digest), &card).map(drop)
     }
 
     /// Whether the card of a host must be renewed.
