@@ -31,6 +31,8 @@ pub(crate) struct Daemon {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) supervisors: Supervisors,
+    /// How many descriptors programs may have open; no limit if not set.
+    pub(crate) open_files: Option<u64>,
     /// A cgroup for each process, or why cgroups cannot be used.
     pub(crate) cgroups: Result<Cgroups, String>,
     /// Notified when there is something to remove.
@@ -96,6 +98,7 @@ pub(crate) mod tests {
             jobs: Arc::default(),
             counts: Arc::default(),
             supervisors: Supervisors::default(),
+            open_files: None,
             cgroups: Err("not in tests".into()),
             sweep: Notify::new(),
             signing: Mutex::new(acceptor.signing()),

@@ -22,6 +22,7 @@ use crate::host::packages::Places;
 use crate::host::server;
 use crate::host::state::{State, StateError};
 use crate::process::cgroups::Cgroups;
+use crate::process::open_files;
 use crate::process::supervisors::Supervisors;
 use crate::security::acceptor::{Acceptor, AcceptorError};
 use crate::security::identity::Identity;
@@ -93,6 +94,7 @@ pub async fn run(config: Config) -> Result<(), DaemonError> {
 
 async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let member = identity.member.clone();
+    let open_files = open_files::raise();
     let supervisors = Supervisors::adopt()?;
     let state = State::open(&config.state, config.store_bytes)?;
     let acceptor = Acceptor::new(identity, config.identity.clone(), &config.state)?;
@@ -121,6 +123,7 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
         jobs,
         counts,
         supervisors,
+        open_files,
         cgroups,
         sweep: sweep_now,
         signing: Mutex::new(acceptor.signing()),

@@ -3,6 +3,7 @@
 pub(crate) mod cgroup;
 pub(crate) mod cgroups;
 pub(crate) mod kill;
+pub(crate) mod open_files;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
 pub(crate) mod supervisors;

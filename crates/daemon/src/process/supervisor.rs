@@ -46,6 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::cgroup::Cgroup;
 use crate::process::kill::{self, Look, Process};
+use crate::process::open_files;
 
 /// The hidden command that makes a daemon's binary a supervisor.
 pub(crate) const SUPERVISOR: &str = "supervisor";
@@ -73,6 +74,8 @@ pub(crate) struct Launch {
     pub(crate) environment: Vec<(String, String)>,
     /// Its working directory.
     pub(crate) directory: String,
+    /// How many descriptors it may have open; no limit if not set.
+    pub(crate) open_files: Option<u64>,
 }
 
 /// The descriptors that a program is started with.
@@ -216,6 +219,7 @@ fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
             launch.directory
         )));
     }
+    open_files::restore(launch.open_files)?;
     let mut command = Command::new(THIS_PROGRAM);
     let cgroup = launch.cgroup.as_ref().map_or(Path::new(""), Cgroup::path);
     command.arg0(name).arg(STEP).arg(std::process::id().to_string()).arg(cgroup);

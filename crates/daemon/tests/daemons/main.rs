@@ -7,6 +7,7 @@ mod endings;
 mod false_daemon;
 mod jam;
 mod leftovers;
+mod limits;
 mod rack;
 mod secret;
 mod terminal;

@@ -133,6 +133,7 @@ impl Session<'_> {
                 .chain(request.environment.clone())
                 .chain([mark_of_job])
                 .collect(),
+            open_files: self.daemon.open_files,
             directory: request.directory.clone().map_or_else(|| utf8(work), Ok)?,
         };
         // Time may have passed while other hosts were prepared. The file verified here is the one that
