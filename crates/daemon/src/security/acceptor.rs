@@ -69,6 +69,19 @@ enum NotUsed {
     Older { offered: List, known: List },
 }
 
+impl NotUsed {
+    /// Whether the system could not read the file, perhaps for want of descriptors: the same file may
+    /// be readable later. What is in it stays wrong until it is replaced.
+    fn is_of_system(&self) -> bool {
+        match self {
+            Self::Io(error) | Self::Identity(IdentityError::File { error, .. }) => {
+                error.raw_os_error().is_some()
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Makes encrypted connections with members of the rack, unless their certificates are revoked.
 pub(crate) struct Acceptor {
     identity: Identity,
@@ -84,6 +97,8 @@ pub(crate) struct Acceptor {
     signing: Arc<SigningAuthority>,
     /// The versions of the list, and of the file of signers, at the last check.
     seen: [Option<Stamp>; 2],
+    /// Why the system could not read the list at the last check, if it could not.
+    unread: Option<String>,
 }
 
 impl Acceptor {
@@ -120,6 +135,7 @@ impl Acceptor {
             acceptor,
             signing,
             seen: [None; 2],
+            unread: None,
         };
         match (offered, acceptor.newest.clone()) {
             // Also if it is the same list, whose copy is then intact.
@@ -149,12 +165,19 @@ impl Acceptor {
         if now[1] != before[1] {
             self.renew_signing();
         }
-        if now[0] != before[0] {
+        if now[0] != before[0] || self.unread.is_some() {
+            let reported = self.unread.take();
             match self.read() {
                 Ok(()) => tracing::info!("loaded a new list of revoked certificates"),
                 Err(error) => {
-                    let error = with_causes(&error);
-                    tracing::error!(%error, "cannot use {REVOKED}; still using the last loaded list");
+                    let text = with_causes(&error).to_string();
+                    if reported.as_ref() != Some(&text) {
+                        tracing::error!(
+                            error = text,
+                            "cannot use {REVOKED}; still using the last loaded list"
+                        );
+                    }
+                    self.unread = error.is_of_system().then_some(text);
                 }
             }
         }

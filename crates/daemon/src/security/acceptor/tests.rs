@@ -2,6 +2,7 @@
 
 use daemon_protocol::Role;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 
 use super::*;
@@ -75,6 +76,33 @@ fn a_list_only_becomes_newer_also_after_a_restart() {
     assert_eq!(acceptor.identity.revoked.as_ref(), Some(newest.der()));
     fs::remove_file(rack.place.path().join("a").join(REVOKED)).unwrap();
     assert_eq!(rack.start().unwrap().identity.revoked.as_ref(), Some(newest.der()));
+}
+
+/// Set in a process that runs one test alone, because it uses up what its process may have open.
+const OWN_PROCESS: &str = "GOSSAMER_TEST_OWN_PROCESS";
+
+#[test]
+fn a_list_that_could_not_be_read_for_want_of_descriptors_is_read_later() {
+    const NAME: &str = "security::acceptor::tests::a_list_that_could_not_be_read_for_want_of_descriptors_is_read_later";
+    if std::env::var_os(OWN_PROCESS).is_none() {
+        let mut own = std::process::Command::new(std::env::current_exe().unwrap());
+        let ran = own.args(["--exact", NAME]).env(OWN_PROCESS, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let rack = Rack::new();
+    let mut acceptor = rack.start().unwrap();
+    acceptor.current();
+    rack.put(&rack.lists[1]);
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum }).unwrap();
+    let open: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+    acceptor.current();
+    assert_eq!(acceptor.newest, None);
+    drop(open);
+    acceptor.current();
+    assert!(acceptor.newest.is_some(), "the file is the same");
 }
 
 #[test]
