@@ -220,6 +220,14 @@ pub(crate) fn known(directory: &Path, ca: &str) -> Option<List> {
     List::verify(read(directory).ok()??, &ca).ok()
 }
 
+/// Whether there is a list in a member's directory that the authority with the certificate `ca`, in PEM,
+/// has not signed.
+pub(crate) fn is_foreign(directory: &Path, ca: &str) -> bool {
+    let ca = CertificateDer::from_pem_slice(ca.as_bytes()).ok();
+    let list = read(directory).ok().flatten();
+    list.zip(ca).is_some_and(|(list, ca)| List::verify(list, &ca).is_err())
+}
+
 /// Whether the list in a member's directory is newer than `list`, both of the authority with the
 /// certificate `ca`; the latter two are in PEM.
 pub(crate) fn has_newer(directory: &Path, list: &str, ca: &str) -> bool {

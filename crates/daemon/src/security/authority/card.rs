@@ -1,6 +1,7 @@
 //! [`Card`]: a signed certificate on its way to a new member. [`request`] makes the member's key and a
 //! request to sign; [`accept`] stores the signed answer beside the key.
 
+use std::fs;
 use std::path::Path;
 
 use daemon_protocol::Role;
@@ -58,7 +59,7 @@ pub fn request(directory: &Path) -> Result<String, AuthorityError> {
 }
 
 /// Stores a card beside the key that it was made for. Keeps the existing list of revoked certificates
-/// if that is newer than the card's.
+/// if that is newer than the card's, and removes it if it is of another authority.
 ///
 /// # Errors
 /// [`AuthorityError`], if it is for another key, or cannot be written.
@@ -73,10 +74,16 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
     }
     put(&directory.join(identity::CERTIFICATE), card.certificate.as_bytes(), 0o644)?;
     put(&directory.join(identity::CA), card.ca.as_bytes(), 0o644)?;
-    if let Some(list) = &card.revoked
-        && !revocation::has_newer(directory, list, &card.ca)
-    {
-        put(&directory.join(REVOKED), list.as_bytes(), 0o644)?;
+    let revoked = directory.join(REVOKED);
+    match &card.revoked {
+        Some(list) if !revocation::has_newer(directory, list, &card.ca) => {
+            put(&revoked, list.as_bytes(), 0o644)?;
+        }
+        // Beside this card, no daemon would start with it.
+        None if revocation::is_foreign(directory, &card.ca) => {
+            fs::remove_file(&revoked).map_err(in_file(&revoked))?;
+        }
+        _ => {}
     }
     if let (Role::Host, Some(signers)) = (member.role, &card.signers) {
         put(&directory.join(SIGNERS), signers.as_bytes(), 0o644)?;

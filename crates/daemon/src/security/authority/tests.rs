@@ -156,6 +156,30 @@ fn an_old_card_does_not_bring_an_old_list_back() {
 }
 
 #[test]
+fn the_list_of_an_old_authority_goes_with_the_card_of_a_new_one() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [old, new] = [old.path(), new.path()].map(|place| {
+        init_rack(place, &name("r"), None).unwrap();
+        Authority::open(place).unwrap()
+    });
+    old.make_member(&name("ann"), Role::Viewer).unwrap();
+    old.revoke(&name("ann")).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let asked = request(place.path()).unwrap();
+    let card_of = |authority: &Authority| {
+        authority.sign(&asked, &name("b"), Role::Host, good_for(1)).unwrap()
+    };
+    accept(place.path(), &card_of(&old)).unwrap();
+    let list = place.path().join(REVOKED);
+    assert!(list.exists());
+    // One of this authority stays, also beside an old card without one.
+    accept(place.path(), &Card { revoked: None, ..card_of(&old) }).unwrap();
+    assert!(list.exists());
+    accept(place.path(), &card_of(&new)).unwrap();
+    assert!(!list.exists());
+}
+
+#[test]
 fn what_is_signed_at_the_same_time_can_all_be_revoked() {
     let place = tempfile::tempdir().unwrap();
     init_rack(place.path(), &name("r"), None).unwrap();
