@@ -26,7 +26,8 @@ pub mod rack_file;
 mod scripts;
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{self, Path, PathBuf};
 
 /// Why a deployment failed; its alternate form (`{:#}`) has all causes.
 pub use anyhow::Error;
@@ -126,15 +127,25 @@ pub fn deploy_installed(
     };
     let programs = Programs::in_folder(&programs)?;
     let (program, arguments) = command.split_first().context("no program to run")?;
-    let program = Path::new(program);
-    if !program.is_file() {
-        bail!("no program {} on this machine: name a file that exists", program.display());
-    }
+    let program = program_in(&env::current_dir()?, program)?;
     let local = match options.local {
         Some(_) => home()?.join(".cache/gossamer/deploy"),
         None => PathBuf::new(),
     };
-    deploy(options, &programs, &local, program, arguments)
+    deploy(options, &programs, &local, &program, arguments)
+}
+
+/// The absolute path of `program`, which is relative to `directory`: `gossamer run` looks in `PATH` for a
+/// name without a slash.
+fn program_in(directory: &Path, program: &str) -> Result<PathBuf> {
+    let path = path::absolute(directory.join(program))?;
+    let file = path.metadata().with_context(|| {
+        format!("no program {program} on this machine: name a file that exists")
+    })?;
+    if !file.is_file() || file.permissions().mode() & 0o111 == 0 {
+        bail!("{program} is not an executable file");
+    }
+    Ok(path)
 }
 
 fn home() -> Result<PathBuf> {
@@ -143,6 +154,8 @@ fn home() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use clap::Parser;
 
     use super::*;
@@ -178,7 +191,7 @@ mod tests {
     fn missing_programs_are_named() {
         let options = parse("deploy --local 2 --dry-run").unwrap();
         let folder = env::temp_dir().join(format!("deploy-programs-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         let failed = |command: &str| {
             let error = deploy_installed(&options, Some(&folder), &[command.to_owned()]);
             error.unwrap_err().to_string()
@@ -186,9 +199,26 @@ mod tests {
         let expected = format!("no gossamer in {}", folder.display());
         assert!(failed("/bin/sh").starts_with(&expected), "{}", failed("/bin/sh"));
         for name in ["gossamer", "gossamerd"] {
-            std::fs::write(folder.join(name), "").unwrap();
+            fs::write(folder.join(name), "").unwrap();
         }
         assert!(failed("no/such/program").starts_with("no program no/such/program"));
-        std::fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_program_is_a_file_of_the_current_directory_and_not_of_path() {
+        let folder = env::temp_dir().join(format!("deploy-program-{}", std::process::id()));
+        fs::create_dir_all(folder.join("bin")).unwrap();
+        let kv = folder.join("kv");
+        fs::write(&kv, "").unwrap();
+        let failed = |program| format!("{:#}", program_in(&folder, program).unwrap_err());
+        assert_eq!(failed("kv"), "kv is not an executable file");
+        assert_eq!(failed("bin"), "bin is not an executable file");
+        assert!(failed("sh").starts_with("no program sh on this machine"), "{}", failed("sh"));
+        fs::set_permissions(&kv, fs::Permissions::from_mode(0o755)).unwrap();
+        for program in ["kv", "./kv", kv.to_str().unwrap()] {
+            assert_eq!(program_in(&folder, program).unwrap(), kv);
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
