@@ -112,7 +112,11 @@ impl Cgroups {
     pub(crate) fn create(&self, mark: &str, limits: &Limits) -> io::Result<Cgroup> {
         let cgroup = Cgroup::at(&self.root.join(format!("{JOB}{mark}")));
         make(cgroup.path())?;
-        let limits = [("memory.max", limits.memory), ("pids.max", limits.pids)];
+        // The limit is for memory and swap together; a kernel without swap has no such file.
+        let has_swap = cgroup.path().join("memory.swap.max").exists();
+        let swap = limits.memory.filter(|_| has_swap).map(|_| 0);
+        let limits =
+            [("memory.max", limits.memory), ("memory.swap.max", swap), ("pids.max", limits.pids)];
         let limited = limits.into_iter().try_for_each(|(file, limit)| match limit {
             Some(limit) => fs::write(cgroup.path().join(file), limit.to_string()),
             None => Ok(()),
@@ -303,6 +307,21 @@ mod tests {
         cgroup.join().unwrap();
         assert_eq!(read("job.1.0/cgroup.procs"), "0");
         assert_eq!(cgroups.left_over().unwrap(), [cgroup]);
+        assert!(!place.path().join("job.1.0/memory.swap.max").exists());
+    }
+
+    #[test]
+    fn what_exceeds_its_memory_is_not_swapped_out() {
+        let place = fake("memory pids", "7\n");
+        let cgroups = Cgroups::divide(place.path().to_owned(), 7).unwrap();
+        for (mark, memory, expected) in [("1.0", Some(1 << 30), "0"), ("1.1", None, "max\n")] {
+            // The kernel makes it with the cgroup.
+            let job = place.path().join(format!("job.{mark}"));
+            fs::create_dir(&job).unwrap();
+            fs::write(job.join("memory.swap.max"), "max\n").unwrap();
+            cgroups.create(mark, &Limits { memory, pids: None }).unwrap();
+            assert_eq!(fs::read_to_string(job.join("memory.swap.max")).unwrap(), expected);
+        }
     }
 
     #[test]
