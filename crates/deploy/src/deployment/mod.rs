@@ -255,9 +255,17 @@ impl<'a> Deployment<'a> {
 
     fn ssh(&self, host: &Host, script: &str) -> Action {
         let settings = self.ssh_settings.iter().flat_map(|file| ["-F".to_owned(), path(file)]);
-        // A deployment is not interactive: no question for a password.
+        // A deployment is not interactive: no question for a password, and no user who notices that a
+        // host no longer answers.
+        let options = [
+            "BatchMode=yes",
+            "ConnectTimeout=10",
+            "ServerAliveInterval=10",
+            "ServerAliveCountMax=3",
+        ];
         Action::new(self.network_prefix.clone())
-            .args(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"])
+            .args(["ssh"])
+            .args(options.iter().flat_map(|option| ["-o", option]))
             .args(settings)
             .args([host.ssh.as_str(), script])
     }
@@ -286,7 +294,8 @@ mod tests {
 
     use super::*;
 
-    fn on_three<T: Send>(work: impl Fn(usize, &Host) -> Result<T> + Sync) -> Result<Vec<T>> {
+    /// Calls `work` with a deployment to three hosts.
+    fn with_three<T>(work: impl FnOnce(&Deployment<'_>) -> T) -> T {
         let host = |number: u32, name: &str| {
             let address = format!("10.0.0.{number}");
             format!("[[hosts]]\nname = \"{name}\"\nssh = \"{name}\"\naddress = \"{address}\"\n")
@@ -294,8 +303,19 @@ mod tests {
         let text = format!("name = \"r\"\n{}{}{}", host(1, "a"), host(2, "b"), host(3, "c"));
         let (rack, interrupt) = (RackFile::parse(&text).unwrap(), Interrupt::never());
         let (state, programs) = (std::env::temp_dir(), Programs::to_be_built(Path::new("/")));
-        let deployment = Deployment::new(&programs, &rack, state, Mode::Run, &interrupt);
-        deployment.on_all("not ready", work)
+        work(&Deployment::new(&programs, &rack, state, Mode::Run, &interrupt))
+    }
+
+    fn on_three<T: Send>(work: impl Fn(usize, &Host) -> Result<T> + Sync) -> Result<Vec<T>> {
+        with_three(|deployment| deployment.on_all("not ready", work))
+    }
+
+    #[test]
+    fn ssh_waits_neither_for_an_answer_nor_for_a_host_that_has_gone() {
+        let shown = with_three(|deployment| deployment.ssh(&deployment.hosts()[1], "true").shown());
+        let expected = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 \
+                        -o ServerAliveCountMax=3 b true";
+        assert_eq!(shown, expected);
     }
 
     #[test]
