@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
-use crate::host::delivery::Delivery;
+use crate::host::delivery::{Deliveries, Delivery};
 use crate::host::log::Log;
 use crate::host::samples::Samples;
 
@@ -39,8 +39,7 @@ pub(crate) struct Job {
     pub(crate) samples: Samples,
     /// Requests for its end.
     end_requests: watch::Sender<Option<EndedBy>>,
-    /// Takes packages for it, while it runs.
-    deliveries: Mutex<Option<mpsc::Sender<Delivery>>>,
+    deliveries: Mutex<Deliveries>,
 }
 
 impl Job {
@@ -62,17 +61,18 @@ impl Job {
         self.log.end();
     }
 
-    /// Where to leave packages for the process; `None` if it does not run.
-    pub(crate) fn deliveries(&self) -> Option<mpsc::Sender<Delivery>> {
+    /// Whether the process takes packages.
+    pub(crate) fn deliveries(&self) -> Deliveries {
         self.deliveries.lock().clone()
     }
 
     pub(crate) fn set_deliveries(&self, deliveries: mpsc::Sender<Delivery>) {
-        *self.deliveries.lock() = Some(deliveries);
+        *self.deliveries.lock() = Deliveries::Open(deliveries);
     }
 
-    pub(crate) fn end_deliveries(&self) {
-        *self.deliveries.lock() = None;
+    /// From now on it takes no packages, for this reason.
+    pub(crate) fn end_deliveries(&self, reason: &'static str) {
+        *self.deliveries.lock() = Deliveries::Ended(reason);
     }
 
     pub(crate) fn runs(&self) -> bool {

@@ -26,7 +26,7 @@ use tracing::Instrument;
 use crate::causes::with_causes;
 use crate::connection::{ConnectionError, Receiver, Sender};
 use crate::host::daemon::Daemon;
-use crate::host::delivery::Delivery;
+use crate::host::delivery::{Deliveries, Delivery};
 use crate::host::jobs::Job;
 use crate::security::member::Member;
 
@@ -42,6 +42,12 @@ const ANSWER: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
 /// Packages that wait for one process.
 const QUEUE: usize = 4;
+
+/// Why a process takes no more packages.
+pub(crate) const ENDED: &str = "the process has ended";
+const CLOSED: &str = "the process has closed its socket for packages";
+const UNREAD: &str = "the process did not read its socket for packages in time";
+const GARBAGE: &str = "the process sent an invalid message over its socket for packages";
 
 /// The places of packages that are being received.
 #[derive(Debug)]
@@ -180,16 +186,30 @@ async fn deliver<W: AsyncWrite + Unpin>(
 /// certificates.
 pub(crate) fn announce(daemon: &Daemon) {
     for job in daemon.jobs.that_run() {
-        let Some(deliveries) = job.deliveries() else { continue };
-        let (answer, _) = oneshot::channel();
-        match deliveries.try_send(Delivery { package: Arc::default(), answer }) {
-            // Whatever is handed over has the newest authority beside it.
-            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => {}
-            Err(mpsc::error::TrySendError::Closed(_)) => {
-                let job = job.summary().job;
-                tracing::warn!(target: AUDIT, %job, "cannot tell a process of revoked certificates");
-            }
+        if let Err(reason) = tell_of_authority(&job) {
+            let summary = job.summary();
+            let (job, process) = (summary.job, summary.process().number);
+            tracing::warn!(
+                target: AUDIT, %job, process, reason,
+                "cannot tell a process of revoked certificates: end its job to be sure"
+            );
         }
+    }
+}
+
+/// Tells a process that the authority has changed, or returns why it cannot be told.
+fn tell_of_authority(job: &Job) -> Result<(), &'static str> {
+    let deliveries = match job.deliveries() {
+        // It is told when it starts.
+        Deliveries::NotStarted => return Ok(()),
+        Deliveries::Open(deliveries) => deliveries,
+        Deliveries::Ended(reason) => return Err(reason),
+    };
+    let (answer, _) = oneshot::channel();
+    match deliveries.try_send(Delivery { package: Arc::default(), answer }) {
+        // Whatever is handed over has the newest authority beside it.
+        Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
+        Err(mpsc::error::TrySendError::Closed(_)) => Err(CLOSED),
     }
 }
 
@@ -205,8 +225,11 @@ fn log_outcome(process: Process, refused: Option<&str>) {
 
 /// Hands a package to one process. Returns why the process does not take it, if it does not.
 async fn hand_over(job: &Job, package: Arc<[u8]>) -> Option<String> {
-    let ended = || Some("the process has ended, or does not start".to_owned());
-    let Some(deliveries) = job.deliveries() else { return ended() };
+    let ended = || match job.deliveries() {
+        Deliveries::Ended(reason) => Some(reason.to_owned()),
+        _ => Some("the process has ended, or does not start".to_owned()),
+    };
+    let Deliveries::Open(deliveries) = job.deliveries() else { return ended() };
     let (answer, answered) = oneshot::channel();
     let delivery = Delivery { package, answer };
     let handing = async {
@@ -236,14 +259,14 @@ type Waiting = parking_lot::Mutex<HashMap<u64, oneshot::Sender<Option<String>>>>
 
 /// Hands what is in `deliveries` to a process that was started with the authority `told`. It gets the
 /// authority as it is at that moment, whenever the package came: a process must not go back to an
-/// older list of revoked certificates.
+/// older list of revoked certificates. Returns why it can hand over no more.
 async fn hand_all(
     mut deliveries: mpsc::Receiver<Delivery>,
     mut writing: impl AsyncWrite + Unpin,
     waiting: &Waiting,
     authority: impl Fn() -> Arc<SigningAuthority>,
     told: Option<SigningAuthority>,
-) {
+) -> &'static str {
     let (mut number, mut first) = (0, None);
     // The list may have changed before the process could be told.
     if told.as_ref() != Some(&*authority()) {
@@ -254,7 +277,7 @@ async fn hand_all(
             Some(first) => first,
             None => match deliveries.recv().await {
                 Some(Delivery { package, answer }) => (package, Some(answer)),
-                None => return,
+                None => return ENDED,
             },
         };
         number += 1;
@@ -270,8 +293,10 @@ async fn hand_all(
             writing.write_all(&package).await
         };
         // A package that is sent in part ends the conversation.
-        if !matches!(timeout(TIMEOUT, sent).await, Ok(Ok(()))) {
-            return;
+        match timeout(TIMEOUT, sent).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return CLOSED,
+            Err(_) => return UNREAD,
         }
     }
 }
@@ -290,7 +315,11 @@ pub(crate) async fn serve(
     let waiting = Waiting::default();
     let write = hand_all(deliveries, writing, &waiting, || daemon.signing_authority(), told);
     let read = async {
-        while let Some(message) = receive_message(&mut reading).await {
+        loop {
+            let message = match receive_message(&mut reading).await {
+                Ok(message) => message,
+                Err(reason) => return reason,
+            };
             match message {
                 FromProcess::Package { number, refused } => {
                     if let Some(answer) = waiting.lock().remove(&number) {
@@ -325,71 +354,23 @@ pub(crate) async fn serve(
             }
         }
     };
-    tokio::select! {
-        () = write => {}
-        () = read => {}
-    }
-    job.end_deliveries();
+    let reason = tokio::select! {
+        reason = write => reason,
+        reason = read => reason,
+    };
+    job.end_deliveries(reason);
 }
 
-/// The next message of a process; `None` if there is none, or it is not a message.
-async fn receive_message(from: &mut (impl AsyncRead + Unpin)) -> Option<FromProcess> {
-    let len = from.read_u32_le().await.ok()? as usize;
+/// The next message of a process, or why there is none.
+async fn receive_message(from: &mut (impl AsyncRead + Unpin)) -> Result<FromProcess, &'static str> {
+    let len = from.read_u32_le().await.map_err(|_| CLOSED)? as usize;
     if len > LARGEST_FROM_PROCESS {
-        return None;
+        return Err(GARBAGE);
     }
     let mut json = vec![0; len];
-    from.read_exact(&mut json).await.ok()?;
-    serde_json::from_slice(&json).ok()
+    from.read_exact(&mut json).await.map_err(|_| CLOSED)?;
+    serde_json::from_slice(&json).map_err(|_| GARBAGE)
 }
 
 #[cfg(test)]
-mod tests {
-    use gossamer_job::PackageSocket;
-
-    use super::*;
-
-    fn authority(list: u8) -> SigningAuthority {
-        SigningAuthority { ca: vec![1], revoked: vec![list], signers: Vec::new() }
-    }
-
-    /// What a process is told that was started with `told`, when two packages wait for it and the
-    /// newest list is 2: the lists and the lengths of the packages.
-    async fn told(told: SigningAuthority) -> Vec<(u8, usize)> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let (to_process, deliveries) = mpsc::channel(QUEUE);
-        for len in [3, 5] {
-            let (answer, _) = oneshot::channel();
-            let package = vec![0; len].into();
-            to_process.try_send(Delivery { package, answer }).unwrap();
-        }
-        drop(to_process);
-        let newest = Arc::new(authority(2));
-        let ours = UnixStream::from_std(ours).unwrap();
-        let waiting = Waiting::default();
-        hand_all(deliveries, ours, &waiting, || newest.clone(), Some(told)).await;
-        let (mut process, mut all) = (PackageSocket::from(theirs), Vec::new());
-        while let Some((header, bytes)) = process.receive().unwrap() {
-            all.push((header.authority.revoked[0], bytes.len()));
-        }
-        all
-    }
-
-    #[tokio::test]
-    async fn a_process_has_the_newest_list_of_revoked_certificates() {
-        assert_eq!(told(authority(2)).await, [(2, 3), (2, 5)]);
-        assert_eq!(told(authority(1)).await, [(2, 0), (2, 3), (2, 5)], "at once");
-    }
-
-    #[tokio::test]
-    async fn garbage_of_a_process_ends_the_conversation() {
-        for garbage in [&[0xff; 8][..], &[2, 0, 0, 0, b'{', b'x'], &[9, 0, 0, 0, 1], &[]] {
-            let mut from = garbage;
-            assert_eq!(receive_message(&mut from).await, None, "{garbage:?}");
-        }
-        let message = FromProcess::NotReported(3);
-        let bytes = package_message(&message);
-        assert_eq!(receive_message(&mut bytes.as_slice()).await, Some(message));
-    }
-}
+mod tests;

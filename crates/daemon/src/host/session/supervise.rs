@@ -154,7 +154,7 @@ impl Session<'_> {
         if ending.ended_by.is_none() && ending.how != How::Exited(0) {
             self.daemon.counts.failed.fetch_add(1, Relaxed);
         }
-        job.end_deliveries();
+        job.end_deliveries(packages::ENDED);
         job.has_ended(ending.clone());
         let _ = self.outgoing.send(FromDaemon::Ended(ending));
         if is_all || !has_controller {
