@@ -46,7 +46,7 @@ const fn put(bytes: &mut [u8], at: usize, part: &[u8]) -> usize {
 }
 
 /// Declares functions of the receiver, with types that are [`Abi`](crate::Abi). A file has one
-/// `import!`, with all of its imports.
+/// `import!`, with all of its imports, outside of modules and functions.
 ///
 /// They are safe to call. Receiver and jam compare their types before the jam runs; a receiver that
 /// lacks one rejects the jam, with the name of the import.
@@ -96,7 +96,7 @@ macro_rules! import {
 }
 
 /// Declares functions of the receiver, with types that are [`Abi`](crate::Abi). A file has one
-/// `import!`, with all of its imports.
+/// `import!`, with all of its imports, outside of modules and functions.
 ///
 /// They are safe to call. Receiver and jam compare their types before the jam runs; a receiver that
 /// lacks one rejects the jam, with the name of the import.

@@ -263,7 +263,7 @@ impl Builder {
             let entry = generate::injected(file.name, file.path, &source.shape, is_apart);
             let (bytes, prefix) = self.compilers.rust(file, &entry, &library)?;
             let objects = Objects::parse(file.shown, &bytes, &prefix)?;
-            let (entry, imports) = records::of_rust(&objects)?;
+            let (entry, imports) = records::of_rust(&objects, &source.imports)?;
             let blob = self.link(&objects, file, &entry, &imports, &|name| source.line_of(name))?;
             Ok((blob, imports))
         };

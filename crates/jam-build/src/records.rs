@@ -28,13 +28,30 @@ pub(crate) struct Entry {
     pub(crate) property: String,
 }
 
-/// The records of a jam in Rust.
-pub(crate) fn of_rust(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>), Error> {
+/// The records of a jam in Rust, whose file itself declares `declared` by `import!`.
+///
+/// The linker finds imports by name, and a Local Function has the slots of the file's own `import!` only.
+/// So a second record of a name is an error: its calls would go to a function of other types. As is a
+/// record of another `import!`, in a module or in a function: nothing would fill its slot.
+pub(crate) fn of_rust(
+    objects: &Objects<'_>,
+    declared: &[String],
+) -> Result<(Entry, Vec<Imported>), Error> {
     let malformed = || objects.records("a record of the entry or of an import is malformed");
     let bytes = objects.sections_named(jam_abi::ENTRY_SECTION)?;
     let entry = entry(&bytes).ok_or_else(malformed)?;
     let bytes = objects.sections_named(jam_abi::IMPORT_SECTION)?;
     let imports = imports(&bytes).ok_or_else(malformed)?;
+    for (at, Imported { name, .. }) in imports.iter().enumerate() {
+        let is_twice = imports[..at].iter().any(|other| other.name == *name);
+        if is_twice || !declared.contains(name) {
+            let how = if is_twice { "twice" } else { "in a module or a function" };
+            return Err(objects.records(format!(
+                "import `{name}` declared {how}: expected one `import!` with all imports, outside of \
+                 modules and functions"
+            )));
+        }
+    }
     Ok((entry, imports))
 }
 

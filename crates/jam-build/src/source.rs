@@ -33,6 +33,8 @@ pub(crate) struct Shape {
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) shape: Shape,
+    /// The names of what the file's own `import!` declares.
+    pub(crate) imports: Vec<String>,
     /// Names of statics, each with line and column of its declaration.
     statics: Vec<(String, (u32, u32))>,
 }
@@ -54,7 +56,7 @@ impl Source {
             return Err(Error::Source { site, message });
         };
         let shape = shape(entry, &declared, file)?;
-        Ok(Self { shape, statics: declared.statics })
+        Ok(Self { shape, imports: declared.imports, statics: declared.statics })
     }
 
     /// Where the static with this name is declared.
@@ -76,6 +78,7 @@ struct Declared {
     plain: Vec<String>,
     properties: Vec<String>,
     has_imports: bool,
+    imports: Vec<String>,
     statics: Vec<(String, (u32, u32))>,
 }
 
@@ -103,7 +106,10 @@ impl Declared {
                             let message = "second `import!`: expected one with all imports";
                             return Err(wrong(file, item.span(), message));
                         }
-                        Some("import") => self.has_imports = true,
+                        Some("import") => {
+                            self.has_imports = true;
+                            self.imports = functions(&item.mac.tokens);
+                        }
                         _ => {}
                     }
                 }
@@ -117,9 +123,18 @@ impl Declared {
 /// The names of the public structs that a macro's tokens declare.
 fn structs(tokens: &TokenStream) -> Vec<String> {
     let trees: Vec<_> = tokens.clone().into_iter().collect();
-    let is = |tree: &TokenTree, word| matches!(tree, TokenTree::Ident(ident) if ident == word);
     let named = trees.windows(3).filter(|trees| is(&trees[0], "pub") && is(&trees[1], "struct"));
     named.map(|trees| trees[2].to_string()).collect()
+}
+
+/// The names of the functions that a macro's tokens declare.
+fn functions(tokens: &TokenStream) -> Vec<String> {
+    let trees: Vec<_> = tokens.clone().into_iter().collect();
+    trees.windows(2).filter(|trees| is(&trees[0], "fn")).map(|trees| trees[1].to_string()).collect()
+}
+
+fn is(tree: &TokenTree, word: &str) -> bool {
+    matches!(tree, TokenTree::Ident(ident) if ident == word)
 }
 
 fn shape(entry: &syn::ItemFn, declared: &Declared, file: &str) -> Result<Shape, Error> {

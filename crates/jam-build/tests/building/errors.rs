@@ -95,6 +95,27 @@ fn imports_that_nobody_declares() {
     assert!(message.ends_with(declare), "{message}");
 }
 
+/// One record and one slot for each name, and those that a Local Function fills.
+#[test]
+fn imports_outside_of_the_files_own_import() {
+    let message = |name: &str, how: &str| {
+        format!(
+            "jams/bad.rs: import `{name}` declared {how}: expected one `import!` with all imports, outside \
+             of modules and functions"
+        )
+    };
+    let top = "jam::import! { fn top(x: u32); fn fee(x: u32) -> u64; }";
+    let inner = "pub mod a { jam::import! { pub fn fee(x: &[u8]) -> u64; } }";
+    let bad = "pub fn bad() { a::fee(&[]); }";
+    assert_eq!(rust(&format!("{top}{inner}{bad}")), message("fee", "twice"));
+    let nested = message("fee", "in a module or a function");
+    assert_eq!(rust(&format!("{inner}{bad}")), nested);
+    let by_macro = "macro_rules! fees { () => { jam::import! { fn fee(x: u32); } } }";
+    assert_eq!(rust(&format!("{by_macro} fees!(); pub fn bad() {{ fee(1) }}")), nested);
+    let in_function = "pub fn bad() { jam::import! { fn fee(x: u32); } fee(1) }";
+    assert_eq!(rust(in_function), nested);
+}
+
 #[test]
 fn absolute_addresses() {
     for target in [TARGET, OTHER_TARGET] {
