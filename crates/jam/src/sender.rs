@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     digest: Digest,
     /// The blob, and after it the proof that a signer answers for it, if there is one.
     wire: Box<[u8]>,
+    /// That of both.
+    wire_digest: Digest,
     blob_bytes: usize,
     is_everywhere: bool,
     /// The types of its functions, as its package has them; empty if it came without one.
@@ -72,9 +74,12 @@ impl Inner {
     }
 
     fn signed(name: &str, bytes: &[u8], proof: &[u8]) -> Self {
-        let (digest, wire) = (Digest::of(bytes), [bytes, proof].concat().into());
+        let digest = Digest::of(bytes);
+        let wire: Box<[u8]> = [bytes, proof].concat().into();
+        let wire_digest = if proof.is_empty() { digest } else { Digest::of(&wire) };
         let (name, blob_bytes) = (name.into(), bytes.len());
-        Inner { name, digest, wire, blob_bytes, is_everywhere: false, types: Box::default() }
+        let (is_everywhere, types) = (false, Box::default());
+        Inner { name, digest, wire, wire_digest, blob_bytes, is_everywhere, types }
     }
 }
 
@@ -145,6 +150,11 @@ impl Code {
     /// for it, if its package is signed.
     pub fn wire(&self) -> &[u8] {
         &self.inner().wire
+    }
+
+    /// The digest of [`wire`](Self::wire): another one for each proof.
+    pub(crate) fn wire_digest(&self) -> &Digest {
+        &self.inner().wire_digest
     }
 
     /// The proof that a signer answers for it; empty if its package is not signed.

@@ -65,7 +65,9 @@ macro_rules! suite {
                     a_frame_that_changes_while_it_runs_runs_as_it_was,
                     frames_that_change_while_they_run_do_no_harm,
                 }
-                verified { code_that_changes_while_it_is_verified_runs_as_it_was }
+                verified {
+                    code_that_changes_while_it_is_verified_runs_as_it_was, code_that_is_signed_later_runs,
+                }
             }
         })*
     };

@@ -1,4 +1,5 @@
-//! A sender that writes over its code while the receiver verifies the signature of that code.
+//! Signed code in mailboxes: a sender that writes over its code while the receiver verifies the signature of
+//! that code, and code that is signed after it was sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
@@ -8,7 +9,7 @@ use jam_format::{ElementKind, Machine, NewElement, encode_package};
 use transport_api::conformance::Make;
 
 use crate::hostile::{FRAME_AT, single, trusting};
-use crate::play::{Jams, WITHIN, play, script};
+use crate::play::{Jams, WITHIN, play, script, small};
 use crate::signed::signed_with;
 
 /// Writes over the frame of a mailbox.
@@ -29,17 +30,24 @@ impl Verifier for Overwriting {
     }
 }
 
-/// A peer writes over code whose digest was found right: what runs is what the digest is of.
-pub(crate) fn code_that_changes_while_it_is_verified_runs_as_it_was(make: Make) {
-    // No other test has it, so that it comes from the frame and is verified.
+/// A jam that no other test has, so that it comes from a sender and is verified: its name, its blob, and a
+/// package of it that is signed with its name.
+fn one() -> (String, Vec<u8>, Vec<u8>) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     static VERIFIER: Once = Once::new();
     VERIFIER.call_once(|| gossamer::jam::receiver().set_verifier(Overwriting));
     let name = format!("verified_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let machine = Machine::CURRENT.expect("a machine that jams are built for");
-    let (kind, bytes) = (ElementKind::Jam, &*trusting(&name));
-    let package = encode_package("one", &[NewElement { kind, machine, name: &name, bytes }]);
-    let package = signed_with(&package.expect("a package"), name.as_bytes());
+    let (kind, bytes) = (ElementKind::Jam, trusting(&name));
+    let elements = [NewElement { kind, machine, name: &name, bytes: &bytes }];
+    let package = encode_package("one", &elements).expect("a package");
+    let package = signed_with(&package, name.as_bytes());
+    (name, bytes, package)
+}
+
+/// A peer writes over code whose digest was found right: what runs is what the digest is of.
+pub(crate) fn code_that_changes_while_it_is_verified_runs_as_it_was(make: Make) {
+    let (name, _, package) = one();
     let package = gossamer::jam::Package::parse(&package).expect("a package");
     let jam: LoadedJam<(), u64, u32, ()> = package.find(&name).expect("a jam");
     let receiver = script(move |player| {
@@ -59,6 +67,34 @@ pub(crate) fn code_that_changes_while_it_is_verified_runs_as_it_was(make: Make) 
         let mut sender = player.open_mailbox("verified");
         sender.send(&jam.in_mode(Mode::Injected), 1, &[]).expect("a call");
         assert_eq!(sender.close(WITHIN).expect("all calls run").handled, 1);
+    });
+    play(make, [receiver, sender]);
+}
+
+/// The signature does not change the digest by which a sender knows code that it has sent.
+pub(crate) fn code_that_is_signed_later_runs(make: Make) {
+    type Trusting = LoadedJam<(), u64, u32, ()>;
+    let receiver = script(move |player| {
+        let mut inbox = player.export_mailbox(small("signed_later"));
+        player.meet();
+        player.serve_each(&mut inbox, |_, _| ());
+        assert_eq!((inbox.stats().ran(), inbox.stats().failed()), (2, 2));
+    });
+    let sender = script(move |player| {
+        player.meet();
+        let mut sender = player.open_mailbox("signed_later");
+        // Once the code is in a frame, once the receiver reads it at the sender.
+        for (failed, mode) in [(1, Mode::Automatic), (2, Mode::Cached)] {
+            let (name, blob, package) = one();
+            let package = gossamer::jam::Package::parse(&package).expect("a package");
+            let unsigned = Trusting::from_blob(&blob).expect("a jam");
+            let signed: Trusting = package.find(&name).expect("a jam");
+            sender.send(&unsigned.in_mode(mode), 1, &[]).expect("a call");
+            assert_eq!(sender.flush(WITHIN).expect("it is refused").failed, failed);
+            OVERWRITE.lock().unwrap().push((name, Box::new(|| ())));
+            sender.send(&signed.in_mode(mode), 1, &[]).expect("a call");
+            assert_eq!(sender.flush(WITHIN).expect("it runs").failed, failed, "{mode:?}");
+        }
     });
     play(make, [receiver, sender]);
 }

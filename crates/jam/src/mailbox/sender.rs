@@ -48,7 +48,9 @@ pub struct JamSender {
 
 /// Code that this sender has sent.
 struct Known {
-    digest: Digest,
+    /// Of the code with its proof: a jam that is signed later, or by another signer, has the digest that it
+    /// had, but what was sent and kept of it before proves nothing of that.
+    wire_digest: Digest,
     /// Where the store has it, in units; 0 if it has not.
     place: u32,
     /// Whether a frame had it along.
@@ -216,11 +218,11 @@ impl JamSender {
 
     #[inline]
     fn number_of(&mut self, code: &Code) -> usize {
-        let is_it = |known: &Known| known.digest == *code.digest();
+        let is_it = |known: &Known| known.wire_digest == *code.wire_digest();
         if !self.known.get(self.last).is_some_and(is_it) {
             self.last = self.known.iter().position(is_it).unwrap_or_else(|| {
-                let digest = *code.digest();
-                self.known.push(Known { digest, place: 0, was_sent: false });
+                let wire_digest = *code.wire_digest();
+                self.known.push(Known { wire_digest, place: 0, was_sent: false });
                 self.known.len() - 1
             });
         }
