@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -197,7 +198,8 @@ pub(crate) fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-/// The flags of C compilers for features, whose names are rustc's but for a few.
+/// The flags of C compilers for features, whose names are rustc's but for a few: on what every processor of
+/// the machine has, and not on what the compiler would choose, which the blob would not say.
 fn c_features(machine: Machine, features: &[String]) -> Vec<String> {
     let name_in_c = |name: &String| {
         Some(
@@ -216,9 +218,9 @@ fn c_features(machine: Machine, features: &[String]) -> Vec<String> {
     };
     let names = features.iter().filter_map(name_in_c);
     match machine {
-        Machine::X86_64 => names.map(|name| format!("-m{name}")).collect(),
-        // Without features, the compiler's own choice.
-        Machine::Aarch64 if features.is_empty() => Vec::new(),
+        Machine::X86_64 => iter::once("-march=x86-64".to_owned())
+            .chain(names.map(|name| format!("-m{name}")))
+            .collect(),
         Machine::Aarch64 => {
             vec![names.fold("-march=armv8-a".to_owned(), |march, name| march + "+" + &name)]
         }
@@ -282,7 +284,8 @@ mod tests {
         };
         let arm = "-march=armv8-a+crc+lse+rdma+fp16+dotprod+aes+sha2+sha3+rcpc+bf16+i8mm+sve+sve2";
         assert_eq!(flags(Machine::Aarch64), arm);
-        assert!(c_features(Machine::Aarch64, &[]).is_empty());
+        assert_eq!(c_features(Machine::Aarch64, &[]), ["-march=armv8-a"]);
+        assert_eq!(c_features(Machine::X86_64, &[]), ["-march=x86-64"]);
         let x86 = flags(Machine::X86_64);
         assert!(x86.contains(" -mcx16 ") && x86.contains(" -mpclmul "), "{x86}");
     }

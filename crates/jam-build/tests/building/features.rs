@@ -1,6 +1,7 @@
 //! Processor features: what the C compiler is told of those that a jam requires.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use jam_format::{Machine, Parsed};
 
@@ -57,6 +58,27 @@ const DEFINED: &[(&str, &str)] = if cfg!(target_arch = "x86_64") {
         ("lse2", "__aarch64__"),
     ]
 };
+
+/// A C compiler may use more than every processor of the machine has, because it was configured so, or is
+/// a script that says so. A receiver compares what the blob says.
+#[test]
+fn code_in_c_does_not_use_the_features_of_the_compilers_own_choice() {
+    let (choice, defined) = match cfg!(target_arch = "x86_64") {
+        true => ("x86-64-v3", "__AVX2__"),
+        false => ("armv8.1-a", "__ARM_FEATURE_ATOMICS"),
+    };
+    let (folder, builder) = builder(TARGET);
+    let [jams, cc] = ["jams", "cc"].map(|name| folder.path().join(name));
+    fs::create_dir_all(jams.join("seven")).expect("a folder");
+    fs::write(&cc, format!("#!/bin/sh\nexec cc -march={choice} \"$@\"\n")).expect("a script");
+    fs::set_permissions(&cc, Permissions::from_mode(0o755)).expect("a program");
+    let head = format!("#include \"jam.h\"\n#ifdef {defined}\n#error {choice}\n#endif\n");
+    let jam = "JAM_SIGNATURE(void, void, void);\nint64_t JAM_ENTRY(jam_call *call) { return 7; }\n";
+    let ried = "RIED_EXPORT(int64_t, seven, (void));\nint64_t seven(void) { return 7; }\n";
+    fs::write(jams.join("six.c"), format!("{head}{jam}")).expect("a source");
+    fs::write(jams.join("seven/seven.c"), format!("{head}{ried}")).expect("a source");
+    built(builder.cc(cc).build(jams));
+}
 
 /// A receiver does not compare what a ried requires.
 #[test]
