@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::iter;
 use std::mem;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use jam_format::{
     ElementKind, Features, FunctionKind, Machine, NewElement, NewFunction, Package, Parsed,
@@ -77,12 +77,16 @@ impl Builder {
     /// For a target of rustc, with a folder for what compilers make, which may be kept.
     ///
     /// # Errors
-    /// [`Error::Target`], if jams cannot be built for it.
+    /// [`Error::Target`], if jams cannot be built for it; [`Error::Io`], if there is no current folder that
+    /// a relative `work` could be in.
     pub fn new(target: &str, work: impl Into<PathBuf>) -> Result<Self, Error> {
         let unknown = || Error::Target { target: target.to_owned() };
         let (name, rest) = target.split_once('-').ok_or_else(unknown)?;
         let machine = Machine::ALL.into_iter().find(|machine| machine.name() == name);
         let machine = machine.filter(|_| rest.contains("linux")).ok_or_else(unknown)?;
+        // Cargo runs in the folder of each ried.
+        let work = work.into();
+        let work = path::absolute(&work).map_err(Error::io("find", work))?;
         let compilers = Compilers {
             rustc: OsString::from("rustc"),
             cc: None,
@@ -90,7 +94,7 @@ impl Builder {
             machine,
             opt_level: "2".to_owned(),
             features: Vec::new(),
-            work: work.into(),
+            work,
         };
         Ok(Self { compilers, features: Features::NONE, others: Vec::new() })
     }

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use jam_abi::Abi;
-use jam_build::{BuiltPackage, Error};
+use jam_build::{Builder, BuiltPackage, Error};
 use jam_format::{ElementKind, Package};
+use tempfile::TempDir;
 
 use crate::common::{TARGET, builder, built};
 
@@ -16,16 +17,34 @@ type Files<'a> = &'a [(&'a str, &'a str)];
 
 /// A ried called `prices`, with these files besides its manifest, which has these dependencies.
 fn build(dependencies: &str, files: Files<'_>) -> Result<BuiltPackage, Error> {
+    let (folder, builder) = builder(TARGET);
+    build_with(&folder, &builder, dependencies, files)
+}
+
+fn build_with(
+    folder: &TempDir,
+    builder: &Builder,
+    dependencies: &str,
+    files: Files<'_>,
+) -> Result<BuiltPackage, Error> {
     let manifest = format!(
         "[package]\nname = \"prices\"\nedition = \"2024\"\n[lib]\ncrate-type = [\"cdylib\"]\n\
          [workspace]\n[dependencies]\nried = {{ package = \"gossamer-ried\", path = {RIED:?} }}\n\
          {dependencies}\n"
     );
-    build_all(&[&[("prices/Cargo.toml", &manifest[..])], files].concat())
+    build_all_with(folder, builder, &[&[("prices/Cargo.toml", &manifest[..])], files].concat())
 }
 
 fn build_all(files: Files<'_>) -> Result<BuiltPackage, Error> {
     let (folder, builder) = builder(TARGET);
+    build_all_with(&folder, &builder, files)
+}
+
+fn build_all_with(
+    folder: &TempDir,
+    builder: &Builder,
+    files: Files<'_>,
+) -> Result<BuiltPackage, Error> {
     let jams = folder.path().join("jams");
     for (name, text) in files {
         let path = jams.join(name);
@@ -125,6 +144,17 @@ fn what_a_ried_must_not_be() {
     let twice = [("prices/src/lib.rs", SOURCE), ("prices.rs", "pub fn prices() {}")];
     let twice = error("", &twice);
     assert!(twice.starts_with("two jams or rieds with the name `prices`"), "{twice}");
+}
+
+/// Cargo runs in the folder of the ried.
+#[test]
+fn a_work_folder_may_be_relative_to_the_current_one() {
+    let (folder, _) = builder(TARGET);
+    let work = TempDir::new_in(".").expect("a folder in that of the crate");
+    let relative = Path::new(work.path().file_name().expect("a name"));
+    let builder = Builder::new(TARGET, relative).expect("a known target");
+    built(build_with(&folder, &builder, "", &[("prices/src/lib.rs", SOURCE)]));
+    assert!(relative.join("rieds").is_dir());
 }
 
 /// With such flags, a ried could need a processor that only the machine has which builds it.
