@@ -66,7 +66,7 @@ impl Compilers {
         let manifest = shown.join("Cargo.toml").to_string_lossy().into_owned();
         self.check_linker(&manifest)?;
         let (folders, is_offline) = self.check_crates(&name, folder, &manifest)?;
-        let target_dir = self.work.join("rieds");
+        let target_dir = self.rieds();
         let file = format!("lib{}.so", name.replace('-', "_"));
         let library = target_dir.join(&self.target).join("release").join(file);
         // One that an earlier build has left under this name, which would be taken for this one's.
@@ -103,6 +103,11 @@ impl Compilers {
         let interface = Interface::of(&name, &bytes)?;
         interface.check(&name)?;
         Ok(BuiltRied { name, machine: self.machine, library: bytes, interface, folders })
+    }
+
+    /// The folder for what cargo makes.
+    fn rieds(&self) -> PathBuf {
+        self.work.join("rieds")
     }
 
     /// The variable that tells cargo the linker, and the linker where that says nothing.
@@ -189,6 +194,9 @@ impl Compilers {
             cargo.env_remove(name);
         });
         cargo.env("RUSTC", &self.rustc);
+        // Configuration files may name another folder for what is not yet done, which the cargo outside has
+        // locked while it waits for this one.
+        cargo.env("CARGO_BUILD_BUILD_DIR", self.rieds());
         // Cargo takes these flags, an empty list, in place of all others: those of variables, and those of
         // configuration files above the ried, such as `target-cpu=native`, with which it would not run
         // on older hosts.

@@ -169,6 +169,17 @@ fn flags_of_configuration_files_do_not_change_a_ried() {
     }
 }
 
+/// The cargo outside may hold the lock of that folder.
+#[test]
+fn a_ried_is_not_built_where_configuration_files_say() {
+    let (folder, builder) = builder(TARGET);
+    let config = "[build]\nbuild-dir = \"outer-build\"\ntarget-dir = \"outer-target\"\n";
+    let files = [("prices/src/lib.rs", SOURCE), (".cargo/config.toml", config)];
+    built(build_with(&folder, &builder, "", &files));
+    let outer = ["outer-build", "outer-target"].map(|name| folder.path().join("jams").join(name));
+    assert!(outer.iter().all(|outer| !outer.exists()));
+}
+
 #[test]
 fn a_ried_may_be_in_c() {
     let main = "#include \"jam.h\"\n\
