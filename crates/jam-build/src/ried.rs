@@ -140,20 +140,19 @@ impl Compilers {
         folder: &Path,
         manifest: &str,
     ) -> Result<(Vec<PathBuf>, bool), Error> {
-        let tree = |is_offline| {
+        let tree = |edges, is_offline| {
             let mut cargo = self.cargo(folder, "tree", is_offline);
-            cargo.args(["--edges", "normal", "--prefix", "depth", "--format", "{p}"]);
+            cargo.args(["--edges", edges, "--prefix", "depth", "--format", "{p}"]);
             run(cargo, manifest)
         };
-        let (crates, is_offline) = match tree(true) {
-            Ok(crates) => (crates, true),
+        // What runs while it is built is not part of it, but changes it.
+        let (all, is_offline) = match tree("normal,build", true) {
+            Ok(all) => (all, true),
             // It may lack crates that it would fetch.
-            Err(_) => (tree(false)?, false),
+            Err(_) => (tree("normal,build", false)?, false),
         };
-        // `1name v1.2.3 (/where/it/is)`, after that which depends on it; others are of a registry, or have an address.
-        let paths = crates.lines().filter_map(|line| line.split_once(" (")?.1.split_once(')'));
-        let folders = paths.map(|(path, _)| PathBuf::from(path)).filter(|path| path.is_absolute());
-        let folders = folders.collect();
+        let folders = all.lines().filter_map(folder_of).collect();
+        let crates = tree("normal", is_offline)?;
         let mut crates = crates.lines().filter_map(depth_and_name);
         let wrong = |message| Err(Error::Ried { ried: name.to_owned(), message });
         match crates.next() {
@@ -219,9 +218,36 @@ fn depth_and_name(line: &str) -> Option<(usize, &str)> {
     Some((line[..name_at].parse().ok()?, name))
 }
 
+/// The folder of a crate, if it is a path dependency, of a line of `cargo tree`: `1name v1.2.3 (/where/it/is)`,
+/// before the path perhaps `(proc-macro)`, and after it `(*)` if the crate was listed before. Others are of a
+/// registry, or have an address.
+fn folder_of(line: &str) -> Option<PathBuf> {
+    let line = line.strip_suffix(" (*)").unwrap_or(line).strip_suffix(')')?;
+    Some(PathBuf::from(&line[line.find(" (/")? + 2..]))
+}
+
 /// The line of a manifest that has a dependency.
 fn line_of_dependency(manifest: &str, name: &str) -> Option<usize> {
     let is_table = |line: &str| line.starts_with('[') && line.contains("dependencies");
     let lines = (1..).zip(manifest.lines()).skip_while(|(_, line)| !is_table(line));
     lines.filter(|(_, line)| line.contains(name)).map(|(number, _)| number).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_crates() {
+        for (line, folder) in [
+            ("0prices v0.1.0 (/jams/prices)", Some("/jams/prices")),
+            ("1mac v0.1.0 (proc-macro) (/a (b)/mac)", Some("/a (b)/mac")),
+            ("2other v0.1.0 (/a (b)) (*)", Some("/a (b)")),
+            ("1syn v2.0.1 (proc-macro)", None),
+            ("1syn v2.0.1 (*)", None),
+            ("1far v1.0.0 (https://example.org/far#0123abcd)", None),
+        ] {
+            assert_eq!(folder_of(line), folder.map(PathBuf::from), "{line}");
+        }
+    }
 }

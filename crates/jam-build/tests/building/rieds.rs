@@ -122,6 +122,27 @@ fn a_ried_is_packed_with_the_jams_around_it() {
     assert!(id.contains("pub const ID: u16 = 2;"), "{id}");
 }
 
+/// A build script prints them, so that cargo runs it again when one changes.
+#[test]
+fn the_folders_of_a_ried_are_those_of_all_that_changes_it() {
+    let dependencies =
+        "mac = { path = \"mac (1)\" }\n[build-dependencies]\nmade = { path = \"made\" }";
+    let library = "[package]\nname = \"NAME\"\n";
+    let mac = library.replace("NAME", "mac") + "[lib]\nproc-macro = true\n";
+    let files = [
+        ("prices/src/lib.rs", SOURCE),
+        ("prices/mac (1)/Cargo.toml", &mac),
+        ("prices/mac (1)/src/lib.rs", ""),
+        ("prices/made/Cargo.toml", &library.replace("NAME", "made")),
+        ("prices/made/src/lib.rs", ""),
+    ];
+    let package = built(build(dependencies, &files));
+    let folders = &package.rieds[0].folders;
+    for name in ["prices", "prices/mac (1)", "prices/made"] {
+        assert!(folders.iter().any(|folder| folder.ends_with(name)), "no {name}: {folders:?}");
+    }
+}
+
 #[test]
 fn what_a_ried_must_not_be() {
     let empty = error("", &[("prices/src/lib.rs", "")]);
