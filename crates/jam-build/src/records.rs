@@ -5,7 +5,7 @@ use jam_abi::signature;
 
 use crate::c_types::Types;
 use crate::error::Error;
-use crate::objects::Objects;
+use crate::objects::{IMPLICIT, Objects};
 use crate::source::Shape;
 
 /// A declared import.
@@ -52,7 +52,20 @@ pub(crate) fn of_rust(
             )));
         }
     }
+    check_names(objects, &imports)?;
     Ok((entry, imports))
+}
+
+/// Compilers make calls of these names by themselves, which would go to what the import declares.
+fn check_names(objects: &Objects<'_>, imports: &[Imported]) -> Result<(), Error> {
+    let Some(Imported { name, .. }) = imports.iter().find(|i| IMPLICIT.contains(&&i.name[..]))
+    else {
+        return Ok(());
+    };
+    Err(objects.records(format!(
+        "import `{name}`: expected another name, since every receiver has a function of this one, \
+         which compilers call"
+    )))
 }
 
 /// The records of functions in a section.
@@ -209,6 +222,7 @@ pub(crate) fn of_c(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>, Shape
             _ => {}
         }
     }
+    check_names(objects, &imports)?;
     let (entry, shape) = entry.ok_or_else(|| {
         objects
             .records("no JAM_SIGNATURE(PROPERTY, ARGUMENTS, ELEMENT): expected one; void for none")

@@ -117,6 +117,16 @@ fn imports_outside_of_the_files_own_import() {
 }
 
 #[test]
+fn imports_with_names_of_the_compiler() {
+    let end = "expected another name, since every receiver has a function of this one, which compilers call";
+    let text = "jam::import! { fn memset(x: u32); }\npub fn bad() { memset(1) }";
+    assert_eq!(rust(text), format!("jams/bad.rs: import `memset`: {end}"));
+    let text = "JAM_IMPORT(int64_t, bcmp, (int32_t));\n\
+                int64_t JAM_ENTRY(jam_call *call) { return bcmp(1); }";
+    assert_eq!(c(text), format!("jams/bad.c: import `bcmp`: {end}"));
+}
+
+#[test]
 fn absolute_addresses() {
     for target in [TARGET, OTHER_TARGET] {
         // The relocations R_X86_64_64 and R_AARCH64_MOVW_UABS_G3.
