@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 
+use object::elf::STT_GNU_IFUNC;
 use object::read::archive::ArchiveFile;
 use object::{
-    Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SectionKind, SymbolIndex,
+    Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SectionKind, SymbolFlags,
+    SymbolIndex,
 };
 
 use crate::error::{Error, Site};
@@ -105,15 +107,27 @@ impl<'d> Objects<'d> {
             RelocationTarget::Symbol(symbol) => symbol,
             _ => return Err(self.records("a relocation that refers to nothing")),
         };
-        let symbol = self.objects[object].symbol_by_index(symbol).map_err(|e| self.failed(e))?;
-        if let Some(index) = symbol.section_index() {
-            return Ok(Target::At(Section { object, index }, symbol.address()));
+        let found = self.objects[object].symbol_by_index(symbol).map_err(|e| self.failed(e))?;
+        let name = found.name().map_err(|e| self.failed(e))?;
+        let (object, found) = match self.defined.get(name) {
+            Some((object, symbol)) if found.section_index().is_none() && !outside(name) => {
+                let found = self.objects[*object].symbol_by_index(*symbol);
+                (*object, found.map_err(|e| self.failed(e))?)
+            }
+            _ => (object, found),
+        };
+        // What it refers to is not the function but what chooses one, when a program is loaded.
+        if matches!(found.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_GNU_IFUNC)
+        {
+            return Err(self.records(format!(
+                "`{name}` is chosen when a program is loaded: expected a plain function, without the \
+                 attributes ifunc and target_clones"
+            )));
         }
-        let name = symbol.name().map_err(|e| self.failed(e))?;
-        match self.definition(name) {
-            Some((section, offset)) if !outside(name) => Ok(Target::At(section, offset)),
-            _ => Ok(Target::Outside(name.to_owned())),
-        }
+        Ok(match found.section_index() {
+            Some(index) => Target::At(Section { object, index }, found.address()),
+            None => Target::Outside(name.to_owned()),
+        })
     }
 
     /// The name of what is at `offset` of a section, for messages.

@@ -127,6 +127,22 @@ fn imports_with_names_of_the_compiler() {
 }
 
 #[test]
+fn functions_that_a_loader_chooses() {
+    let text = "static int64_t one(void) { return 1; }\n\
+                typedef int64_t function(void);\n\
+                static function *choose(void) { return one; }\n\
+                LINKAGE int64_t chosen(void) __attribute__((ifunc(\"choose\")));\n\
+                int64_t JAM_ENTRY(jam_call *call) { return chosen(); }";
+    for linkage in ["static", "extern"] {
+        assert_eq!(
+            c(&text.replace("LINKAGE", linkage)),
+            "jams/bad.c: `chosen` is chosen when a program is loaded: expected a plain function, without \
+             the attributes ifunc and target_clones"
+        );
+    }
+}
+
+#[test]
 fn absolute_addresses() {
     for target in [TARGET, OTHER_TARGET] {
         // The relocations R_X86_64_64 and R_AARCH64_MOVW_UABS_G3.
