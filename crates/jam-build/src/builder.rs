@@ -13,7 +13,7 @@ use jam_format::{
 
 use crate::c_local::CSource;
 use crate::c_ried::is_c_ried;
-use crate::compile::{Compilers, File};
+use crate::compile::{self, Compilers, File};
 use crate::error::Error;
 use crate::generate::{self, Generated, GeneratedRied};
 use crate::link::{self, Request};
@@ -89,7 +89,7 @@ impl Builder {
         let work = path::absolute(&work).map_err(Error::io("find", work))?;
         let compilers = Compilers {
             rustc: OsString::from("rustc"),
-            cc: None,
+            cc: Vec::new(),
             target: target.to_owned(),
             machine,
             opt_level: "2".to_owned(),
@@ -127,9 +127,10 @@ impl Builder {
         self
     }
 
-    /// With this compiler of C instead of the target's gcc, or clang where there is no gcc.
+    /// With this compiler of C instead of the target's gcc, or clang where there is no gcc: a program, and
+    /// after spaces arguments that it always gets, as in `ccache gcc`. Nothing is the default.
     pub fn cc(mut self, cc: impl Into<OsString>) -> Self {
-        self.compilers.cc = Some(cc.into());
+        self.compilers.cc = compile::words(cc.into());
         self
     }
 

@@ -76,11 +76,7 @@ impl Compilers {
 
     /// The program of this name that belongs to the C compiler.
     fn binutil(&self, name: &str, shown: &str) -> Result<Command, Error> {
-        let (compiler, is_clang) = self.c_compiler(shown)?;
-        let mut ask = Command::new(compiler);
-        if is_clang {
-            ask.arg(format!("--target={}", self.target));
-        }
+        let mut ask = self.c_compiler(shown)?;
         ask.arg(format!("-print-prog-name={name}"));
         Ok(Command::new(run(ask, shown)?.trim()))
     }

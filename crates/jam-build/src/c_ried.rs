@@ -8,7 +8,6 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use jam_abi::{RIED_EXPORT_SECTION, RIED_SYMBOL, RIED_VERSION};
 
@@ -70,11 +69,7 @@ impl Compilers {
         library: &Path,
         shown: &str,
     ) -> Result<(), Error> {
-        let (program, is_clang) = self.c_compiler(shown)?;
-        let mut cc = Command::new(program);
-        if is_clang {
-            cc.arg(format!("--target={}", self.target));
-        }
+        let mut cc = self.c_compiler(shown)?;
         // What nothing defines is found here, not by a receiver's loader.
         cc.args(["-shared", "-s", "-Wl,--no-undefined", "-o"]).arg(library).args(objects);
         run(cc, shown).map(|_| ())

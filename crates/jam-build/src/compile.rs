@@ -17,8 +17,8 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub(crate) struct Compilers {
     pub(crate) rustc: OsString,
-    /// The C compiler; by default that of the target.
-    pub(crate) cc: Option<OsString>,
+    /// The C compiler and arguments that it always gets; if empty, that of the target.
+    pub(crate) cc: Vec<OsString>,
     pub(crate) target: String,
     pub(crate) machine: Machine,
     /// The optimisation: what rustc's `opt-level` may be.
@@ -128,11 +128,7 @@ impl Compilers {
         let header = self.work.join("include/jam.h");
         write(&header, include_str!("jam.h"))?;
         let object = self.c_object(file);
-        let (program, is_clang) = self.c_compiler(file.shown)?;
-        let mut cc = Command::new(&program);
-        if is_clang {
-            cc.arg(format!("--target={}", self.target));
-        }
+        let mut cc = self.c_compiler(file.shown)?;
         cc.args([
             "-c",
             "-g1",
@@ -169,27 +165,50 @@ impl Compilers {
         read(&object)
     }
 
-    /// The C compiler for `file`, and whether it is clang, which compiles for every target.
-    pub(crate) fn c_compiler(&self, file: &str) -> Result<(OsString, bool), Error> {
-        let is_clang = |program: &OsString| program.to_string_lossy().contains("clang");
-        if let Some(program) = &self.cc {
-            return Ok((program.clone(), is_clang(program)));
+    /// The C compiler for `file`, told the target if it is clang, which compiles for every target.
+    pub(crate) fn c_compiler(&self, file: &str) -> Result<Command, Error> {
+        let words = match &self.cc[..] {
+            [] => vec![OsString::from(self.default_cc(file)?)],
+            words => words.to_vec(),
+        };
+        // Behind another program, such as ccache, too; of a path, its folders may be named as they like.
+        let is_clang = words.iter().map(Path::new).any(|word| {
+            let name = word.file_name().unwrap_or_default().to_string_lossy();
+            name.contains("clang") && !word.as_os_str().as_encoded_bytes().starts_with(b"-")
+        });
+        let mut cc = Command::new(&words[0]);
+        cc.args(&words[1..]);
+        if is_clang {
+            cc.arg(format!("--target={}", self.target));
         }
+        Ok(cc)
+    }
+
+    fn default_cc(&self, file: &str) -> Result<String, Error> {
         let own = Machine::CURRENT == Some(self.machine);
         let gnu = self.cross_gcc();
         let names = if own { &["gcc", "cc", "clang"][..] } else { &[&gnu[..], "clang"] };
-        let Some(found) = names.iter().find(|name| is_there(name)) else {
+        let found = names.iter().find(|name| is_there(name)).map(|name| (*name).to_owned());
+        found.ok_or_else(|| {
             let (machine, expected) = (self.machine, names.join(" or "));
-            return Err(Error::NoCompiler { machine, file: file.to_owned(), expected });
-        };
-        let found = OsString::from(found);
-        let is_clang = is_clang(&found);
-        Ok((found, is_clang))
+            Error::NoCompiler { machine, file: file.to_owned(), expected }
+        })
     }
 
     /// The name of gcc for the machine, where it is another one than this.
     pub(crate) fn cross_gcc(&self) -> String {
         format!("{}-linux-gnu-gcc", self.machine)
+    }
+}
+
+/// The words of a command, as makefiles and build scripts have it in CC: none if it is empty; one if it is
+/// the path of a file, which may have spaces.
+pub(crate) fn words(command: OsString) -> Vec<OsString> {
+    match command.to_str() {
+        Some(text) if !Path::new(text).is_file() => {
+            text.split_whitespace().map(OsString::from).collect()
+        }
+        _ => vec![command],
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a build script calls: [`package()`].
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::builder::{Builder, BuiltPackage};
@@ -27,7 +28,8 @@ pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
     for name in usable {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    if let Some(cc) = usable.iter().find_map(env::var_os) {
+    let is_set = |cc: &OsString| !cc.is_empty();
+    if let Some(cc) = usable.iter().filter_map(env::var_os).find(is_set) {
         builder = builder.cc(cc);
     }
     let built = builder.build(folder)?;

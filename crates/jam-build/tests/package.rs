@@ -3,7 +3,8 @@
 mod common;
 
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -13,10 +14,14 @@ use tempfile::TempDir;
 
 /// Runs the test `name` of this program as a build script, with `out` as its folder.
 fn build_script(name: &str, out: &Path) -> Output {
+    script_command(name, out).output().expect("it runs")
+}
+
+fn script_command(name: &str, out: &Path) -> Command {
     let mut child = Command::new(env::current_exe().expect("this program"));
     child.args(["--exact", name, "--ignored", "--nocapture"]);
     child.env("OUT_DIR", out).env("TARGET", TARGET).env("HOST", TARGET).env("RUSTC", "rustc");
-    child.output().expect("it runs")
+    child
 }
 
 #[test]
@@ -160,6 +165,42 @@ fn a_program_includes_its_package() {
                     0 8 200\n\
                     through C\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+#[ignore = "is a build script, which another test runs"]
+fn script_in_c() {
+    jam_build::package("in_c").expect("a C compiler");
+}
+
+/// As makefiles have it: words, or nothing. A folder may be named as it likes.
+#[test]
+fn a_build_script_takes_a_c_compiler_with_arguments() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    for folder in ["in_c", "clang tools", "clang"] {
+        fs::create_dir(at(folder)).expect("a folder");
+    }
+    let jam = "#include \"jam.h\"\nJAM_SIGNATURE(void, void, void);\n\
+               int64_t JAM_ENTRY(jam_call *call) { return WORD; }\n";
+    fs::write(at("in_c/seven.c"), jam.replace("WORD", "0")).expect("a source");
+    // They are gcc, which does not know --target.
+    for gcc in ["clang/gcc", "clang tools/gcc"] {
+        let text = "#!/bin/sh\nfor word; do case $word in --target=*) exit 1;; esac; done\nexec cc \"$@\"\n";
+        fs::write(at(gcc), text).expect("a script");
+        fs::set_permissions(at(gcc), Permissions::from_mode(0o755)).expect("a program");
+    }
+    let run = |cc: &str| {
+        let mut child = script_command("script_in_c", folder.path());
+        let output = child.current_dir(folder.path()).env("CC", cc).output().expect("it runs");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for gcc in ["", "  ", "env cc", "clang/gcc", "env clang/gcc", "clang tools/gcc"] {
+        let (is_built, printed) = run(gcc);
+        assert!(is_built, "{gcc:?}: {printed}");
+    }
+    fs::write(at("in_c/seven.c"), jam).expect("a source");
+    assert!(run("cc -DWORD=7").0 && !run("cc").0);
 }
 
 #[test]
