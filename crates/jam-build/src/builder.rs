@@ -15,6 +15,7 @@ use crate::c_local::CSource;
 use crate::c_ried::is_c_ried;
 use crate::compile::{self, Compilers, File};
 use crate::error::Error;
+use crate::folder::elements_in;
 use crate::generate::{self, Generated, GeneratedRied};
 use crate::link::{self, Request};
 use crate::objects::Objects;
@@ -160,24 +161,7 @@ impl Builder {
         let folder = folder.as_ref();
         let absolute = folder.canonicalize().map_err(Error::io("find", folder))?;
         let name = absolute.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut paths = Vec::new();
-        for entry in fs::read_dir(&absolute).map_err(Error::io("read", folder))? {
-            let path = entry.map_err(Error::io("read", folder))?.path();
-            let is_jam =
-                path.extension().is_some_and(|extension| extension == "rs" || extension == "c");
-            if is_jam || is_ried(&path) || is_c_ried(&path) {
-                paths.push(path);
-            }
-        }
-        paths.sort_by(|a, b| a.file_stem().cmp(&b.file_stem()));
-        if paths.is_empty() {
-            return Err(Error::NoJams { folder: folder.to_owned() });
-        }
-        if let Some(pair) = paths.windows(2).find(|pair| pair[0].file_stem() == pair[1].file_stem())
-        {
-            let name = pair[0].file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            return Err(Error::SameName { name });
-        }
+        let paths = elements_in(&absolute, folder)?;
         let machines: Vec<_> = self.builders().map(|builder| builder.compilers.machine).collect();
         if let Some(at) = (1..machines.len()).find(|at| machines[..*at].contains(&machines[*at])) {
             return Err(Error::SameMachine { machine: machines[at] });

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use jam_abi::{RIED_EXPORT_SECTION, RIED_SYMBOL, RIED_VERSION};
 
-use crate::compile::{Compilers, File, read, run, write};
+use crate::compile::{Compilers, File, is_hidden, read, run, write};
 use crate::error::Error;
 use crate::library::Interface;
 use crate::objects::Objects;
@@ -33,7 +33,7 @@ impl Compilers {
         let mut sources = Vec::new();
         for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
             let path = entry.map_err(Error::io("read", folder))?.path();
-            if path.extension().is_some_and(|extension| extension == "c") {
+            if path.extension().is_some_and(|extension| extension == "c") && !is_hidden(&path) {
                 sources.push(path);
             }
         }

@@ -276,6 +276,11 @@ fn joined(flag: &str, path: &Path) -> OsString {
     argument
 }
 
+/// Whether a file is one that editors and systems keep for themselves, such as the lock `.#NAME.c`.
+pub(crate) fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(Error::io("read", path))
 }

@@ -69,8 +69,18 @@ pub enum Error {
     /// Two sources make one name.
     #[error("two jams or rieds with the name `{name}`: expected one file or folder for each")]
     SameName {
+        /// The name, with `_` for each `-` as in Rust.
+        name: String,
+    },
+    /// A source has a name that generated Rust cannot have.
+    #[error("invalid name {name:?} of {}: expected {expected}", path.display())]
+    Name {
         /// The name.
         name: String,
+        /// Of which file or folder.
+        path: PathBuf,
+        /// What was expected.
+        expected: &'static str,
     },
     /// The source is not what a jam must be, which is seen before it is compiled.
     #[error("{site}: {message}")]

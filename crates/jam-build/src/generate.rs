@@ -95,7 +95,7 @@ pub(crate) fn package(
     let mut text = String::new();
     let ried_elements: Vec<_> = rieds
         .iter()
-        .map(|ried| format!("&{}::{}", ried.name.replace('-', "_"), constant(ried.name)))
+        .map(|ried| format!("&{}::{}", module_name(ried.name), constant(ried.name)))
         .collect();
     let elements: Vec<_> = jams.iter().map(|jam| format!("&{}::ELEMENT", jam.name)).collect();
     writeln!(
@@ -118,8 +118,13 @@ pub(crate) fn package(
     text
 }
 
+/// The name of the module of an element.
+pub(crate) fn module_name(name: &str) -> String {
+    name.replace('-', "_")
+}
+
 /// The name of the constant of an element.
-fn constant(name: &str) -> String {
+pub(crate) fn constant(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
 }
 
@@ -144,7 +149,7 @@ fn ried_module(ried: &GeneratedRied<'_>) -> String {
          \x20       exports: &[{exports}],\n\
          \x20   }};\n\
          }}\n",
-        module = name.replace('-', "_"),
+        module = module_name(name),
         constant = constant(name),
         exports = exports.join(", "),
     )
@@ -158,12 +163,12 @@ fn c_local(jam: &Generated<'_>, library: &str) -> (String, String) {
         write!(
             slots,
             "            #[link_name = \"{prefix}_{name}\"]\n\
-             \x20           pub(super) static SLOT_{at}: ::jam::ImportSlot;\n"
+             \x20           static SLOT_{at}: ::jam::ImportSlot;\n"
         )
         .expect("writing to text");
         write!(
             imports,
-            "&::jam::LocalImport::new({name:?}, {signature:#x}, unsafe {{ &c::SLOT_{at} }}), "
+            "&::jam::LocalImport::new({name:?}, {signature:#x}, unsafe {{ &SLOT_{at} }}), "
         )
         .expect("writing to text");
     }
@@ -176,9 +181,9 @@ fn c_local(jam: &Generated<'_>, library: &str) -> (String, String) {
          \x20           pub(super) fn entry(call: *mut ::jam::Call) -> u32;\n\
          {slots}\
          \x20       }}\n\
+         \x20       // SAFETY: only the addresses of slots are taken, which are those of `jam.h`: a pointer each.\n\
+         \x20       pub(super) static IMPORTS: &[&::jam::LocalImport] = &[{imports}];\n\
          \x20   }}\n\
-         \x20   // SAFETY: only the addresses of slots are taken, which are those of `jam.h`: a pointer each.\n\
-         \x20   static IMPORTS: &[&::jam::LocalImport] = &[{imports}];\n\
          \x20   /// # Safety\n\
          \x20   /// As `jam::Call` says, and every import is resolved.\n\
          \x20   unsafe fn enter(call: *mut ::jam::Call) -> u32 {{\n\
@@ -186,7 +191,7 @@ fn c_local(jam: &Generated<'_>, library: &str) -> (String, String) {
          \x20       unsafe {{ c::entry(call) }}\n\
          \x20   }}\n"
     );
-    let local = "Some(::jam::LocalFunction { entry: enter, imports: IMPORTS })";
+    let local = "Some(::jam::LocalFunction { entry: enter, imports: c::IMPORTS })";
     (items, local.to_owned())
 }
 

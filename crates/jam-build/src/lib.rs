@@ -29,7 +29,7 @@
 //! 3. `lines.rs`, `objects.rs`, `records.rs`: what the compilers made.
 //! 4. `link/`: from there to a blob.
 //! 5. `library.rs` ([`Interface`]), `ried.rs`, `c_ried.rs`: rieds.
-//! 6. `builder.rs` ([`Builder`]), `script.rs` ([`package()`]).
+//! 6. `folder.rs`, `builder.rs` ([`Builder`]), `script.rs` ([`package()`]).
 //! 7. `elf.rs`, `disassemble.rs` ([`disassemble()`]).
 
 #![forbid(unsafe_code)]
@@ -42,6 +42,7 @@ mod compile;
 mod disassemble;
 mod elf;
 mod error;
+mod folder;
 mod generate;
 mod library;
 mod lines;

@@ -300,6 +300,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["library", "link"],
             &["c_local", "ried"],
             &["c_ried", "generate"],
+            &["folder"],
             &["builder"],
             &["script"],
         ],

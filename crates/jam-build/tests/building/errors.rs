@@ -1,6 +1,7 @@
 //! What a jam may not have: each error, word for word.
 
 use jam_build::{Builder, Error};
+use tempfile::TempDir;
 
 use crate::common::{self, OTHER_TARGET, TARGET, error_for, error_of};
 
@@ -284,12 +285,56 @@ fn targets_and_folders_without_jams() {
         folder.path().display()
     );
     assert_eq!(error.to_string(), expected);
-    for name in ["twice.rs", "twice.c"] {
-        std::fs::write(folder.path().join(name), "").unwrap();
+}
+
+/// A function, a module and a constant in Rust have them.
+#[test]
+fn names_of_sources() {
+    let function = "the name of a function: letters, digits and underscores, not first a digit, and no \
+                    keyword";
+    let ried = "letters, digits, hyphens and underscores, not first a digit, and no keyword";
+    let constant = "another one, since modules of jams and rieds have a constant of this name";
+    for (path, expected) in [
+        ("two-part.c", function),
+        ("match.c", function),
+        ("2.rs", function),
+        ("a.b.rs", function),
+        ("r#fn.rs", function),
+        ("id.c", constant),
+        ("Name.rs", constant),
+        ("element.c", constant),
+        ("in/Cargo.toml", ried),
+        ("a.b/Cargo.toml", ried),
+        ("id/id.c", constant),
+    ] {
+        let (folder, error) = error_of_names(&[path]);
+        let element = folder.path().join(path.split('/').next().unwrap());
+        let name = element.file_name().unwrap().to_str().unwrap();
+        let name = name.strip_suffix(".c").or(name.strip_suffix(".rs")).unwrap_or(name);
+        let path = element.display();
+        assert_eq!(error, format!("invalid name {name:?} of {path}: expected {expected}"));
     }
-    let error = builder.build(folder.path()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "two jams or rieds with the name `twice`: expected one file or folder for each"
-    );
+    for (paths, name) in [
+        (["twice.rs", "twice.c"], "twice"),
+        (["a-b/Cargo.toml", "a_b.rs"], "a_b"),
+        (["a/Cargo.toml", "a.c"], "a"),
+    ] {
+        let expected = format!(
+            "two jams or rieds with the name `{name}`: expected one file or folder for each"
+        );
+        assert_eq!(error_of_names(&paths).1, expected);
+    }
+    let hidden = [".#lock.rs", ".hidden.c", ".ried/Cargo.toml"];
+    assert!(error_of_names(&hidden).1.starts_with("no jams in "));
+}
+
+/// The error of a folder with these files, and the folder.
+fn error_of_names(paths: &[&str]) -> (TempDir, String) {
+    let (folder, builder) = common::builder(common::TARGET);
+    for path in paths.iter().map(|path| folder.path().join(path)) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    let error = builder.build(folder.path()).expect_err("it cannot be built");
+    (folder, error.to_string())
 }

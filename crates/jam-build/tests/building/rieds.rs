@@ -213,6 +213,7 @@ fn a_ried_may_be_in_c() {
     let files = [
         ("prices/prices.c", main),
         ("prices/other.c", "#include <stdint.h>\nint64_t other(void) { return 7; }\n"),
+        ("prices/.#prices.c", "the lock of an editor"),
         ("none/other.c", "no ried, as there is no none.c"),
     ];
     let package = built(build_all(&files));
