@@ -106,6 +106,11 @@ impl Types {
         }
     }
 
+    /// Whether it is the type of which only two values are valid.
+    pub(crate) fn is_bool(c: &str) -> bool {
+        number(&normal(c)) == Some("bool")
+    }
+
     /// The Rust type of arguments or of an element.
     pub(crate) fn rust(c: &str, bytes: u32) -> String {
         match number(&normal(c)) {

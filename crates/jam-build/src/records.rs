@@ -192,12 +192,20 @@ pub(crate) fn of_c(objects: &Objects<'_>) -> Result<(Entry, Vec<Imported>, Shape
                 let [args_bytes, element_bytes] = sizes else {
                     return Err(objects.records("two JAM_SIGNATURE, expected one"));
                 };
-                let part = |found: &str, bytes: &[u8; 4]| match u32::from_le_bytes(*bytes) {
-                    _ if found == "void" => (signature::UNIT, 0, None),
-                    bytes => (types.value(found, bytes), bytes, Some(Types::rust(found, bytes))),
+                let part = |found: &str, bytes: &[u8; 4]| {
+                    match u32::from_le_bytes(*bytes) {
+                    _ if found == "void" => Ok((signature::UNIT, 0, None)),
+                    // Not every byte is one, and the sender's are not checked. Rust has no such arguments.
+                    _ if Types::is_bool(found) => Err(objects.records(format!(
+                        "type `{found}` in JAM_SIGNATURE: expected uint8_t, since a sender may send any byte"
+                    ))),
+                    bytes => {
+                        Ok((types.value(found, bytes), bytes, Some(Types::rust(found, bytes))))
+                    }
+                }
                 };
-                let (args, args_bytes, args_type) = part(args, args_bytes);
-                let (element, element_bytes, element_type) = part(element, element_bytes);
+                let (args, args_bytes, args_type) = part(args, args_bytes)?;
+                let (element, element_bytes, element_type) = part(element, element_bytes)?;
                 let hash = match property {
                     "void" => signature::UNIT,
                     _ => types.hash(property).ok_or_else(|| unknown("the entry", property))?,

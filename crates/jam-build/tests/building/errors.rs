@@ -259,12 +259,20 @@ fn the_compilers_errors_name_the_file() {
 }
 
 #[test]
-fn types_of_c_that_no_import_may_have() {
+fn types_of_c_that_no_jam_may_have() {
     let message =
         c("JAM_IMPORT(long double, f, (void));\nint64_t JAM_ENTRY(jam_call *c) { return 0; }");
     let expected = "jams/bad.c: type `long double` of f: expected a type of jam.h, a number, or a \
                     pointer to a number or a property";
     assert_eq!(message, expected);
+    for (types, found) in [("bool, void", "bool"), ("void, _Bool", "_Bool")] {
+        let text = format!("#include \"jam.h\"\nJAM_SIGNATURE(void, {types});\n");
+        let error = error_of("bad.c", &(text + "int64_t JAM_ENTRY(jam_call *c) { return 0; }"));
+        let expected = format!(
+            "jams/bad.c: type `{found}` in JAM_SIGNATURE: expected uint8_t, since a sender may send any byte"
+        );
+        assert_eq!(shown(&error), expected);
+    }
     let error =
         error_of("bad.c", "#include \"jam.h\"\nint64_t JAM_ENTRY(jam_call *c) { return 0; }");
     let expected = "jams/bad.c: no JAM_SIGNATURE(PROPERTY, ARGUMENTS, ELEMENT): expected one; void for \
