@@ -72,6 +72,8 @@ impl Compilers {
         let mut cc = self.c_compiler(shown)?;
         // What nothing defines is found here, not by a receiver's loader.
         cc.args(["-shared", "-s", "-Wl,--no-undefined", "-o"]).arg(library).args(objects);
+        // Every process has it; those that use nothing of it do not name it.
+        cc.args(["-Wl,--as-needed", "-lm"]);
         run(cc, shown).map(|_| ())
     }
 }

@@ -212,7 +212,11 @@ fn a_ried_may_be_in_c() {
                 int64_t seven(const table *t, jam_bytes bytes) { return other() + bytes.len; }\n";
     let files = [
         ("prices/prices.c", main),
-        ("prices/other.c", "#include <stdint.h>\nint64_t other(void) { return 7; }\n"),
+        (
+            "prices/other.c",
+            "#include <math.h>\n#include <stdint.h>\nstatic volatile double x = 49;\n\
+                             int64_t other(void) { return sqrt(x) + pow(x, 0); }\n",
+        ),
         ("prices/.#prices.c", "the lock of an editor"),
         ("none/other.c", "no ried, as there is no none.c"),
     ];
@@ -223,6 +227,8 @@ fn a_ried_may_be_in_c() {
     let seven = jam_abi::function_signature!((&Table, &[u8]) -> i64);
     let exports = ried.interface.exports.iter().map(|f| (&f.name[..], f.signature));
     assert!(exports.eq([("seven", seven), ("twice", twice)]), "{:?}", ried.interface);
+    let libraries = &ried.interface.libraries;
+    assert!(libraries.iter().any(|name| name.starts_with("libm.so")), "{libraries:?}");
     let types: Vec<_> = ried.interface.exports.iter().map(|f| &f.types[..]).collect();
     assert_eq!(types, ["(&table, &[u8]) -> i64", "(u64) -> u64"]);
 
