@@ -4,7 +4,7 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{FnArg, Item, ReturnType, Type, Visibility};
+use syn::{Expr, ExprLit, FnArg, Item, Lit, ReturnType, Type, Visibility};
 
 use crate::error::{Error, Site};
 
@@ -246,8 +246,10 @@ fn value(found: &Type, declared: &Declared, file: &str) -> Result<String, Error>
     let name = text(found);
     if let Type::Array(array) = found {
         let element = value(&array.elem, declared, file)?;
-        let len = text(&array.len);
-        if len.parse::<usize>().is_ok() || len.ends_with("usize") {
+        if let Expr::Lit(ExprLit { lit: Lit::Int(len), .. }) = &array.len
+            && matches!(len.suffix(), "" | "usize")
+            && let Ok(len) = len.base10_parse::<usize>()
+        {
             return Ok(format!("[{element}; {len}]"));
         }
         return Err(wrong(file, array.len.span(), "length of an array: expected a literal"));
@@ -264,4 +266,24 @@ fn value(found: &Type, declared: &Declared, file: &str) -> Result<String, Error>
 
 fn text(tokens: &impl ToTokens) -> String {
     tokens.to_token_stream().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_arrays() {
+        let read = |len: &str| {
+            let text = format!("pub fn bad(args: [u8; {len}]) {{}}");
+            Source::read(&text, "bad", "bad.rs").map(|source| source.shape.args.unwrap_or_default())
+        };
+        for len in ["16", "0x10", "0b1_0000", "1_6", "16usize", "0x10_usize"] {
+            assert_eq!(read(len).expect(len), "[u8; 16]");
+        }
+        for len in ["LEN", "LEN_usize", "8 + 8usize", "16u8", "0x1_0000_0000_0000_0000"] {
+            let error = read(len).expect_err(len).to_string();
+            assert_eq!(error, "bad.rs:1:23: length of an array: expected a literal", "{len}");
+        }
+    }
 }
