@@ -52,6 +52,8 @@ pub struct BuiltJam {
     pub blob: Vec<u8>,
     /// The absolute path of its source.
     pub path: PathBuf,
+    /// The files that the compiler has read for it.
+    pub sources: Vec<PathBuf>,
     shape: Shape,
     /// Those of its entry, as text.
     types: String,
@@ -234,9 +236,10 @@ impl Builder {
         let file = File { path, name: &name, shown };
         let is_c = path.extension().is_some_and(|extension| extension == "c");
         let (blob, shape, imports) = if is_c { self.c(file)? } else { self.rust(file, abi)? };
+        let sources = self.compilers.sources(file)?;
         let (name, machine) = (name.into_owned(), self.compilers.machine);
         let (path, types) = (path.to_owned(), shape.types());
-        Ok(BuiltJam { name, machine, blob, path, shape, types, imports })
+        Ok(BuiltJam { name, machine, blob, path, sources, shape, types, imports })
     }
 
     fn rust(&self, file: File<'_>, abi: &mut Option<PathBuf>) -> Result<Linked, Error> {

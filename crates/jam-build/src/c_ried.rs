@@ -38,7 +38,7 @@ impl Compilers {
             }
         }
         sources.sort();
-        let (mut objects, mut exports) = (Vec::new(), Vec::new());
+        let (mut objects, mut exports, mut read_for) = (Vec::new(), Vec::new(), Vec::new());
         for path in &sources {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             let (object_name, shown) = (format!("{name}.{file}"), shown.join(&*file));
@@ -47,6 +47,7 @@ impl Compilers {
             let bytes = portable.c(file, &["-DJAM_RIED"])?;
             exports.extend(of_c_ried(&Objects::parse(&shown, &bytes, "")?)?);
             objects.push(self.c_object(file));
+            read_for.extend(self.sources(file)?);
         }
         let table = self.work.join(format!("{name}.table.c"));
         write(&table, table_of(&exports))?;
@@ -59,8 +60,10 @@ impl Compilers {
         let bytes = read(&library)?;
         let interface = Interface::of(&name, &bytes)?;
         interface.check(&name)?;
-        let (machine, folders) = (self.machine, vec![folder.to_owned()]);
-        Ok(BuiltRied { name, machine, library: bytes, interface, folders })
+        // With its folder, to which files may be added.
+        read_for.push(folder.to_owned());
+        let (machine, sources) = (self.machine, read_for);
+        Ok(BuiltRied { name, machine, library: bytes, interface, sources })
     }
 
     fn link_c(

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use jam_format::Machine;
 
+use crate::depfile;
 use crate::error::Error;
 
 /// What the compilers need to know.
@@ -66,6 +67,11 @@ impl Compilers {
         }
     }
 
+    /// The files that were read for what [`rust`](Self::rust) or [`c`](Self::c) has made of a jam.
+    pub(crate) fn sources(&self, file: File<'_>) -> Result<Vec<PathBuf>, Error> {
+        depfile::files_read(&self.c_object(file).with_extension("d"), &self.work)
+    }
+
     /// Compiles a jam in Rust with the text of its entry; returns the bytes of an archive, and how
     /// the names of the jam's own objects begin.
     pub(crate) fn rust(
@@ -84,6 +90,8 @@ impl Compilers {
         let mut rustc =
             self.rustc(&stem, "staticlib", folder, if shown.is_empty() { "." } else { &shown });
         rustc.arg("-Clto=fat").arg("--extern").arg(joined("jam=", abi));
+        // With -o, what rustc makes on the way is beside the archive; otherwise in the current folder.
+        rustc.arg("--emit=link").arg(joined("--emit=dep-info=", &archive.with_extension("d")));
         rustc.arg("-o").arg(&archive).arg(&root);
         run(rustc, file.shown).map_err(with_hint)?;
         Ok((read(&archive)?, stem))
@@ -161,6 +169,7 @@ impl Compilers {
         map.push(if shown.as_os_str().is_empty() { ".".as_ref() } else { shown.as_os_str() });
         cc.arg(map).arg("-I").arg(self.work.join("include"));
         cc.args(flags).arg("-o").arg(&object).arg(file.path);
+        cc.args(["-MMD", "-MF"]).arg(object.with_extension("d"));
         run(cc, file.shown)?;
         read(&object)
     }

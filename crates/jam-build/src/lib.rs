@@ -25,7 +25,7 @@
 //!
 //! 1. `error.rs` ([`Error`], [`Site`]).
 //! 2. `source.rs` (what a Rust source says), `c_types.rs`, `generate.rs` (generated Rust),
-//!    `compile.rs` (the compilers), `c_local.rs` (Local Functions in C).
+//!    `depfile.rs`, `compile.rs` (the compilers), `c_local.rs` (Local Functions in C).
 //! 3. `lines.rs`, `objects.rs`, `records.rs`: what the compilers made.
 //! 4. `link/`: from there to a blob.
 //! 5. `library.rs` ([`Interface`]), `ried.rs`, `c_ried.rs`: rieds.
@@ -39,6 +39,7 @@ mod c_local;
 mod c_ried;
 mod c_types;
 mod compile;
+mod depfile;
 mod disassemble;
 mod elf;
 mod error;

@@ -14,6 +14,7 @@ use std::process::Command;
 use jam_format::{Library, Machine};
 
 use crate::compile::{Compilers, is_there, read, run};
+use crate::depfile;
 use crate::error::Error;
 use crate::library::Interface;
 
@@ -50,8 +51,9 @@ pub struct BuiltRied {
     pub library: Vec<u8>,
     /// What it offers and needs.
     pub interface: Interface,
-    /// The folders of this machine that its crates are in: its own, and those of path dependencies.
-    pub folders: Vec<PathBuf>,
+    /// What it is built from on this machine: its folder, those of path dependencies, and the files that the
+    /// compilers have read.
+    pub sources: Vec<PathBuf>,
 }
 
 /// Whether a folder is that of a ried.
@@ -65,7 +67,7 @@ impl Compilers {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = shown.join("Cargo.toml").to_string_lossy().into_owned();
         self.check_linker(&manifest)?;
-        let (folders, is_offline) = self.check_crates(&name, folder, &manifest)?;
+        let (mut sources, is_offline) = self.check_crates(&name, folder, &manifest)?;
         let target_dir = self.rieds();
         let file = format!("lib{}.so", name.replace('-', "_"));
         let library = target_dir.join(&self.target).join("release").join(file);
@@ -102,7 +104,8 @@ impl Compilers {
         }
         let interface = Interface::of(&name, &bytes)?;
         interface.check(&name)?;
-        Ok(BuiltRied { name, machine: self.machine, library: bytes, interface, folders })
+        sources.extend(depfile::files_read(&library.with_extension("d"), &self.work)?);
+        Ok(BuiltRied { name, machine: self.machine, library: bytes, interface, sources })
     }
 
     /// The folder for what cargo makes.

@@ -33,8 +33,10 @@ pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
         builder = builder.cc(cc);
     }
     let built = builder.build(folder)?;
-    for folder in built.rieds.iter().flat_map(|ried| &ried.folders) {
-        println!("cargo::rerun-if-changed={}", folder.display());
+    // What they include may be elsewhere.
+    let of_jams = built.jams.iter().flat_map(|jam| &jam.sources);
+    for source in of_jams.chain(built.rieds.iter().flat_map(|ried| &ried.sources)) {
+        println!("cargo::rerun-if-changed={}", source.display());
     }
     let file = out.join(format!("{}.jampkg", built.name));
     compile::write(&file, &built.bytes)?;

@@ -169,8 +169,48 @@ fn a_program_includes_its_package() {
 
 #[test]
 #[ignore = "is a build script, which another test runs"]
-fn script_in_c() {
-    jam_build::package("in_c").expect("a C compiler");
+fn script_of_another() {
+    jam_build::package("jams").expect("a compiler");
+}
+
+/// Also those outside of the folder, which may change alone.
+#[test]
+fn a_build_script_says_which_files_were_read() {
+    let folder = TempDir::new().expect("a folder");
+    let root = folder.path().canonicalize().expect("a folder").join("my project");
+    let jam = "#include \"../jam s.h\"\nint64_t JAM_ENTRY(jam_call *call) { return 7; }\n";
+    let manifest = format!(
+        "[package]\nname = \"four\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
+         ried = {{ package = \"gossamer-ried\", path = {:?} }}\n",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../ried")
+    );
+    for (name, text) in [
+        ("jams/one.rs", "#[path = \"../part.rs\"] mod part;\npub fn one() -> u64 { part::PART }"),
+        ("part.rs", "pub const PART: u64 = include_bytes!(\"bytes\").len() as u64;"),
+        ("bytes", "of a jam"),
+        ("jams/two.c", jam),
+        ("jam s.h", "#include \"jam.h\"\nJAM_SIGNATURE(void, void, void);\n"),
+        ("jams/three/three.c", "#include \"../../ried.h\"\nint64_t three(void) { return 3; }\n"),
+        ("ried.h", "#include \"jam.h\"\nRIED_EXPORT(int64_t, three, (void));\n"),
+        ("jams/four/Cargo.toml", &manifest),
+        ("jams/four/src/lib.rs", "include!(\"../../../ried.rs\");"),
+        ("ried.rs", "ried::interface! { export { fn four() -> u64 { 4 } } }"),
+    ] {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+    let mut script = script_command("script_of_another", &root.join("out"));
+    let output = script.current_dir(&root).output().expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    let watched = printed.lines().filter_map(|line| line.strip_prefix("cargo::rerun-if-changed="));
+    let watched: Vec<_> = watched.filter_map(|path| root.join(path).canonicalize().ok()).collect();
+    for name in ["jams", "part.rs", "bytes", "jam s.h", "ried.h", "ried.rs"] {
+        assert!(watched.contains(&root.join(name)), "no {name}: {printed}");
+    }
+    let made = watched.iter().filter(|path| path.starts_with(root.join("out")));
+    assert_eq!(made.count(), 0, "{printed}");
 }
 
 /// As makefiles have it: words, or nothing. A folder may be named as it likes.
@@ -178,12 +218,12 @@ fn script_in_c() {
 fn a_build_script_takes_a_c_compiler_with_arguments() {
     let folder = TempDir::new().expect("a folder");
     let at = |name: &str| folder.path().join(name);
-    for folder in ["in_c", "clang tools", "clang"] {
+    for folder in ["jams", "clang tools", "clang"] {
         fs::create_dir(at(folder)).expect("a folder");
     }
     let jam = "#include \"jam.h\"\nJAM_SIGNATURE(void, void, void);\n\
                int64_t JAM_ENTRY(jam_call *call) { return WORD; }\n";
-    fs::write(at("in_c/seven.c"), jam.replace("WORD", "0")).expect("a source");
+    fs::write(at("jams/seven.c"), jam.replace("WORD", "0")).expect("a source");
     // They are gcc, which does not know --target.
     for gcc in ["clang/gcc", "clang tools/gcc"] {
         let text = "#!/bin/sh\nfor word; do case $word in --target=*) exit 1;; esac; done\nexec cc \"$@\"\n";
@@ -191,7 +231,7 @@ fn a_build_script_takes_a_c_compiler_with_arguments() {
         fs::set_permissions(at(gcc), Permissions::from_mode(0o755)).expect("a program");
     }
     let run = |cc: &str| {
-        let mut child = script_command("script_in_c", folder.path());
+        let mut child = script_command("script_of_another", folder.path());
         let output = child.current_dir(folder.path()).env("CC", cc).output().expect("it runs");
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
@@ -199,7 +239,7 @@ fn a_build_script_takes_a_c_compiler_with_arguments() {
         let (is_built, printed) = run(gcc);
         assert!(is_built, "{gcc:?}: {printed}");
     }
-    fs::write(at("in_c/seven.c"), jam).expect("a source");
+    fs::write(at("jams/seven.c"), jam).expect("a source");
     assert!(run("cc -DWORD=7").0 && !run("cc").0);
 }
 

@@ -295,6 +295,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/jam-build/src",
         &[
             &["c_types", "elf", "error", "lines"],
+            &["depfile"],
             &["compile", "objects", "source"],
             &["disassemble", "records"],
             &["library", "link"],

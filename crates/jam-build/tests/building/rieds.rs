@@ -95,8 +95,8 @@ fn a_ried_is_packed_with_the_jams_around_it() {
     let interface = &ried.interface;
     assert_eq!(names(&interface.exports), [("nothing".into(), nothing), ("price".into(), price)]);
     assert_eq!(names(&interface.imports), [("base_price".into(), base_price)]);
-    let folder = |name: &str| ried.folders.iter().any(|folder| folder.ends_with(name));
-    assert!(["prices", "ried", "jam-abi"].into_iter().all(folder), "{:?}", ried.folders);
+    let folder = |name: &str| ried.sources.iter().any(|source| source.ends_with(name));
+    assert!(["prices", "ried", "jam-abi"].into_iter().all(folder), "{:?}", ried.sources);
     assert!(interface.libraries.iter().any(|library| library.starts_with("libc.so")));
     let parsed = Package::parse(&package.bytes).expect("a package");
     let elements = parsed.elements().iter().map(|e| (e.id, e.name, e.kind));
@@ -137,7 +137,7 @@ fn the_folders_of_a_ried_are_those_of_all_that_changes_it() {
         ("prices/made/src/lib.rs", ""),
     ];
     let package = built(build(dependencies, &files));
-    let folders = &package.rieds[0].folders;
+    let folders = &package.rieds[0].sources;
     for name in ["prices", "prices/mac (1)", "prices/made"] {
         assert!(folders.iter().any(|folder| folder.ends_with(name)), "no {name}: {folders:?}");
     }
