@@ -147,7 +147,7 @@ where
     }
 
     fn describe() -> Description {
-        Description::of::<Latch<T>>(L::name())
+        Description::of::<Latch<T>, L>(L::name())
     }
 }
 

@@ -44,9 +44,9 @@ impl Outbox {
     }
 
     /// Takes back a postponed request, for which `fiber` waits no longer; `None` if it has found room,
-    /// or has ended. Returns its completion.
+    /// or has ended. The caller [fails](Waiting::fail) it.
     #[cold]
-    pub(crate) fn withdraw(&self, ticket: u64, fiber: FiberId) -> Option<Boxed> {
+    pub(crate) fn withdraw(&self, ticket: u64, fiber: FiberId) -> Option<Waiting> {
         self.waiting_for_room.borrow_mut().retain(|waiting| *waiting != fiber);
         let mut backlog = self.backlog.borrow_mut();
         let at = backlog.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()?;
@@ -54,7 +54,7 @@ impl Outbox {
         if backlog.is_empty() {
             self.slot.block(self.is_closed.get());
         }
-        Some(withdrawn.completion)
+        Some(withdrawn)
     }
 
     /// Remembers a fiber to wake when there is room.

@@ -383,7 +383,7 @@ impl Outbox {
         }
         let backlog = std::mem::take(&mut *self.backlog.borrow_mut());
         for waiting in backlog {
-            catch(caught, || (waiting.completion)(Outcome::Failed(error)));
+            catch(caught, || waiting.fail(error));
         }
         self.waiting_for_room.borrow_mut().drain(..).for_each(unpark);
     }

@@ -8,7 +8,9 @@ use primitive::limits::INLINE_BYTES;
 use primitive::sync::Ordering;
 
 use crate::client::outcome::Outcome;
-use crate::codec::Plain;
+use crate::closure::registry::registry;
+use crate::codec::{self, Plain};
+use crate::error::DelegateError;
 use crate::wire::words::WORD;
 
 /// A request, but for its completion. What is off the common path takes it by value: a reference
@@ -27,6 +29,16 @@ impl Request<'_> {
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         self.arguments.words().max(self.reply_words)
+    }
+
+    /// Gives back the trusts of a request that will not be sent. That may run code of users.
+    #[cold]
+    pub(crate) fn give_back(&self) {
+        match self.arguments {
+            Arguments::Plain(_) | Arguments::Bytes(_) => {}
+            Arguments::Encoded(bytes) => give_back(self.closure, bytes),
+            Arguments::Large(bytes, _) => give_back(self.closure, &bytes.take()),
+        }
     }
 }
 
@@ -197,7 +209,7 @@ impl<'a> Arguments<'a> {
 }
 
 /// A request that has found no room yet.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// Names it among those of its outbox, in their order.
     pub(super) ticket: u64,
     pub(super) property: u32,
@@ -206,4 +218,23 @@ pub(super) struct Waiting {
     pub(super) encoded: Vec<u8>,
     pub(super) reply_words: usize,
     pub(super) completion: Box<dyn FnOnce(Outcome<'_>)>,
+}
+
+impl Waiting {
+    /// Ends it with `error`, unsent. Its trusts are given back first: their destructors must not come
+    /// between the end of a wait and the fiber that waits.
+    #[cold]
+    pub(crate) fn fail(self, error: &DelegateError) {
+        give_back(self.closure, &self.encoded);
+        (self.completion)(Outcome::Failed(error));
+    }
+}
+
+/// Gives back the trusts in the encoded arguments of a request of this closure, which will not be
+/// sent. Bytes of users' own may look like a message with trusts, so the closure says what they are.
+fn give_back(closure: u32, encoded: &[u8]) {
+    let message_at = registry().description(closure).and_then(|closure| closure.message_at);
+    if let Some(message) = message_at.and_then(|at| encoded.get(at..)) {
+        codec::give_back(message);
+    }
 }

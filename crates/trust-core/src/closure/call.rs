@@ -62,7 +62,7 @@ where
 
     fn describe() -> Description {
         let runs = serves_runs::<T, V, I>().then_some(RunLayout::WORD);
-        Description { runs, ..Description::of::<T>(I::name()) }
+        Description { runs, ..Description::of::<T, I>(I::name()) }
     }
 }
 
@@ -124,7 +124,7 @@ where
     }
 
     fn describe() -> Description {
-        Description::of::<T>(I::name())
+        Description::of::<T, I>(I::name())
     }
 }
 
@@ -160,7 +160,7 @@ where
     }
 
     fn describe() -> Description {
-        Description::of::<T>(std::any::type_name::<F>())
+        Description::of::<T, F>(std::any::type_name::<F>())
     }
 }
 

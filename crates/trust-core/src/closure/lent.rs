@@ -143,7 +143,7 @@ where
     }
 
     fn describe() -> Description {
-        Description::of::<T>(I::name())
+        Description::of::<T, I>(I::name())
     }
 }
 

@@ -92,8 +92,8 @@ impl<T: 'static, C: PlainCall<T>> Delegated for Serve<T, C> {
     }
 
     fn describe() -> Description {
-        let description = Description::of::<T>(std::any::type_name::<C>());
-        Description { runs: run_layout::<T, C>(), ..description }
+        let description = Description::of::<T, C>(std::any::type_name::<C>());
+        Description { message_at: None, runs: run_layout::<T, C>(), ..description }
     }
 }
 

@@ -42,17 +42,21 @@ pub(crate) struct Description {
     pub(crate) property: TypeId,
     pub(crate) property_name: &'static str,
     pub(crate) closure_name: &'static str,
+    /// Where the encoded message begins in its arguments that are not plain: behind what the closure
+    /// captures. `None` if they are bytes of users' own, and no message.
+    pub(crate) message_at: Option<usize>,
     /// How the requests of runs lie that it serves, if it serves any.
     pub(crate) runs: Option<RunLayout>,
 }
 
 impl Description {
-    /// Of a closure of this name on a `T`, which serves no runs.
-    pub(crate) fn of<T: 'static>(closure_name: &'static str) -> Self {
+    /// Of a closure `I` of this name on a `T`, which gets values and serves no runs.
+    pub(crate) fn of<T: 'static, I>(closure_name: &'static str) -> Self {
         Description {
             property: TypeId::of::<T>(),
             property_name: std::any::type_name::<T>(),
             closure_name,
+            message_at: Some(size_of::<I>()),
             runs: None,
         }
     }

@@ -148,10 +148,12 @@ impl Node {
         room: WaitForRoom,
         completion: Boxed,
     ) {
+        let _stay = self.stay();
         if let Some(error) = outbox.closed() {
+            // First, as in `Waiting::fail`.
+            request.give_back();
             return completion(Outcome::Failed(&error));
         }
-        let _stay = self.stay();
         let ticket = outbox.postpone(request, completion);
         self.outboxes.list(self.number_of(outbox.trustee()));
         // Back-pressure, for callers that would otherwise queue more.
@@ -176,10 +178,10 @@ fn wait_for_room(outbox: &Outbox, ticket: u64, fiber: FiberId, limit: Option<Lim
         match limit {
             Some(Limit { deadline: Some(deadline), timeout }) => {
                 if !fiber::park_until(deadline)
-                    && let Some(completion) = outbox.withdraw(ticket, fiber)
+                    && let Some(withdrawn) = outbox.withdraw(ticket, fiber)
                 {
                     let error = DelegateError::TimedOut { trustee: outbox.trustee(), timeout };
-                    return completion(Outcome::Failed(&error));
+                    return withdrawn.fail(&error);
                 }
             }
             _ => fiber::park(),
