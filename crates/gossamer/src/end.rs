@@ -58,7 +58,12 @@ fn collect_unobserved(shared: &Shared, here: HostId) {
     let ask = |node: &Node, last: bool| {
         let shared = worker::shared()?;
         shared.handle(node.take_incidents());
-        if last { shared.report_unobserved() } else { None }
+        if !last {
+            return None;
+        }
+        // No host leaves before all know this: each is told to stop after this round.
+        shared.begin_to_end();
+        shared.report_unobserved()
     };
     for trustee in (0..).map_while(Trustee::from_number) {
         let thread = trustee.thread();

@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     unobserved: Mutex<(usize, Option<Unobserved>)>,
     /// Those of other hosts, as far as host 0 has collected them.
     unobserved_of_others: Mutex<Option<RackError>>,
-    /// Whether this is host 0 and has begun to end the rack on the others.
+    /// Whether host 0 ends the rack: other hosts that leave do so because of that.
     ends: AtomicBool,
 }
 
@@ -260,13 +260,17 @@ impl Shared {
     /// has failed, and host 0 reports that: the other hosts just stop.
     ///
     /// Another host leaves when host 0 ends the rack. One that leaves earlier has failed and counts
-    /// as lost. It most likely failed because it lost a third host, so this host waits a little for
-    /// that loss, to report it instead.
+    /// as lost, on every host. Whether the rack ends then is decided by host 0. The other host most likely
+    /// failed because it lost a third one, so host 0 waits a little for that loss, to report it instead.
     pub(crate) fn peer_left(self: &Arc<Self>, host: HostId) {
         if host == HostId(0) {
-            self.stop();
-        } else if self.transport.local() == HostId(0) && !self.ends.load(Ordering::SeqCst) {
-            self.note_lost(host);
+            return self.stop();
+        }
+        if self.ends.load(Ordering::SeqCst) {
+            return;
+        }
+        self.note_lost(host);
+        if self.transport.local() == HostId(0) {
             self.early.lock().get_or_insert(host);
             let shared = Arc::downgrade(self);
             let late = move || {
@@ -281,7 +285,7 @@ impl Shared {
         }
     }
 
-    /// Notes that the rack is being ended on the other hosts.
+    /// Notes that host 0 ends the rack.
     pub(crate) fn begin_to_end(&self) {
         self.ends.store(true, Ordering::SeqCst);
     }

@@ -9,6 +9,7 @@ mod encoding;
 mod endings;
 mod files;
 mod initialisers;
+mod leaving;
 mod losses;
 mod placement;
 mod segments;
