@@ -24,7 +24,7 @@ use crate::api::remote_fiber::{Begun, Started};
 use crate::api::trust::Trust;
 use crate::client::completion::boxed;
 use crate::client::outcome::Outcome;
-use crate::client::waiter::wait;
+use crate::client::waiter::{count_failure, wait};
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
 use crate::error::{DelegateError, OUTSIDE, RACK_ENDED};
@@ -144,6 +144,7 @@ impl<T: 'static> Trust<T> {
             let node = node.ok_or_else(|| outside_of(self.home))?;
             node.context().check_may_wait("a wait", place);
             if node.is_closed() {
+                count_failure();
                 return Err(Box::new(RACK_ENDED));
             }
             let target = Some((self.home.number(), self.property));

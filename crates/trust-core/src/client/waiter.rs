@@ -39,6 +39,26 @@ pub(crate) fn wait<U: Portable, D: Display + Send + 'static>(
     result
 }
 
+/// Failures of calls of a thread between two at which the fiber that made the call gives way.
+const FAILURES: u32 = 64;
+
+thread_local! {
+    static FAILED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts the failure of a call of the current fiber, which may wait. A call of a host that is lost, or
+/// after the end of the rack, fails at once: a fiber that makes such calls in a loop would keep its
+/// thread, and with it the end of the rack, unless it gave way now and then.
+#[cold]
+#[inline(never)]
+pub(crate) fn count_failure() {
+    let failed = FAILED.get() + 1;
+    FAILED.set(failed % FAILURES);
+    if failed == FAILURES && fiber::in_fiber() {
+        fiber::yield_to_worker();
+    }
+}
+
 /// How far a wait has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
@@ -141,7 +161,7 @@ impl<U> Waiter<U> {
         unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) }
     }
 
-    /// The error that the wait has ended with, if it has.
+    /// The error that the wait has ended with, if it has. It is [counted](count_failure).
     #[cold]
     #[inline(never)]
     fn failure(&self) -> Option<Box<DelegateError>> {
@@ -151,7 +171,9 @@ impl<U> Waiter<U> {
                 self.state.set(Wait::Over);
                 // SAFETY: the state said that the completion has written the error, and says now
                 // that it is taken.
-                Some(unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) })
+                let error = unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) };
+                count_failure();
+                Some(error)
             }
             Wait::Done | Wait::Over => unreachable!("a wait ends once"),
         }

@@ -10,6 +10,7 @@ use crate::client::outbox::Outbox;
 use crate::client::outcome::Outcome;
 use crate::client::request::{Arguments, InRun, Request};
 use crate::client::runs::request_of;
+use crate::client::waiter::count_failure;
 use crate::closure::registry::Delegated;
 use crate::codec::Plain;
 use crate::error::{DelegateError, NO_SUCH_THREAD};
@@ -150,8 +151,11 @@ impl Node {
     ) {
         let _stay = self.stay();
         if let Some(error) = outbox.closed() {
-            // First, as in `Waiting::fail`.
+            // Both before the end of the call, as in `Waiting::fail`.
             request.give_back();
+            if !matches!(room, WaitForRoom::No) && self.context.is_free() {
+                count_failure();
+            }
             return completion(Outcome::Failed(&error));
         }
         let ticket = outbox.postpone(request, completion);
