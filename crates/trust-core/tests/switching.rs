@@ -6,7 +6,8 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use gossamer_trust_core::{EnteredNode, Node, Trust, Wiring, local_trustee};
 use transport_shm::ShmTransport;
@@ -89,4 +90,56 @@ fn a_call_that_does_not_wait_runs_after_a_closure_that_was_suspended_meanwhile()
         }
     });
     assert_eq!(trust.apply(|calls| *calls), CALLS);
+}
+
+thread_local! {
+    static READINGS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A clock by which a millisecond passes between two readings.
+fn clock() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    READINGS.set(READINGS.get() + 1);
+    *START.get_or_init(Instant::now) + Duration::from_millis(READINGS.get().into())
+}
+
+/// Has a fiber make `CALLS` calls, and be cancelled when it first gives way. Returns how many calls it
+/// has made.
+fn cancelled_when_it_gives_way(call: impl Fn() + 'static) -> u32 {
+    let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
+    let made = Rc::new(Cell::new(0));
+    let counts = made.clone();
+    let calls = move || {
+        for _ in 0..CALLS {
+            call();
+            counts.set(counts.get() + 1);
+        }
+    };
+    fibers.enter(|| drop(fiber::spawn_local(calls)));
+    fibers.run(1);
+    drop(fibers);
+    made.get()
+}
+
+#[test]
+fn a_fiber_that_is_cancelled_when_it_gives_way_has_no_failed_call() {
+    let (_wiring, _node, _trust) = enter();
+    let errors = Rc::new(Cell::new(0));
+    let failed = errors.clone();
+    let calls = cancelled_when_it_gives_way(move || {
+        let visited = local_trustee().trustee().try_visit(|| ());
+        failed.set(failed.get() + u32::from(visited.is_err()));
+    });
+    assert!(calls < CALLS, "it gives way");
+    assert_eq!(errors.get(), 0);
+}
+
+#[test]
+fn a_fiber_gives_way_after_another_was_cancelled_there() {
+    let (_wiring, node, trust) = enter();
+    node.keep_time(clock);
+    for _ in 0..3 {
+        let trust = trust.clone();
+        assert!(cancelled_when_it_gives_way(move || trust.apply(|calls| *calls += 1)) < CALLS);
+    }
 }

@@ -199,9 +199,7 @@ impl Trustee {
         let node = current(self).filter(|node| self.rack() == node.id.rack());
         let node = node.ok_or_else(|| self.outside())?;
         if self.id == node.id {
-            if node.context().is_free() {
-                node.count_inline_call();
-            }
+            begin_inline(node);
             let _stay = node.stay();
             return Ok(invoke.invoke(&mut Runtime, arguments));
         }
@@ -223,13 +221,13 @@ impl Trustee {
         I::Output: Portable,
         V: Portable,
     {
-        if !self.is_here() {
+        let Some(node) = current(self).filter(|node| node.id == self.id) else {
             return self.call(what, invoke, arguments, place);
-        }
-        let call = AssertUnwindSafe(|| self.call(what, invoke, arguments, place));
-        catch_unwind(call).unwrap_or_else(|panic| {
-            with_node(|node| Err(panicked(node.ok_or_else(outside)?, panic, place)))
-        })
+        };
+        begin_inline(node);
+        let _stay = node.stay();
+        let run = AssertUnwindSafe(|| invoke.invoke(&mut Runtime, arguments));
+        catch_unwind(run).map_err(|panic| panicked(node, panic, place))
     }
 
     /// Calls the runtime of the thread, without waiting; `then` gets the result.
@@ -253,9 +251,7 @@ impl Trustee {
                 node.request(self.runtime(), invoke, &arguments, Tell(then, PhantomData));
                 return Ok(());
             }
-            if node.context().is_free() {
-                node.count_inline_call();
-            }
+            begin_inline(node);
             let is_now = node.context().is_free();
             node.run_or_defer(move |node| {
                 let run = || {
@@ -274,6 +270,14 @@ impl Trustee {
             });
             Ok(())
         })
+    }
+}
+
+/// Begins a call of the runtime of the current thread. The fiber may give way here, and be cancelled
+/// meanwhile: that is no panic of the call, so this is outside of what catches those.
+fn begin_inline(node: &Node) {
+    if node.context().is_free() {
+        node.count_inline_call();
     }
 }
 

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::closure::context::Context;
 use crate::node::entered::on_node;
 use crate::node::state::Node;
+use crate::node::turn::Turn;
 use crate::trustee::property::Dead;
 
 impl Node {
@@ -83,11 +84,21 @@ impl Node {
     #[inline(never)]
     fn end_turn_if_over(&self) {
         if self.turn.look() {
+            let _begins = BeginTurn(&self.turn);
             if self.context().is_free() && fiber::in_fiber() {
                 let _stay = self.stay();
                 fiber::yield_to_worker();
             }
-            self.turn.begin();
         }
+    }
+}
+
+/// Begins the next turn when it is dropped: also when the fiber that gave way is cancelled, after which
+/// other fibers go on with the count.
+struct BeginTurn<'a>(&'a Turn);
+
+impl Drop for BeginTurn<'_> {
+    fn drop(&mut self) {
+        self.0.begin();
     }
 }
