@@ -180,15 +180,37 @@ impl<U> Waiter<U> {
     }
 }
 
+impl<U> Waiter<U> {
+    /// Drops the outcome that a cancelled fiber did not take: it came while the fiber was ready to go on,
+    /// but had not done so.
+    #[cold]
+    #[inline(never)]
+    fn drop_unwound(&mut self) {
+        let end = self.end.get_mut();
+        match self.state.replace(Wait::Over) {
+            Wait::Pending => {
+                // The completion holds a pointer to this frame, so going on would corrupt memory. No
+                // program that uses `gossamer` gets here: nothing but a cancellation unwinds a fiber
+                // that waits, and before its worker drops the scheduler, it closes the node. That ends
+                // every request under way, and every later one at once.
+                eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
+                std::process::abort();
+            }
+            // SAFETY: the state said that the completion has written the value, and says now that it is
+            // gone.
+            Wait::Done => unsafe { ManuallyDrop::drop(&mut end.value) },
+            // SAFETY: as for the value.
+            Wait::Failed => unsafe { ManuallyDrop::drop(&mut end.error) },
+            Wait::Over => {}
+        }
+    }
+}
+
 impl<U> Drop for Waiter<U> {
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.state.get() == Wait::Pending {
-            // The completion holds a pointer to this frame, so going on would corrupt memory. No
-            // program that uses `gossamer` gets here: nothing but a cancellation unwinds a fiber
-            // that waits, and before its worker drops the scheduler, it closes the node. That ends
-            // every request under way, and every later one at once.
-            eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
-            std::process::abort();
+        if self.state.get() != Wait::Over {
+            self.drop_unwound();
         }
     }
 }
