@@ -292,12 +292,12 @@ impl Core {
     }
 }
 
-/// Runs a fiber's body. In a function of its own, so that an overflow by its first frame happens
+/// Runs a fiber's body, or other code of users on the worker's stack. In a function of its own, so that an overflow by its first frame happens
 /// when the fiber is noted as the running one.
 #[inline(never)]
-fn contain(body: impl FnOnce()) {
-    // Nothing may unwind out of a fiber. `body` reports panics to its joiner; this catches those of
-    // destructors of results whose handles were dropped.
+pub(super) fn contain(body: impl FnOnce()) {
+    // Nothing may unwind out of a fiber, or into its worker. The body of a fiber reports panics to its
+    // joiner; this catches those of destructors of results whose handles were dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
         drop_payload(payload);
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::core::Core;
 use crate::core::block::{FiberId, State, Timer};
 use crate::core::inbox::Message;
+use crate::core::run::contain;
 
 impl Core {
     #[inline(always)]
@@ -35,7 +36,8 @@ impl Core {
             }
         }
         while let Some(waker) = self.timers.pop_due_waker(now) {
-            waker.wake();
+            // Code of users: a panic of it must not end the worker, nor keep others asleep.
+            contain(|| waker.wake());
         }
         self.timers.next()
     }
@@ -64,7 +66,8 @@ impl Core {
                         let code = builder.code.unwrap_or("?");
                         self.launch(block, builder.name, code, move || job(Ok(())));
                     }
-                    Err(error) => job(Err(error)),
+                    // Drops the closure, and may wake a future that joins: as above.
+                    Err(error) => contain(|| job(Err(error))),
                 },
             }
         }

@@ -249,6 +249,24 @@ fn a_promise_is_kept_or_broken() {
 }
 
 #[test]
+fn a_closure_that_gets_no_stack_may_panic_when_it_is_dropped() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("a destructor");
+        }
+    }
+    let scheduler = scheduler();
+    let panics = Panics;
+    let absurd = Builder::new().stack_bytes(usize::MAX / 2);
+    let refused = scheduler.remote().spawn_with(absurd, move || drop(panics));
+    let after = scheduler.remote().spawn(|| 1);
+    settle(&scheduler);
+    assert!(matches!(refused.join(), Err(JoinError::NotStarted(SpawnError::Stack { .. }))));
+    assert_eq!(after.join().unwrap(), 1);
+}
+
+#[test]
 fn a_fiber_that_gets_no_stack_says_so() {
     let scheduler = scheduler();
     let absurd = || Builder::new().stack_bytes(usize::MAX / 2);

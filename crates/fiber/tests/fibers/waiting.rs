@@ -110,6 +110,27 @@ fn a_timer_that_is_polled_on_another_scheduler_is_registered_there() {
     assert!(second.enter(|| timer.as_mut().poll(&mut context)).is_ready());
 }
 
+#[test]
+fn a_waker_that_panics_keeps_no_other_asleep() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker");
+        }
+    }
+    let scheduler = scheduler();
+    let start = Instant::now();
+    let [mut first, mut second] = [1, 2].map(|hours| Box::pin(Timer::at(start + hours * HOUR)));
+    let panics = Waker::from(Arc::new(Panics));
+    let polled = scheduler.enter(|| first.as_mut().poll(&mut Context::from_waker(&panics)));
+    assert!(polled.is_pending());
+    let waits = scheduler.enter(|| spawn_local(move || drive("a timer", second.as_mut())));
+    settle(&scheduler);
+    scheduler.expire(start + 2 * HOUR);
+    settle(&scheduler);
+    assert!(waits.is_finished());
+}
+
 /// A future may wait itself while it is polled, and so use up the token of a wake.
 #[test]
 fn a_wake_during_a_poll_that_parks_is_not_lost() {
