@@ -2,12 +2,13 @@
 //! die with their last trust.
 #![cfg(not(loom))]
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use fiber::{Config, Scheduler, spawn_local};
 use gossamer_trust_core::{
-    DelegateError, EnteredNode, Node, PlainCall, Trust, Wiring, local_trustee,
+    Deferred, DelegateError, EnteredNode, Node, PlainCall, Trust, Wiring, local_trustee,
 };
 use transport_shm::ShmTransport;
 
@@ -91,6 +92,32 @@ fn calls_that_come_after_the_end_give_their_trusts_back() {
     entered.close();
     [1, 100_000].into_iter().for_each(|bytes| call_with_trust(&log, bytes));
     assert_eq!(alive(&entered), 0);
+}
+
+thread_local! {
+    /// What the trustee has not answered yet.
+    static LATER: Cell<Option<Deferred<Trust<Referred>>>> = const { Cell::new(None) };
+}
+
+#[test]
+fn a_later_reply_that_cannot_be_sent_gives_its_trusts_back() {
+    let transport = ShmTransport::threads(2).expect("a rack");
+    let wiring = Wiring::connect(transport, 0, Duration::from_secs(10)).expect("a wired rack");
+    let (client, trustee) = (wiring.node(0).expect("a node"), wiring.node(1).expect("a node"));
+    let entered = Node::enter(trustee.clone());
+    let log = local_trustee().entrust(Log::new());
+    drop(entered);
+    let entered = Node::enter(client);
+    let keep = |_: &mut Log, (), later: Deferred<Trust<Referred>>| LATER.set(Some(later));
+    log.apply_deferred_then(keep, (), drop);
+    entered.poll();
+    drop(entered);
+    let entered = Node::enter(trustee);
+    entered.poll();
+    entered.close();
+    let before = alive(&entered);
+    LATER.take().expect("a wait").reply(local_trustee().entrust(Referred));
+    assert_eq!(alive(&entered), before);
 }
 
 struct Note;

@@ -186,6 +186,10 @@ impl Node {
             },
             |payload| (status, payload),
         );
+        // The trusts in the payload are none of the request's, which would give back its own.
+        if client != self.me && self.is_closed_to(to.thread) {
+            return give_back(status, &payload);
+        }
         let arguments = (to.token, status as u8, payload);
         self.tell(client, arguments, |_: &mut Runtime, (token, status, payload)| {
             on_node(|node| {
