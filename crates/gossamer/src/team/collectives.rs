@@ -225,7 +225,9 @@ impl Team {
             // What was made before the last reading has its answer at the next one, and the callback, which
             // may send more, has run. What has been collected counts as well.
             flushes += trust_core::flush_counted();
-            let made = trust_core::requests_made() - flushes;
+            // Requests that were not handed over when their host was lost count no more, flushes among
+            // them, so this may wrap. The sum does, too, and is only compared.
+            let made = trust_core::requests_made().wrapping_sub(flushes);
             let made = self.all_reduce(made, u64::wrapping_add);
             if before.replace(made).is_some_and(|before| made == before.wrapping_add(own)) {
                 return;
