@@ -24,7 +24,8 @@ impl Team {
     ///
     /// # Panics
     /// As every collective: if a member has ended, panicked or lost its host; if it called a collective of
-    /// another type; if a part cannot be encoded, sent or decoded; in delegated context.
+    /// another type; if a part cannot be encoded, sent or decoded; in delegated context; if the rack has
+    /// ended, which aborts the process in a destructor that runs because of that ([`Team`]).
     #[track_caller]
     pub fn barrier(&self) {
         self.exchange((0..self.len()).map(|_| ()));

@@ -68,6 +68,9 @@ use crate::losses::{OnHostLost, on_host_lost};
 ///
 /// A member that ends while another one waits for it, or whose host is lost, ends the others, too:
 /// their collectives panic, and [`Team::try_run`] says which member was the first.
+///
+/// Do not call a collective in a destructor. When the rack ends, its fibers are unwound, and a collective
+/// panics because the others do not come any more: a second panic during an unwinding aborts the process.
 pub struct Team {
     inboxes: Vec<Trust<Inbox>>,
     index: usize,
