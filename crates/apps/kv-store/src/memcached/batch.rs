@@ -28,10 +28,10 @@ pub const OUTPUT_BYTES: usize = 256 * 1024;
 /// Commands of a round, at most; each key of a retrieval counts.
 pub const ROUND_COMMANDS: usize = 64;
 
-/// Meta commands of a round that return data, at most. If the round cannot be finished, their data is
-/// kept outside the budget until the client has read what is before it: to run such a command again
-/// could give another answer.
-const ROUND_META_READS: usize = 8;
+/// Commands of a round that may return data and change the item, at most: meta gets, and gets that
+/// touch. If the round cannot be finished, their data is kept outside the budget until the client has
+/// read what is before it: to run such a command again could give another answer.
+const ROUND_KEPT_READS: usize = 8;
 
 /// Maximum size of data that a read returns without reserving memory for it first.
 pub const SMALL_BYTES: usize = 4096;
@@ -186,7 +186,7 @@ impl Batch {
         }
         let mut round: Vec<Sent> = Vec::new();
         let mut requests = Vec::new();
-        let (mut need, mut meta_reads) = (0, 0);
+        let (mut need, mut kept_reads) = (0, 0);
         while let Some((format, work)) = next {
             let more = needed_bytes(&work);
             let conflicts = match &work {
@@ -209,12 +209,12 @@ impl Batch {
                 }
                 Work::Request(request) => {
                     let kept = is_kept(&request).then(|| Box::new(request.clone()));
-                    meta_reads += usize::from(returns_data(&request));
+                    kept_reads += usize::from(keeps_data(&request));
                     requests.push(request);
                     round.push(Sent { format, response: None, request: kept });
                 }
             }
-            let goes_on = round.len() < ROUND_COMMANDS && meta_reads < ROUND_META_READS;
+            let goes_on = round.len() < ROUND_COMMANDS && kept_reads < ROUND_KEPT_READS;
             next = if goes_on { self.next() } else { None };
         }
         let responses = match requests.len() {
@@ -293,8 +293,9 @@ impl Batch {
             let response = response.or_else(|| responses.next()).unwrap_or(Response::Miss);
             let work = match (&format, response) {
                 // Reads again rather than keep data for which memory is not reserved any more. No
-                // command of the round behind this one has changed the item.
-                (Format::Value { key, .. }, Response::Value { .. }) => {
+                // command of the round behind this one has changed the item. A get that touches has,
+                // itself: the item may have expired by now.
+                (Format::Value { key, touch: None, .. }, Response::Value { .. }) => {
                     let (key, max_bytes) = (key.clone(), SMALL_BYTES as u32);
                     Work::Request(Request::GetAgain { key, max_bytes })
                 }
@@ -324,6 +325,7 @@ fn needed_bytes(work: &Work) -> usize {
                 | Request::MetaGet { max_bytes: Some(max_bytes), .. },
             ) => *max_bytes as usize,
             Work::Response(Response::Meta(item)) => item.data.as_ref().map_or(0, |data| data.len()),
+            Work::Response(Response::Value { data, .. }) => data.len(),
             _ => 0,
         }
 }
@@ -342,6 +344,11 @@ impl Sent {
 /// Whether the request is a meta get's, for data.
 fn returns_data(request: &Request) -> bool {
     matches!(request, Request::MetaGet { max_bytes: Some(_), .. })
+}
+
+/// Whether the data of the response is kept if the round cannot be finished.
+fn keeps_data(request: &Request) -> bool {
+    returns_data(request) || matches!(request, Request::GetAndTouch { .. })
 }
 
 /// Whether the response may be large and the request's format does not tell the request: a retrieval's

@@ -45,7 +45,7 @@ fn an_item_that_grows_before_it_is_read_again_counts_once() {
         drop(batch.run(&shards, &NoServer, now, Output::new(&Budget::new(usize::MAX))));
     };
     let mut connection = Connection::new();
-    connection.received(b"gat 0 large small\r\n");
+    connection.received(b"get large small\r\n");
     let mut answered = 0;
     // Both grow between rounds. Twice there is no room for `large`, so `small` is read again.
     for (large, small, budget) in
@@ -64,7 +64,7 @@ fn an_item_that_grows_before_it_is_read_again_counts_once() {
     assert_eq!(answered, expected);
     let stats = shards.control(Control::Stats, now);
     let [Response::Stats(stats)] = &stats[..] else { panic!("{stats:?}") };
-    assert_eq!((stats.cmd_touch, stats.touch_hits), (2, 2));
+    assert_eq!((stats.cmd_get, stats.get_hits), (2, 2));
 }
 
 #[test]
@@ -80,14 +80,41 @@ fn little_data_is_kept_outside_the_budget() {
     let unlimited = Budget::new(usize::MAX);
     run(set("large", 400_000), &unlimited);
     (0..50).for_each(|n| drop(run(set(&format!("small{n}"), SMALL_BYTES), &unlimited)));
-    let reads =
-        (0..50).fold("mg large v\r\n".to_owned(), |all, n| all + &format!("mg small{n} v\r\n"));
-    let Progress { remaining, shortage, .. } = run(reads, &Budget::new(300_000));
-    assert!(shortage.is_some());
-    let kept = |(_, work): &(Format, Work)| match work {
-        Work::Response(Response::Meta(item)) => item.data.as_ref().map_or(0, |data| data.len()),
-        _ => 0,
-    };
-    let kept: usize = remaining.begun.iter().map(kept).sum();
-    assert_eq!(kept, (ROUND_META_READS - 1) * SMALL_BYTES);
+    let meta = (0..50).map(|n| format!("mg small{n} v\r\n")).collect::<String>();
+    let keys = (0..50).map(|n| format!(" small{n}")).collect::<String>();
+    for reads in [format!("mg large v\r\n{meta}"), format!("gat 0 large{keys}\r\n")] {
+        let Progress { remaining, shortage, .. } = run(reads, &Budget::new(300_000));
+        assert!(shortage.is_some());
+        let kept = |(_, work): &(Format, Work)| match work {
+            Work::Response(Response::Meta(item)) => item.data.as_ref().map_or(0, |data| data.len()),
+            Work::Response(Response::Value { data, .. }) => data.len(),
+            _ => 0,
+        };
+        let kept: usize = remaining.begun.iter().map(kept).sum();
+        assert_eq!(kept, (ROUND_KEPT_READS - 1) * SMALL_BYTES);
+    }
+}
+
+#[test]
+fn a_get_that_expires_its_items_returns_all_of_them() {
+    let shards = LocalShards::new(1, None);
+    let value = |key: &str, bytes| format!("VALUE {key} 0 {bytes}\r\n{}\r\n", "x".repeat(bytes));
+    let items = [("b1", 100_000), ("b2", 100_000), ("b3", 100_000), ("b4", 100_000), ("s", 1)];
+    let mut connection = Connection::new();
+    let (mut answers, mut expected) = (Vec::new(), String::new());
+    for (key, bytes) in items {
+        let set = format!("set {key} 0 0 {bytes} noreply\r\n{}\r\n", "x".repeat(bytes));
+        connection.received(set.as_bytes());
+        expected += &value(key, bytes);
+    }
+    // The first three fill the output, when `s` has been touched.
+    connection.received(b"gat -1 b1 b2 b3 b4 s\r\n");
+    while let Some(batch) = connection.next_batch() {
+        let output = Output::new(&Budget::new(usize::MAX));
+        connection.completed(batch.run(&shards, &NoServer, 1_700_000_000, output));
+        answers.extend_from_slice(&connection.output().to_vec());
+        connection.sent(connection.output().len());
+    }
+    expected += "END\r\n";
+    assert!(answers == expected.as_bytes(), "{} of {} bytes", answers.len(), expected.len());
 }
