@@ -3,8 +3,8 @@
 //! A connection reserves memory before it uses it. If the budget cannot cover that now, the connection
 //! queues ([`Budget::queue`]); memory that is released goes to the connections that queue, in their order.
 //! While a connection queues, others get no large part, so that they do not overtake it. Small parts
-//! pass the queue, and a sixteenth of the budget is kept for them: a client that asks for little does
-//! not wait for those that ask for much.
+//! have a queue of their own, which is served first, and a sixteenth of the budget is kept for them: a
+//! client that asks for little does not wait for those that ask for much.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Memory of one connection, in bytes, up to which it passes the queue.
+/// Memory of one connection, in bytes, up to which it passes the queue of large parts.
 const SMALL_BYTES: usize = 16 * 1024;
 
 /// The part of the budget that only small reservations use: one in so many.
@@ -40,9 +40,27 @@ pub struct Budget(Arc<Pool>);
 struct Pool {
     limit: usize,
     used: AtomicUsize,
-    /// Length of the queue.
+    /// Length of both queues.
     queued: AtomicUsize,
-    queue: Mutex<VecDeque<Arc<Waiting>>>,
+    queues: Mutex<Queues>,
+}
+
+/// Connections that queue, by what they ask for.
+#[derive(Debug, Default)]
+struct Queues {
+    small: VecDeque<Arc<Waiting>>,
+    large: VecDeque<Arc<Waiting>>,
+}
+
+impl Queues {
+    /// The queue for this many bytes.
+    fn of(&mut self, bytes: usize) -> &mut VecDeque<Arc<Waiting>> {
+        if bytes <= SMALL_BYTES { &mut self.small } else { &mut self.large }
+    }
+
+    fn len(&self) -> usize {
+        self.small.len() + self.large.len()
+    }
 }
 
 /// A connection in the queue.
@@ -61,9 +79,9 @@ impl fmt::Debug for Waiting {
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        let queue = Mutex::default();
+        let queues = Mutex::default();
         let (used, queued) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Pool { limit, used, queued, queue }))
+        Self(Arc::new(Pool { limit, used, queued, queues }))
     }
 
     /// Whether both are the same budget.
@@ -103,7 +121,7 @@ impl Budget {
         // memory that is released here.
         self.0.used.fetch_sub(bytes, Ordering::SeqCst);
         if self.0.queued.load(Ordering::SeqCst) > 0 {
-            self.0.grant(&mut self.0.queue.lock());
+            self.0.grant(&mut self.0.queues.lock());
         }
     }
 
@@ -112,11 +130,11 @@ impl Budget {
     pub fn queue(&self, bytes: usize, wake: impl Fn() + Send + Sync + 'static) -> Place {
         let (granted, wake) = (AtomicBool::new(false), Box::new(wake));
         let waiting = Arc::new(Waiting { bytes, granted, wake });
-        let mut queue = self.0.queue.lock();
-        queue.push_back(waiting.clone());
-        self.0.queued.store(queue.len(), Ordering::SeqCst);
-        self.0.grant(&mut queue);
-        drop(queue);
+        let mut queues = self.0.queues.lock();
+        queues.of(bytes).push_back(waiting.clone());
+        self.0.queued.store(queues.len(), Ordering::SeqCst);
+        self.0.grant(&mut queues);
+        drop(queues);
         Place { budget: self.clone(), waiting: Some(waiting) }
     }
 }
@@ -129,15 +147,17 @@ impl Pool {
     }
 
     /// Grants memory to those that queue, as far as it reaches.
-    fn grant(&self, queue: &mut VecDeque<Arc<Waiting>>) {
-        while let Some(first) = queue.front()
-            && self.take(first.bytes <= SMALL_BYTES, first.bytes)
-        {
-            first.granted.store(true, Ordering::Release);
-            (first.wake)();
-            queue.pop_front();
+    fn grant(&self, queues: &mut Queues) {
+        for queue in [&mut queues.small, &mut queues.large] {
+            while let Some(first) = queue.front()
+                && self.take(first.bytes <= SMALL_BYTES, first.bytes)
+            {
+                first.granted.store(true, Ordering::Release);
+                (first.wake)();
+                queue.pop_front();
+            }
         }
-        self.queued.store(queue.len(), Ordering::SeqCst);
+        self.queued.store(queues.len(), Ordering::SeqCst);
     }
 }
 
@@ -164,14 +184,14 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(waiting) = self.waiting.take() else { return };
-        let mut queue = self.budget.0.queue.lock();
+        let mut queues = self.budget.0.queues.lock();
         if waiting.granted.load(Ordering::Acquire) {
             self.budget.0.used.fetch_sub(waiting.bytes, Ordering::SeqCst);
         } else {
-            queue.retain(|other| !Arc::ptr_eq(other, &waiting));
+            queues.of(waiting.bytes).retain(|other| !Arc::ptr_eq(other, &waiting));
         }
         // To those behind.
-        self.budget.0.grant(&mut queue);
+        self.budget.0.grant(&mut queues);
     }
 }
 
@@ -255,6 +275,20 @@ mod tests {
         assert!(second.is_granted());
         drop((held, second));
         assert_eq!((budget.available(), budget.waiting()), (2 * LARGE, 0));
+    }
+
+    #[test]
+    fn a_small_part_that_queues_does_not_wait_for_large_ones() {
+        let budget = Budget::new(16 * SMALL_BYTES);
+        let large = budget.reserve(15 * SMALL_BYTES).unwrap();
+        let small = budget.reserve(SMALL_BYTES).unwrap();
+        let (first, _) = queue(&budget, LARGE);
+        let (second, woken) = queue(&budget, SMALL_BYTES);
+        drop(small);
+        assert!(second.is_granted() && !first.is_granted());
+        assert_eq!((woken.load(Ordering::Relaxed), budget.waiting()), (1, 1));
+        drop((large, second));
+        assert!(first.is_granted());
     }
 
     #[test]
