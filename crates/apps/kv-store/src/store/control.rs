@@ -67,7 +67,9 @@ impl Store {
                 return Response::Crawled { next: None };
             }
             Control::Crawl { from, count } => {
-                return Response::Crawled { next: self.crawl(from, count, now) };
+                let next = self.crawl(from, count, now);
+                let moved = self.compact(next.unwrap_or(0));
+                return Response::Crawled { next: next.map(|_| moved) };
             }
         }
         Response::Done
@@ -113,7 +115,7 @@ impl Store {
             self.stats.crawler_items_checked += 1;
             if self.is_dead(item, now) {
                 self.stats.crawler_reclaimed += 1;
-                self.remove(index);
+                self.take_out(index);
             }
         }
         (next < end && count > 0).then_some(next)

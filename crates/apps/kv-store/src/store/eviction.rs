@@ -122,10 +122,10 @@ impl Store {
 
     /// Makes room: moves items that are due to other segments, and evicts the least recently used
     /// until the limit has memory for the others, but never `keep`. Of what is beyond the limit since that
-    /// was lowered, it evicts a few items.
-    pub(super) fn make_room(&mut self, keep: u32, now: Seconds) {
+    /// was lowered, it evicts a few items. Returns where `keep` is then.
+    pub(super) fn make_room(&mut self, keep: u32, now: Seconds) -> u32 {
         if self.share.is_none() {
-            return;
+            return keep;
         }
         self.balance(now);
         let before = self.memory;
@@ -140,12 +140,14 @@ impl Store {
             share.return_unused(self.memory);
         }
         self.evict_some(MOVES, keep, now);
+        self.compact(keep)
     }
 
     /// Evicts up to `count` of the items that the store is to evict since its limit was lowered, or
     /// another store needs the memory.
     pub(super) fn shrink(&mut self, count: usize, now: Seconds) {
         self.evict_some(count, u32::MAX, now);
+        self.compact(0);
     }
 
     fn evict_some(&mut self, count: usize, keep: u32, now: Seconds) {
@@ -215,7 +217,7 @@ impl Store {
             self.evicted_idle = item.idle(now);
             self.evicted_with_deadline += u64::from(item.deadline() != 0);
         }
-        self.remove(index);
+        self.take_out(index);
     }
 
     /// Moves the oldest items of Hot and Warm to where they belong, if these hold too much or too

@@ -22,7 +22,7 @@ const _: () = assert!(
 
 /// Items keep 32 bits of their hash. The table uses the low bits for buckets and the high bits for
 /// tags, so the hash is spread over 64 bits.
-fn spread(hash: u32) -> u64 {
+pub(super) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -35,7 +35,7 @@ fn spread(hash: u32) -> u64 {
 #[derive(Debug)]
 pub struct Store {
     pub(super) items: Lru<Item>,
-    index: HashTable<u32>,
+    pub(super) index: HashTable<u32>,
     hasher: KeyHasher,
     /// What it may use of its memory limit, if it has one.
     pub(super) share: Option<Share>,
@@ -278,7 +278,7 @@ impl Store {
     }
 
     /// Adds an item whose key is not in the store, and evicts others if needed; see
-    /// [`Store::fits_limit`].
+    /// [`Store::fits_limit`]. Returns its index.
     pub(super) fn insert(&mut self, mut item: Item, now: Seconds) -> u32 {
         // Before the item is there, which may have expired already.
         self.crawl_a_little(now);
@@ -290,12 +290,17 @@ impl Store {
         let index = self.items.insert(item, segment);
         let items = &self.items;
         self.index.insert_unique(spread(hash), index, |&index| spread(items.get(index).hash));
-        self.make_room(index, now);
-        index
+        self.make_room(index, now)
     }
 
     /// Applies `change` to an item, which is as a new one then, and accounts for its change of size.
-    pub(super) fn replace(&mut self, index: u32, now: Seconds, change: impl FnOnce(&mut Item)) {
+    /// Returns where it is then.
+    pub(super) fn replace(
+        &mut self,
+        index: u32,
+        now: Seconds,
+        change: impl FnOnce(&mut Item),
+    ) -> u32 {
         self.resize(index, change);
         self.items.get_mut(index).set_used(now);
         if self.share.is_some() {
@@ -306,7 +311,7 @@ impl Store {
             self.segment_bytes[to as usize] += bytes;
             self.items.place(index, to);
         }
-        self.make_room(index, now);
+        self.make_room(index, now)
     }
 
     /// Applies `change` to an item and accounts for its change of size.
@@ -337,7 +342,14 @@ impl Store {
         }
     }
 
+    /// Removes an item. Others may move.
     pub(super) fn remove(&mut self, index: u32) {
+        self.take_out(index);
+        self.compact(0);
+    }
+
+    /// Removes an item, for a caller that has the index of another; it calls [`Store::compact`] later.
+    pub(super) fn take_out(&mut self, index: u32) {
         let segment = self.items.segment(index) as usize;
         let item = self.items.remove(index);
         self.memory -= item.memory();

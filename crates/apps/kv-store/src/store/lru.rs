@@ -1,8 +1,8 @@
 //! [`Lru`]: values in segments, each in order of last use, with constant-time operations.
 //!
-//! The values are in a vector, whose free places are linked by `older`. In each segment, a doubly
-//! linked list of indices orders them from the most recently used (head) to the least recently used
-//! (tail), without pointers or an allocation per link.
+//! The values are in a vector, whose free places are linked by `older` until [`Lru::compact`] gives
+//! them back. In each segment, a doubly linked list of indices orders them from the most recently used
+//! (head) to the least recently used (tail), without pointers or an allocation per link.
 //!
 //! ```text
 //!   head --> [7] <--> [2] <--> [9] <-- tail
@@ -132,6 +132,43 @@ impl<V> Lru<V> {
             self.end = 0;
         }
         value
+    }
+
+    /// The number of free places, whose memory is still taken.
+    pub(crate) fn free(&self) -> usize {
+        self.nodes.len() - self.len
+    }
+
+    /// Gives back the memory of free places: values move to the front, in the order of their indices.
+    /// Returns the new index of each value by its old one; for a free place, that of the next value.
+    pub(crate) fn compact(&mut self) -> Vec<u32> {
+        let mut next = 0;
+        let moved: Vec<u32> = self
+            .nodes
+            .iter()
+            .map(|node| {
+                let here = next;
+                next += u32::from(node.value.is_some());
+                here
+            })
+            .collect();
+        self.nodes.retain(|node| node.value.is_some());
+        self.nodes.shrink_to_fit();
+        let follow = |index: &mut u32| {
+            if *index != NONE {
+                *index = moved[*index as usize];
+            }
+        };
+        for node in &mut self.nodes {
+            follow(&mut node.newer);
+            follow(&mut node.older);
+        }
+        for list in &mut self.lists {
+            follow(&mut list.head);
+            follow(&mut list.tail);
+        }
+        (self.free, self.end) = (NONE, next);
+        moved
     }
 
     /// Makes a value the most recently used of a segment.
@@ -269,7 +306,7 @@ mod tests {
         #[test]
         fn agrees_with_plain_lists(
             steps in prop::collection::vec(
-                (0..3u8, 0..SEGMENTS, any::<prop::sample::Index>()),
+                (0..4u8, 0..SEGMENTS, any::<prop::sample::Index>()),
                 0..200,
             )
         ) {
@@ -288,6 +325,11 @@ mod tests {
                         lru.place(index, ALL[to]);
                         model.iter_mut().for_each(|list| list.retain(|&other| other != index));
                         model[to].insert(0, index);
+                    }
+                    2 => {
+                        let moved = lru.compact();
+                        model.iter_mut().flatten().for_each(|index| *index = moved[*index as usize]);
+                        prop_assert_eq!((lru.free(), lru.end() as usize), (0, all.len()));
                     }
                     _ => {
                         let index = all[which.index(all.len())];

@@ -10,9 +10,9 @@
 //!
 //! In reading order: [`wire`] and [`reports`] (requests and responses), `key` and [`data`] (the bytes of
 //! an item), [`item`] (an item and its expiry), `lru` (lists in order of use), [`limit`] (a memory limit
-//! that stores share), `index` (lookup, memory accounting), [`eviction`] (the order of use), `ops` and
-//! `meta` (the operations), `control` (those on the whole store), [`number`] (numbers in items), [`stats`],
-//! [`prefixes`] and `sizes` (counters).
+//! that stores share), `index` (lookup, memory accounting), `compaction` (memory of removed items),
+//! [`eviction`] (the order of use), `ops` and `meta` (the operations), `control` (those on the whole
+//! store), [`number`] (numbers in items), [`stats`], [`prefixes`] and `sizes` (counters).
 //!
 //! ```
 //! use gossamer_kv_store::store::{Key, Request, Response, Store, Verb};
@@ -26,6 +26,7 @@
 //! assert_eq!(store.execute(get, 1010), Response::Miss);
 //! ```
 
+mod compaction;
 mod control;
 pub mod data;
 pub mod eviction;

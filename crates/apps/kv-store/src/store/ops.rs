@@ -255,13 +255,10 @@ impl Store {
         };
         self.stats.total_items += 1;
         match found {
-            Some(index) => {
-                self.replace(index, now, |item| {
-                    item.set_data(data);
-                    describe(item);
-                });
-                Ok(index)
-            }
+            Some(index) => Ok(self.replace(index, now, |item| {
+                item.set_data(data);
+                describe(item);
+            })),
             None => {
                 let mut item = Item::new(key, hash, data);
                 describe(&mut item);
@@ -301,13 +298,12 @@ impl Store {
             return Err(Response::NotStored);
         }
         let cas = self.next_cas();
-        self.replace(index, now, |item| {
+        self.stats.total_items += 1;
+        Ok(self.replace(index, now, |item| {
             item.extend_data(data, before);
             item.unmark_all();
             item.cas = cas;
-        });
-        self.stats.total_items += 1;
-        Ok(index)
+        }))
     }
 
     /// Changes the number in an item, if that has the unique number `compare` or this is 0; the
@@ -343,12 +339,12 @@ impl Store {
             return Err(Response::OutOfMemory);
         }
         let cas = self.next_cas();
-        if grows {
+        let index = if grows {
             self.replace(index, now, |item| {
                 item.set_data(digits);
                 item.unmark_all();
                 item.cas = cas;
-            });
+            })
         } else {
             let item = self.items.get_mut(index);
             // As in memcached, a shorter number is padded with spaces to the old length.
@@ -357,7 +353,8 @@ impl Store {
             target[..digits.len()].copy_from_slice(digits);
             item.cas = cas;
             self.mark_changed(index, now);
-        }
+            index
+        };
         Ok((index, after))
     }
 
