@@ -98,6 +98,10 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
         validate::check_rows(team, &graph, kronecker.part(own))?;
     }
     let roots = usable_roots(team, &graph, &kronecker, settings.roots);
+    if roots.is_empty() {
+        let error = "no vertex to search from: all edges are loops; raise the scale or edge factor";
+        return Err(error.to_owned());
+    }
     let bar = progress(team, 2 * roots.len() as u64, "searches");
     let members = team.len();
     let (edges, bfs, sssp) = Default::default();

@@ -76,6 +76,14 @@ fn a_benchmark_draws_its_plot_unless_the_file_cannot_be_written() {
     assert!(error.contains("cannot write /no/such/p.svg"), "{error}");
 }
 
+#[test]
+fn a_benchmark_whose_edges_are_all_loops_is_an_error() {
+    for command in ["graph500", "bench"] {
+        let error = fails(&[command, "--scale", "1", "--edge-factor", "1", "--hosts", "2"]);
+        assert!(error.contains("graph: no vertex to search from"), "{error}");
+    }
+}
+
 /// A file in a folder of this test program.
 fn file(name: &str, contents: &str) -> String {
     let path = format!("{}/{name}", env!("CARGO_TARGET_TMPDIR"));
