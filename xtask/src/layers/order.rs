@@ -359,7 +359,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["slurm"],
         ],
     ),
-    ("crates/plot/src", &[&["svg"], &["chart"]]),
+    ("crates/plot/src", &[&["file", "svg"], &["chart"]]),
     (
         "crates/rdma-protocol/src",
         &[&["address", "immediate"], &["message", "payloads"], &["fuzzing"]],

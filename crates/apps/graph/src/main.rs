@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +15,7 @@ use gossamer::{Chain, Rack};
 use gossamer_graph::graph500::{self, Settings};
 use gossamer_graph::questions::{self, Question};
 use gossamer_graph::read::{self, Format};
+use gossamer_plot::file::ResultsFile;
 
 #[derive(Parser)]
 #[command(version, about = "Graph500, and questions about graphs in files, on a rack")]
@@ -163,14 +163,10 @@ impl Command {
 
 /// Runs the benchmark, and draws its plot if one is asked for.
 fn bench(settings: Settings, plot: Option<PathBuf>) -> Result<String, String> {
-    let cannot = |file: &PathBuf| format!("cannot write {}", file.display());
-    if let Some(file) = &plot {
-        // A file that cannot be written is refused before anything is measured.
-        File::create(file).map_err(|error| format!("{}: {error}", cannot(file)))?;
-    }
+    let plot = plot.map(ResultsFile::open).transpose()?;
     let results = graph500::run(settings)?;
-    if let Some(file) = &plot {
-        fs::write(file, results.plot()).map_err(|error| format!("{}: {error}", cannot(file)))?;
+    if let Some(file) = plot {
+        file.write(&results.plot())?;
     }
     Ok(results.table())
 }

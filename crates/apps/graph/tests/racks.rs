@@ -77,6 +77,13 @@ fn a_benchmark_draws_its_plot_unless_the_file_cannot_be_written() {
 }
 
 #[test]
+fn a_benchmark_that_fails_leaves_the_last_plot() {
+    let plot = file("last.svg", "of the last run");
+    fails(&["bench", "--scale", "30", "--edge-factor", "1024", "--plot", &plot]);
+    assert_eq!(fs::read_to_string(&plot).unwrap(), "of the last run");
+}
+
+#[test]
 fn a_benchmark_whose_edges_are_all_loops_is_an_error() {
     for command in ["graph500", "bench"] {
         let error = fails(&[command, "--scale", "1", "--edge-factor", "1", "--hosts", "2"]);

@@ -1,7 +1,5 @@
 //! `kv bench`.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +9,7 @@ use gossamer_kv::bench::rack::RackCandidate;
 use gossamer_kv::bench::{Candidate, Outcome, comparison, json, lock_based, plot, text};
 use gossamer_kv::fibers::run_blocking;
 use gossamer_kv::ycsb::{Workload, WorkloadError};
+use gossamer_plot::file::ResultsFile;
 
 use crate::{RackArgs, with_causes};
 
@@ -174,31 +173,5 @@ impl Candidate for BlockingCandidate {
         });
         self.store = Some(store);
         outcome
-    }
-}
-
-/// A results file, opened before the run: a long run must not fail at the end because its results
-/// cannot be written.
-struct ResultsFile {
-    path: PathBuf,
-    file: fs::File,
-}
-
-impl ResultsFile {
-    /// Opens the file without truncating it: its contents stay until there are results.
-    fn open(path: PathBuf) -> Result<Self, String> {
-        match OpenOptions::new().write(true).create(true).truncate(false).open(&path) {
-            Ok(file) => Ok(Self { path, file }),
-            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
-        }
-    }
-
-    fn write(mut self, text: &str) -> Result<(), String> {
-        // Only regular files can be truncated, not devices or pipes.
-        let is_regular = self.file.metadata().is_ok_and(|data| data.is_file());
-        let truncated = if is_regular { self.file.set_len(0) } else { Ok(()) };
-        truncated
-            .and_then(|()| self.file.write_all(text.as_bytes()))
-            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
     }
 }
