@@ -171,7 +171,8 @@ impl Input {
             _ => Err(format!(
                 "no vertex {number} in {}: they are {first} to {}",
                 self.path,
-                self.vertices + first - 1
+                // The sum may be one more than the largest number.
+                self.vertices - 1 + first
             )),
         }
     }

@@ -177,3 +177,10 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_largest_vertex_is_named_in_an_error() {
+    let (input, _) = read(&format!("p sp {} 0\n", u64::MAX), Format::Gr).unwrap();
+    let error = input.vertex(0).unwrap_err();
+    assert!(error.ends_with("they are 1 to 18446744073709551615"), "{error}");
+}
