@@ -62,8 +62,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/apps/graph/src",
         &[
-            &["layout", "memory", "random", "statistics"],
-            &["kronecker"],
+            &["exchange", "layout", "random", "statistics"],
+            &["kronecker", "memory"],
             &["graph", "read"],
             &["bfs", "components", "pagerank", "sssp", "validate"],
             &["graph500", "questions"],

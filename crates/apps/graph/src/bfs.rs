@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   down   every vertex of the frontier visits its neighbours: those of another member are sent there,
-//!          by one all_to_all
+//!          by one exchange
 //!   up     every vertex that was not visited looks for a neighbour in the frontier, of which all
 //!          members have a bitmap, by one all_gather
 //! ```
@@ -14,6 +14,7 @@
 
 use gossamer::Team;
 
+use crate::exchange;
 use crate::graph::Graph;
 use crate::layout::{NOWHERE, Place};
 
@@ -61,11 +62,11 @@ impl Search<'_> {
                 }
             }
         }
-        for (vertices, parents) in team.all_to_all(visits) {
+        exchange::to_each(team, visits, |(vertices, parents)| {
             for (vertex, from) in vertices.into_iter().zip(parents) {
                 self.visit(vertex, from);
             }
-        }
+        });
     }
 
     /// A level up.

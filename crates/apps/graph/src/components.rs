@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use gossamer::Team;
 
+use crate::exchange;
 use crate::graph::Graph;
 use crate::layout::Place;
 
@@ -47,11 +48,11 @@ pub fn labels(team: &Team, graph: &Graph) -> Vec<Place> {
                 }
             }
         }
-        for (vertices, offered) in team.all_to_all(offers) {
+        exchange::to_each(team, offers, |(vertices, offered)| {
             for (vertex, label) in vertices.into_iter().zip(offered) {
                 take(&mut labels, &mut is_changed, vertex, label);
             }
-        }
+        });
         changed = next;
     }
     labels
@@ -68,12 +69,13 @@ pub fn sizes(team: &Team, graph: &Graph, labels: &[Place]) -> Vec<u64> {
         part.0.push(label);
         part.1.push(count);
     }
-    for (labels, part) in team.all_to_all(parts) {
+    exchange::to_each(team, parts, |(labels, part)| {
         for (label, count) in labels.into_iter().zip(part) {
             *counts.entry(label).or_default() += count;
         }
-    }
-    let mut sizes = team.all_gather(counts.into_values().collect::<Vec<u64>>()).concat();
+    });
+    let mine: Vec<u64> = counts.into_values().collect();
+    let mut sizes = exchange::gather(team, &mine, graph.layout.local(0)).concat();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes
 }

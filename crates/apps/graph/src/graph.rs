@@ -15,6 +15,23 @@ use crate::layout::{Layout, Place};
 /// Edges that a member sends between two exchanges.
 const SLICE: usize = 1 << 16;
 
+/// Edges of a member, at most: rows count them in 32 bits.
+const MOST_EDGES: u64 = u32::MAX as u64;
+
+/// Checks before a graph is built that its members can have so many edges (those of undirected graphs
+/// counted twice), if they have about as many each.
+///
+/// # Errors
+/// In words, with the number of members that can.
+pub fn check_edges(edges: u64, members: usize) -> Result<(), String> {
+    match edges.div_ceil(MOST_EDGES) {
+        least if least > members as u64 => {
+            Err(format!("{edges} edges are too many for {members} threads: use at least {least}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a graph is built as.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Shape {
@@ -73,13 +90,28 @@ impl Edges {
 impl Graph {
     /// Builds the graph of the edges that the members bring, about `count` all together. Their ends are
     /// vertices of `layout`. All members call this together.
+    ///
+    /// # Errors
+    /// In words, to all members, if one gets more edges than it can have: which one that is, only their
+    /// ends tell.
     pub fn build(
         team: &Team,
         layout: Layout,
         shape: Shape,
         count: u64,
         edges: impl IntoIterator<Item = Edge>,
-    ) -> Graph {
+    ) -> Result<Graph, String> {
+        Self::build_up_to(MOST_EDGES, team, layout, shape, count, edges)
+    }
+
+    fn build_up_to(
+        most: u64,
+        team: &Team,
+        layout: Layout,
+        shape: Shape,
+        count: u64,
+        edges: impl IntoIterator<Item = Edge>,
+    ) -> Result<Graph, String> {
         let (mut edges, mut mine, mut loops) = (edges.into_iter().fuse(), Edges::default(), 0);
         let (mut slice, mut bringing) = (Vec::with_capacity(SLICE), Duration::ZERO);
         // Members have about as many each; a vector that grows would be half empty.
@@ -115,9 +147,17 @@ impl Graph {
             for mut part in team.all_to_all(parts) {
                 mine.append(&mut part);
             }
-            if team.all_reduce(is_last, |a, b| a && b) {
+            let state = (is_last, mine.sources.len() as u64);
+            let (is_last, largest) = team.all_reduce(state, |a, b| (a.0 && b.0, a.1.max(b.1)));
+            if largest > most {
+                return Err(format!(
+                    "more than {most} edges are at vertices of one of {} threads: use more",
+                    team.len()
+                ));
+            }
+            if is_last {
                 let graph = Graph::of_edges(layout, team.index(), shape, &mine);
-                return Graph { loops, bringing, ..graph };
+                return Ok(Graph { loops, bringing, ..graph });
             }
         }
     }
@@ -125,7 +165,7 @@ impl Graph {
     /// Sorts edges into rows.
     fn of_edges(layout: Layout, member: usize, shape: Shape, edges: &Edges) -> Graph {
         let count = edges.sources.len();
-        assert!(u32::try_from(count).is_ok(), "a member has at most 2^32 edges, got {count}");
+        assert!(count as u64 <= MOST_EDGES, "a member has at most {MOST_EDGES} edges, got {count}");
         let is_heavy = |edge: usize| edges.weights.get(edge).is_some_and(|w| *w >= shape.delta);
         // First the lengths of the rows, then where they begin.
         let mut starts = vec![0u32; layout.local(member) + 1];
@@ -230,9 +270,36 @@ impl Graph {
 
 #[cfg(test)]
 mod tests {
+    use gossamer::Rack;
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn more_edges_than_members_can_have_are_refused() {
+        const MOST: u64 = u32::MAX as u64;
+        assert_eq!(check_edges(MOST, 1), Ok(()));
+        assert!(check_edges(MOST + 1, 1).unwrap_err().contains("for 1 threads: use at least 2"));
+        assert_eq!(check_edges(7 * MOST, 7), Ok(()));
+        assert!(check_edges(7 * MOST + 1, 7).is_err() && check_edges(u64::MAX, 1000).is_err());
+    }
+
+    /// Edges of one vertex are at one member, however many members there are.
+    #[test]
+    fn edges_that_one_member_cannot_have_are_an_error_of_all() {
+        let member = |team: &Team, most: u64| {
+            let layout = Layout::new(50, team.len()).unwrap();
+            let shape = Shape { undirected: false, weighted: false, delta: 0.0 };
+            let star = (1..50).filter(|_| team.index() == 1).map(|to| (0, to, 1.0));
+            let built = Graph::build_up_to(most, team, layout, shape, 49, star);
+            built.map(|graph| graph.edges())
+        };
+        let run = |most| Rack::new().threads(3).run(move || Team::run(member, most)).unwrap();
+        assert_eq!(run(49), [Ok(49), Ok(0), Ok(0)]);
+        for error in run(48) {
+            assert!(error.unwrap_err().starts_with("more than 48 edges"));
+        }
+    }
 
     proptest! {
         /// Rows have the edges that were brought, light ones first.

@@ -9,7 +9,7 @@ use gossamer_plot::chart::{Axis, Chart, Point, Scale, Series, page};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use crate::graph::{Graph, Shape};
+use crate::graph::{self, Graph, Shape};
 use crate::kronecker::{Kronecker, SEEDS, roots};
 use crate::layout::{Layout, Place};
 use crate::memory::Estimate;
@@ -76,7 +76,8 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
     let kronecker = Kronecker::new(settings.scale, settings.edge_factor, SEEDS);
     let layout = Layout::new(kronecker.vertices(), team.len())
         .ok_or_else(|| format!("scale {} has too many vertices", settings.scale))?;
-    Estimate::new(kronecker.vertices(), 2 * kronecker.edges(), team.len()).check(team)?;
+    Estimate::new(&layout, 2 * kronecker.edges()).check(team)?;
+    graph::check_edges(2 * kronecker.edges(), team.len())?;
     team.barrier();
     let start = Instant::now();
     let part = |index: usize| kronecker.edges() * index as u64 / team.len() as u64;
@@ -89,7 +90,7 @@ fn member(team: &Team, settings: Settings) -> Result<Results, String> {
         edge
     });
     let shape = Shape { undirected: true, weighted: true, delta: settings.delta };
-    let graph = Graph::build(team, layout, shape, kronecker.edges(), edges);
+    let graph = Graph::build(team, layout, shape, kronecker.edges(), edges)?;
     team.barrier();
     bar.finish_and_clear();
     let generation = team.all_reduce(graph.bringing.as_secs_f64(), f64::max);

@@ -42,7 +42,13 @@ impl Layout {
         self.vertices
     }
 
-    /// The number of vertices of a member.
+    /// The number of members.
+    #[must_use]
+    pub fn members(&self) -> u32 {
+        self.members
+    }
+
+    /// The number of vertices of a member; member 0 has the most.
     #[must_use]
     pub fn local(&self, member: usize) -> usize {
         let (all, members) = (self.vertices, u64::from(self.members));

@@ -7,8 +7,8 @@
 //! 1. `layout.rs`: which member has which vertex.
 //! 2. `graph.rs`: a member's rows of the graph, and how the team builds them: one `all_to_all` after the
 //!    other.
-//! 3. `bfs.rs`: the shortest search there is, to read first. `sssp.rs`: shortest paths. `components.rs`
-//!    and `pagerank.rs`.
+//! 3. `exchange.rs`: exchanges of more than a message holds. `bfs.rs`: the shortest search there is, to
+//!    read first. `sssp.rs`: shortest paths. `components.rs` and `pagerank.rs`.
 //! 4. `random.rs`, `kronecker.rs`: the graph of the benchmark. `validate.rs`, `statistics.rs`,
 //!    `graph500.rs`: the benchmark.
 //! 5. `read/`: graphs in files. `memory.rs`: whether they fit. `questions.rs`: what is asked of them.
@@ -17,6 +17,7 @@
 
 pub mod bfs;
 pub mod components;
+mod exchange;
 pub mod graph;
 pub mod graph500;
 pub mod kronecker;

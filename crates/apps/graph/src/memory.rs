@@ -7,21 +7,26 @@ use std::path::Path;
 use gossamer::{Team, topology};
 use serde::{Deserialize, Serialize};
 
+use crate::layout::Layout;
+
 /// What a graph takes on all members together, at most, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Estimate(pub u64);
 
 impl Estimate {
-    /// The estimate for `vertices`, `edges` (those of undirected graphs counted twice) and `members`.
+    /// The estimate for vertices that are laid out so, and `edges` (those of undirected graphs counted
+    /// twice).
     ///
     /// An edge takes 8 bytes in its row, and 12 beside it while the rows are built, with some room since
-    /// members do not have the same number of edges. A vertex takes about 40 in the arrays of searches, and 12 at every member in what
-    /// all members have of all vertices: bitmaps, and what a validation compares. The exchange takes
-    /// slices of the edges.
+    /// members do not have the same number of edges. A vertex takes about 40 in the arrays of searches. A
+    /// place, of which there are up to twice as many, takes 12 at every member in what all members have
+    /// of all vertices: bitmaps, and what a validation compares. The exchange takes slices of the edges.
     #[must_use]
-    pub fn new(vertices: u64, edges: u64, members: usize) -> Estimate {
-        let members = members as u64;
-        Estimate(edges * (8 + 12 + 2) + vertices * (40 + 12 * members) + members * (64 << 20))
+    pub fn new(layout: &Layout, edges: u64) -> Estimate {
+        let (places, members) = (layout.places() as u64, u64::from(layout.members()));
+        let edges = edges.saturating_mul(8 + 12 + 2);
+        let vertices = layout.vertices() * 40 + places * 12 * members;
+        Estimate(edges.saturating_add(vertices + members * (64 << 20)))
     }
 
     /// Whether it fits into what the machines of the rack have available; the first member also prints
@@ -136,6 +141,18 @@ mod tests {
         write("memory/old/memory.limit_in_bytes", "700\n");
         write("memory/old/memory.usage_in_bytes", "800\n");
         assert_eq!(left("5:cpu:/old\n4:memory:/old\n0::/job\n"), 0);
+    }
+
+    /// Just above a power of two, what all members have by place is twice as large as their vertices.
+    #[test]
+    fn an_estimate_has_room_for_every_place() {
+        let estimate = |vertices| Estimate::new(&Layout::new(vertices, 32).unwrap(), 0).0;
+        let at_every_member = |places: u64| places * 12 * 32;
+        assert!(estimate((32 << 20) + 1) > at_every_member(64 << 20));
+        assert!(
+            (at_every_member(32 << 20)..at_every_member(64 << 20)).contains(&estimate(32 << 20))
+        );
+        assert_eq!(Estimate::new(&Layout::new(1, 1).unwrap(), u64::MAX), Estimate(u64::MAX));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use gossamer::Team;
 
+use crate::exchange;
 use crate::graph::Graph;
 
 /// The part of a rank that its vertex shares; the rest is spread over all vertices.
@@ -33,8 +34,15 @@ pub fn ranks(team: &Team, graph: &Graph, tolerance: f64, rounds: usize) -> (Vec<
         let kept = team.all_reduce(kept, |a: f64, b| a + b);
         let base = (1.0 - DAMPING + DAMPING * kept) / all;
         let mut next = vec![base; ranks.len()];
-        for part in team.all_to_all(shares) {
-            next.iter_mut().zip(part).for_each(|(rank, share)| *rank += DAMPING * share);
+        for start in exchange::slices(layout.local(0)) {
+            let split = |share: &mut Vec<f64>| match start {
+                0 => std::mem::take(share),
+                _ => share.split_off(start.min(share.len())),
+            };
+            for part in team.all_to_all(shares.iter_mut().map(split).collect()) {
+                let ranks = next.iter_mut().skip(start);
+                ranks.zip(part).for_each(|(rank, share)| *rank += DAMPING * share);
+            }
         }
         let change: f64 = next.iter().zip(&ranks).map(|(a, b)| (a - b).abs()).sum();
         ranks = next;

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use gossamer::{Chain, Team};
 use serde::{Deserialize, Serialize};
 
-use crate::graph::{Graph, Shape};
+use crate::graph::{self, Graph, Shape};
 use crate::layout::{Layout, NOWHERE, Place};
 use crate::memory::Estimate;
 use crate::read::Input;
-use crate::{bfs, components, pagerank, sssp};
+use crate::{bfs, components, exchange, pagerank, sssp};
 
 /// A question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,9 +78,10 @@ fn load(team: &Team, input: &Input, shape: Shape) -> Result<Graph, String> {
         format!("{} vertices are too many for {} threads", input.vertices, team.len())
     })?;
     let edges = input.edges * if shape.undirected { 2 } else { 1 };
-    Estimate::new(input.vertices, edges, team.len()).check(team)?;
+    Estimate::new(&layout, edges).check(team)?;
+    graph::check_edges(edges, team.len())?;
     let (mut failed, mut unopened) = (None, None);
-    let graph = {
+    let built = {
         // The others have no file.
         let edges = (team.index() == 0).then(|| input.edges(&mut failed));
         let edges = edges.and_then(|opened| opened.map_err(|error| unopened = Some(error)).ok());
@@ -88,7 +89,7 @@ fn load(team: &Team, input: &Input, shape: Shape) -> Result<Graph, String> {
     };
     let error = unopened.or(failed);
     let mine = error.map_or(Ok(()), |error| Err(Chain(&error).to_string()));
-    team.all_reduce(mine, Result::and).map(|()| graph)
+    team.all_reduce(mine, Result::and).and(built)
 }
 
 /// The shortest path.
@@ -173,7 +174,7 @@ fn ranks(team: &Team, graph: &Graph, input: &Input, top: usize) -> String {
     };
     let name = |vertex| graph.layout.vertex(graph.place(vertex)) + input.format.first();
     let mine = (0..).zip(&ranks).map(|(vertex, rank)| (*rank, name(vertex))).collect();
-    let all = highest(team.all_gather(highest(mine)).concat());
+    let all = highest(exchange::gather(team, &highest(mine), graph.layout.local(0)).concat());
     let lines = all.iter().map(|(rank, vertex)| format!("{vertex} {rank:.9}\n"));
     format!("{rounds} rounds\n{}", lines.collect::<String>())
 }

@@ -3,7 +3,7 @@
 //! Vertices are sorted into buckets by their distance, `delta` wide. The nearest bucket of any member is
 //! emptied: its vertices relax their light edges, which may put vertices into the same bucket again,
 //! until no member has any left; then all vertices that were in it relax their heavy edges, once. A
-//! distance that concerns another member is sent there, by one all_to_all of a round.
+//! distance that concerns another member is sent there, by one exchange of a round.
 //!
 //! Heavy edges can also be followed from their other ends: each vertex that is still farther away looks
 //! for the shortest way over its neighbours, whose distances all members get by one all_gather. That is
@@ -18,12 +18,19 @@ use std::collections::VecDeque;
 use gossamer::Team;
 use serde::{Deserialize, Serialize};
 
+use crate::exchange::{self, Columns};
 use crate::graph::Graph;
 use crate::layout::{NOWHERE, Place};
 
 /// A distance: `f32`, as the Graph500 specification has it, or `f64`, where whole numbers must stay whole.
 pub trait Distance:
-    Copy + PartialOrd + std::ops::Add<Output = Self> + Serialize + for<'a> Deserialize<'a> + 'static
+    Copy
+    + Default
+    + PartialOrd
+    + std::ops::Add<Output = Self>
+    + Serialize
+    + for<'a> Deserialize<'a>
+    + 'static
 {
     /// Of the root.
     const ZERO: Self;
@@ -71,6 +78,20 @@ struct Relaxations<D> {
     vertices: Vec<u32>,
     parents: Vec<Place>,
     distances: Vec<D>,
+}
+
+impl<D: Distance> Columns for Relaxations<D> {
+    fn len(&self) -> usize {
+        self.vertices.len()
+    }
+
+    fn split_off(&mut self, at: usize) -> Self {
+        Relaxations {
+            vertices: self.vertices.split_off(at),
+            parents: self.parents.split_off(at),
+            distances: self.distances.split_off(at),
+        }
+    }
 }
 
 /// Entries of the cache of what was sent, at most.
@@ -131,12 +152,12 @@ impl<D: Distance> Search<'_, D> {
     fn exchange(&mut self, team: &Team, from: usize) -> usize {
         let empty = Relaxations { vertices: vec![], parents: vec![], distances: vec![] };
         let outgoing = std::mem::replace(&mut self.outgoing, vec![empty; team.len()]);
-        for part in team.all_to_all(outgoing) {
+        exchange::to_each(team, outgoing, |part| {
             let sources = part.vertices.into_iter().zip(part.parents);
             for ((vertex, from), distance) in sources.zip(part.distances) {
                 self.relax(vertex, from, distance);
             }
-        }
+        });
         self.buckets.drain(..(from - self.first).min(self.buckets.len()));
         self.first = from;
         let mine = self.buckets.iter().position(|bucket| !bucket.is_empty());
@@ -169,7 +190,7 @@ impl<D: Distance> Search<'_, D> {
     /// Relaxes all edges of the vertices that are farther away than a bucket, from their far ends.
     fn pull(&mut self, team: &Team, bucket: usize) {
         let (graph, delta) = (self.graph, self.graph.shape.delta);
-        let distances = team.all_gather(self.paths.distances.clone());
+        let distances = exchange::gather(team, &self.paths.distances, graph.layout.local(0));
         for vertex in 0..graph.vertices() as u32 {
             if self.paths.distances[vertex as usize].bucket(delta) <= bucket {
                 continue;

@@ -15,6 +15,7 @@
 
 use gossamer::Team;
 
+use crate::exchange;
 use crate::graph::Graph;
 use crate::kronecker::Edge;
 use crate::layout::{Layout, NOWHERE, Place};
@@ -85,7 +86,7 @@ fn by_place<V: Copy>(team: &Team, layout: Layout, mine: &[V], none: V) -> Vec<V>
 where
     Vec<V>: serde::Serialize + serde::de::DeserializeOwned + 'static,
 {
-    let all = team.all_gather(mine.to_vec());
+    let all = exchange::gather(team, mine, layout.local(0));
     let mut places = vec![none; layout.places()];
     for (member, values) in all.into_iter().enumerate() {
         let start = layout.place_of(member, 0) as usize;
@@ -224,7 +225,7 @@ mod tests {
             let layout = Layout::new(10, team.len()).unwrap();
             let shape = Shape { undirected: true, weighted: true, delta: 0.3 };
             let mine = EDGES.into_iter().filter(|_| team.index() == 0);
-            let graph = Graph::build(team, layout, shape, 10, mine);
+            let graph = Graph::build(team, layout, shape, 10, mine).unwrap();
             let root = layout.place(0);
             let change = |parents: &mut [Place], distances: &mut [f32]| {
                 let Some((vertex, parent, distance)) = change else { return };

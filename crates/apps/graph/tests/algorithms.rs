@@ -24,7 +24,7 @@ fn member(team: &Team, (vertices, edges): (u64, Vec<Edge>)) -> Vec<(u64, Found)>
     let build = |undirected| {
         let shape = Shape { undirected, weighted: true, delta: 3.0 };
         let mine = edges.iter().skip(team.index()).step_by(team.len()).copied();
-        Graph::build(team, layout, shape, edges.len() as u64, mine)
+        Graph::build(team, layout, shape, edges.len() as u64, mine).unwrap()
     };
     let (directed, undirected) = (build(false), build(true));
     let root = layout.place(0);
