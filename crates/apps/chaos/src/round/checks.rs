@@ -1,9 +1,13 @@
 //! The checks at the end of a round: the rack's reports must match the kill.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use rustix::process::Signal;
 
 use crate::round::running::RunningRound;
-use crate::{Kill, Moment};
+use crate::{Kill, Moment, Plan};
 
 impl RunningRound {
     /// Checks the outcome of the round.
@@ -32,7 +36,7 @@ impl RunningRound {
             }
             return;
         }
-        if self.plan.continues() && matches!(self.plan.moment, Moment::Running(_)) {
+        if must_continue(&self.plan, kill) {
             self.violation(format!(
                 "expected the rack to continue, but the leader exited with {status}"
             ));
@@ -88,7 +92,69 @@ impl RunningRound {
     }
 }
 
+/// Whether the hosts that were not killed must end as if none had been: while they work. A rack that is
+/// about to start or to end may end early.
+fn must_continue(plan: &Plan, kill: Kill) -> bool {
+    plan.continues() && !kill.leader && matches!(plan.moment, Moment::Running(_))
+}
+
+/// What is wrong with how process `pid`, which is not the leader, has ended.
+pub(super) fn wrong_end(
+    plan: &Plan,
+    kill: Option<Kill>,
+    pid: u32,
+    status: ExitStatus,
+) -> Option<String> {
+    let is_victim = kill.is_some_and(|kill| kill.pid == pid);
+    if is_victim && status.signal() == Some(Signal::KILL.as_raw()) {
+        return None;
+    }
+    // An error of the rack is right where its loss ended the rack.
+    let may_fail = is_victim || kill.is_some_and(|kill| !must_continue(plan, kill));
+    let is_right = status.success() || status.signal().is_none() && may_fail;
+    (!is_right).then(|| format!("process {pid} of the rack ended with {status}"))
+}
+
 /// Whether an error names process `pid`, as it does while a rack starts or once it runs.
 fn names(line: &str, pid: u32) -> bool {
     line.contains(&format!("(pid {pid})")) || line.contains(&format!("process {pid} exited"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::Workload;
+
+    #[test]
+    fn survivors_must_not_crash_nor_fail_while_the_rack_goes_on() {
+        let job = Workload::Segments { over_tcp: true };
+        let at = |continues: bool, moment| {
+            let seed = u64::from(continues);
+            Plan { moment, ..Plan::of(seed).with(job) }
+        };
+        let (running, ending) = (Moment::Running(Duration::ZERO), Moment::Ending(Duration::ZERO));
+        let kill = |leader| Some(Kill { pid: 7, host: None, leader, at: Instant::now() });
+        let (exits, killed, crashed) = ([0, 1 << 8], [9], [6, 11]);
+        let right = |plan: &Plan, kill, pid, raw: &[i32]| {
+            let end = |raw: &i32| wrong_end(plan, kill, pid, ExitStatus::from_raw(*raw));
+            raw.iter().map(end).map(|wrong| wrong.is_none()).collect::<Vec<_>>()
+        };
+        for plan in [at(true, running), at(false, running), at(true, ending), at(false, ending)] {
+            assert_eq!(right(&plan, None, 8, &exits), [true, false], "nothing was killed");
+            assert_eq!(right(&plan, kill(false), 7, &killed), [true], "the victim");
+            let failures = right(&plan, kill(false), 8, &exits);
+            let goes_on = plan.continues() && plan.moment == running;
+            assert_eq!(failures, [true, !goes_on], "{plan:?}");
+            assert_eq!(right(&plan, kill(true), 8, &exits), [true, true], "the leader was killed");
+            for kill in [None, kill(false), kill(true)] {
+                assert_eq!(right(&plan, kill, 8, &killed), [false]);
+                assert_eq!(right(&plan, kill, 8, &crashed), [false; 2]);
+            }
+            assert_eq!(right(&plan, kill(false), 7, &crashed), [false; 2]);
+        }
+        let wrong = wrong_end(&at(true, running), None, 8, ExitStatus::from_raw(11)).unwrap();
+        assert!(wrong.contains("process 8 of the rack ended with signal: 11"), "{wrong}");
+    }
 }

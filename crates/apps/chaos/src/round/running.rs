@@ -3,18 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
-    pidfd_send_signal, test_kill_process_group, waitid,
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, pidfd_send_signal,
+    test_kill_process_group, waitpgid,
 };
 
 use crate::procfs::{self, Process};
+use crate::round::checks::wrong_end;
 use crate::round::start::start;
 use crate::round::starvation::Starvation;
 use crate::{Kill, Moment, Plan, RoundReport};
@@ -230,7 +232,7 @@ impl RunningRound {
         Ok(())
     }
 
-    /// Waits until the last process of the rack has ended, and reaps legitimate orphans.
+    /// Waits until the last process of the rack has ended, and reaps the others than the leader.
     fn wait_for_end(&mut self, killed: Instant) -> io::Result<()> {
         let leader_killed = self.report.kill.is_some_and(|kill| kill.leader);
         let continues = self.plan.continues() || self.report.kill.is_none();
@@ -250,7 +252,7 @@ impl RunningRound {
                 }
             }
             if self.report.leader.is_some() {
-                self.reap_orphans();
+                self.reap_others();
                 // Fails if the group has no process left, not even a zombie.
                 if test_kill_process_group(self.group()).is_err() {
                     return Ok(());
@@ -300,16 +302,13 @@ impl RunningRound {
         Ok(())
     }
 
-    /// Reaps processes of the rack that became children of this one because their leader has ended.
-    fn reap_orphans(&mut self) {
-        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        while let Ok(Some(status)) = waitid(WaitId::Pgid(Some(self.group())), ended) {
-            let other_killed = self.report.kill.is_some_and(|kill| !kill.leader);
-            match status.terminating_signal() {
-                Some(signal) if !other_killed => {
-                    self.violation(format!("an orphan of the rack crashed: signal {signal}"));
-                }
-                _ => {}
+    /// Reaps the other hosts of a job, and processes of a rack that became children of this one because
+    /// their leader has ended; checks how they ended.
+    fn reap_others(&mut self) {
+        while let Ok(Some((pid, status))) = waitpgid(self.group(), WaitOptions::NOHANG) {
+            let (pid, status) = (pid.as_raw_pid() as u32, ExitStatus::from_raw(status.as_raw()));
+            if let Some(what) = wrong_end(&self.plan, self.report.kill, pid, status) {
+                self.violation(what);
             }
         }
     }
@@ -325,7 +324,7 @@ impl RunningRound {
         let known = self.report.violations.len();
         while Instant::now() < deadline && test_kill_process_group(self.group()).is_ok() {
             if self.leader.try_wait()?.is_some() {
-                self.reap_orphans();
+                self.reap_others();
             }
             thread::sleep(POLL_INTERVAL);
         }
