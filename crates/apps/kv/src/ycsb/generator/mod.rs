@@ -14,6 +14,10 @@ use crate::ycsb::workload::{Distribution, Workload, ZIPFIAN_CONSTANT};
 /// any record count, so the shape of the distribution does not depend on the number of records.
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
+/// The scrambled generator expects at most so many inserts per record. Before they are inserted, a draw
+/// is repeated about as often, which must end before a time limit does.
+const INSERTS_PER_RECORD: u64 = 100;
+
 /// Terms of a zeta sum that are added one by one; the others are estimated.
 const ZETA_EXACT_TERMS: u64 = 1000;
 
@@ -128,8 +132,9 @@ impl KeyChooser {
                 // run, or every popular key would move. So it includes twice the expected inserts
                 // from the start, and draws of records that do not exist yet are repeated.
                 let inserts = workload.operation_count as f64 * workload.mix.insert_share() * 2.0;
+                let inserts = (inserts as u64).min(records * INSERTS_PER_RECORD);
                 let zipfian = Zipfian::new(SCRAMBLED_ITEMS + 1, theta);
-                Choice::Scrambled { zipfian, records: records + inserts as u64 }
+                Choice::Scrambled { zipfian, records: records + inserts }
             }
             Distribution::Latest => Choice::Latest { zipfian: Zipfian::new(records, theta) },
         })

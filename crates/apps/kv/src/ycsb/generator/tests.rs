@@ -150,6 +150,16 @@ fn scrambled_keys_do_not_move_while_records_are_inserted() {
 }
 
 #[test]
+fn operations_without_end_leave_draws_short() {
+    let text = "recordcount=1000\noperationcount=1099511627776\ninsertproportion=0.05\n\
+                requestdistribution=zipfian";
+    let KeyChooser(Choice::Scrambled { records, .. }) = KeyChooser::new(&workload(text)) else {
+        panic!("zipfian draws are scrambled");
+    };
+    assert_eq!(records, 101_000, "a draw that is not of the thousand that exist is repeated");
+}
+
+#[test]
 fn latest_prefers_the_record_inserted_last() {
     let mut chooser = KeyChooser::new(&workload("recordcount=1000\nrequestdistribution=latest"));
     let counts = histogram(1000, |rng| chooser.next(rng, 1000));
