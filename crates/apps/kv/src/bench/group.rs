@@ -47,7 +47,8 @@ impl<B: Backend> Group<B> {
             maker,
             value: RefCell::new(Vec::with_capacity(assignment.workload.record_bytes())),
             started,
-            deadline: assignment.time_limit().map(|limit| started + limit),
+            // A limit beyond what the clock tells is none.
+            deadline: assignment.time_limit().and_then(|limit| started.checked_add(limit)),
             report: RefCell::default(),
             assignment,
         }

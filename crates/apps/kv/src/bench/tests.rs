@@ -86,6 +86,17 @@ fn a_run_ends_at_its_time_limit() {
 }
 
 #[test]
+fn a_time_limit_beyond_the_clock_is_none() {
+    let (name, mut properties) = Workload::properties("c").unwrap();
+    properties.set("recordcount", 10);
+    properties.set("operationcount", 100);
+    properties.set("maxexecutiontime", u64::MAX);
+    let workload = Workload::new(&name, &properties).unwrap().0;
+    let scores = comparison::compare(&mut lock_based::candidates(1)[..1], &workload, 1).unwrap();
+    assert_eq!(scores[0].run().operations(), 100);
+}
+
+#[test]
 fn the_median_of_few_figures() {
     assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
     assert_eq!(Spread::of([4.0, 1.0]).median, 2.5);
