@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::number::Decimal;
+use crate::store::{ITEM_BYTES_MAX, is_too_large};
 use crate::ycsb::core_workloads::builtin;
 use crate::ycsb::properties::{Origin, Properties, PropertyError};
 
@@ -37,8 +39,8 @@ const KNOWN: &[&str] = &[
     "seed",
 ];
 
-/// Bytes of one record at max_bytes: an item of the store is no larger.
-const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// Maximum number of fields, and of bytes of one: an item of the store is no larger.
+const RECORD_BYTES_MAX: u64 = ITEM_BYTES_MAX as u64;
 
 /// Maximum number of records: keeps record count times record size inside `u64`.
 const RECORDS_MAX: u64 = 1 << 40;
@@ -75,12 +77,17 @@ pub enum WorkloadError {
         name: String,
     },
     /// A record is larger than an item of the store may be.
-    #[error("{name}: fieldcount * fieldlength is {bytes} bytes, expected at most 1 MiB")]
+    #[error(
+        "{name}: fieldcount * fieldlength is {bytes} bytes, expected at most 1 MiB with a key of {key} \
+         bytes and the header of an item"
+    )]
     RecordTooLarge {
         /// The workload.
         name: String,
         /// The product.
-        bytes: u64,
+        bytes: usize,
+        /// Bytes of the longest key.
+        key: usize,
     },
 }
 
@@ -302,9 +309,9 @@ impl Workload {
         if workload.mix.total() == 0.0 {
             return Err(WorkloadError::NoOperations { name: name.to_owned() });
         }
-        let bytes = field_count * field_length;
-        if bytes > RECORD_BYTES_MAX {
-            return Err(WorkloadError::RecordTooLarge { name: name.to_owned(), bytes });
+        let (key, bytes) = (workload.longest_key(), workload.record_bytes());
+        if is_too_large(key, bytes, 0) {
+            return Err(WorkloadError::RecordTooLarge { name: name.to_owned(), bytes, key });
         }
         let mut warnings = Vec::new();
         for (key, origin) in p.unknown(KNOWN) {
@@ -319,6 +326,16 @@ impl Workload {
     /// Bytes of a whole record.
     pub fn record_bytes(&self) -> usize {
         self.field_count as usize * self.field_length as usize
+    }
+
+    /// Bytes of the longest key; see [`RecordMaker::key`](crate::ycsb::RecordMaker::key).
+    fn longest_key(&self) -> usize {
+        let largest = match self.insert_order {
+            InsertOrder::Hashed => i64::MIN.unsigned_abs(),
+            InsertOrder::Ordered => self.record_count + self.operation_count - 1,
+        };
+        let digits = Decimal::new(largest).as_bytes().len();
+        "user".len() + digits.max(self.zero_padding as usize)
     }
 
     /// Whether the workload scans, which needs the keys in order.

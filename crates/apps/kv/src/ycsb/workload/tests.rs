@@ -60,6 +60,23 @@ fn bad_values_are_errors_that_name_the_line() {
 }
 
 #[test]
+fn the_largest_record_is_the_largest_item() {
+    // The header of an item takes 59 bytes.
+    for (properties, key_bytes) in [
+        ("", 4 + 19),
+        ("zeropadding=30", 4 + 30),
+        ("insertorder=ordered\nrecordcount=90\noperationcount=10", 4 + 2),
+        ("insertorder=ordered\nrecordcount=90\noperationcount=11", 4 + 3),
+    ] {
+        let bytes = (1 << 20) - 59 - key_bytes;
+        let record = |bytes| parse(&format!("fieldcount=1\nfieldlength={bytes}\n{properties}"));
+        assert_eq!(record(bytes).unwrap().0.record_bytes(), bytes, "{properties}");
+        let error = record(bytes + 1).unwrap_err().to_string();
+        assert!(error.contains(&format!("a key of {key_bytes} bytes")), "{error}");
+    }
+}
+
+#[test]
 fn unknown_properties_of_a_file_only_warn() {
     let (_, warnings) = parse("recordcuont=5").unwrap();
     assert_eq!(warnings, ["w:1: ignoring unknown property recordcuont"]);
