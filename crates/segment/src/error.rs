@@ -266,10 +266,13 @@ pub enum SegmentError {
         hosts: Vec<HostId>,
     },
     /// The owner changed the access to the segment while writes were in flight, which means that no
-    /// fence had covered them. Each of them took effect as a whole or not at all.
+    /// fence had covered them. Each of them took effect completely, in part, or not at all: a transport
+    /// may send one write as several messages, and the owner refuses those that come after the change.
+    /// Only a word, which is eight bytes at a multiple of eight, is never written in part.
     #[error(
         "the owner of {0} changed its access while writes were in flight: some writes since the \
-         last fence may have been refused, others took effect; read before you write again"
+         last fence may have been refused or written in part, others took effect; read before you \
+         write again"
     )]
     AccessChanged(Label),
     /// A lane could not be opened.
