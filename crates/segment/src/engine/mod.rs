@@ -9,6 +9,8 @@ mod engine;
 mod flow_control;
 mod known;
 mod notifying;
+#[cfg(all(test, not(loom)))]
+mod refusal_tests;
 mod server;
 mod transfer;
 

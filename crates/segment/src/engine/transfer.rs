@@ -286,8 +286,10 @@ impl Engine {
     #[track_caller]
     pub(crate) fn forget_refusals(&self, host: HostId) {
         if self.flow.is_clean(host) {
-            // Only refusals, and the loss of the host, which every operation reports.
-            let _ = self.fence(host);
+            // Not `fence`, which would also consume what fences of other fibers have found meanwhile. This
+            // drops only what this fence reports, and the loss of the host, which every operation reports.
+            let begin = || self.begin_fence(host);
+            let _ = self.flow.peek_refusal(host, |_| true, begin, |fence| self.wait(fence));
         }
     }
 }
