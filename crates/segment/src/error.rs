@@ -291,6 +291,15 @@ pub enum SegmentError {
         #[serde(with = "portable::shared_io_error")]
         source: Arc<std::io::Error>,
     },
+    /// A fence found that the host had refused an earlier operation of this thread on memory that no
+    /// open segment of this process uses: that of a segment that was dropped since.
+    #[error("{host} refused an operation of this thread on memory that is no longer open here")]
+    OtherRefused {
+        /// The host.
+        host: HostId,
+        /// Why, with the key of the memory.
+        source: OpError,
+    },
     /// The transport refused an operation for another reason, which indicates a bug.
     #[error("the transport refused an operation on {segment}")]
     Refused {
@@ -322,6 +331,15 @@ impl SegmentError {
             OpError::Misaligned(at) => Self::Misaligned { segment, at, align: 8 },
             OpError::PeerLost(host, reason) => Self::PeerLost(host, reason),
             source => Self::Refused { segment, source },
+        }
+    }
+
+    /// The error of an operation on memory of `host` that no open segment uses.
+    #[cold]
+    pub(crate) fn other_refused(host: HostId, error: OpError) -> Self {
+        match error {
+            OpError::PeerLost(host, reason) => Self::PeerLost(host, reason),
+            source => Self::OtherRefused { host, source },
         }
     }
 

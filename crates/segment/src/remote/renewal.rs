@@ -232,20 +232,57 @@ impl RemoteSegment {
     /// The error of a fence of this thread on the lane to the owner.
     #[track_caller]
     pub(super) fn fence_error(&self, engine: &Engine, error: OpError) -> SegmentError {
-        // Of the exports under one key the one of this handle is meant.
-        let other = error.key().filter(|key| *key != self.region.key());
-        let opened = other.and_then(|key| self.shared.opened((self.owner(), key)));
-        let own = || (*self.name(), self.generation());
-        let (name, generation) = opened.unwrap_or_else(own);
-        let label = Label { name, host: self.owner() };
+        let host = self.owner();
+        let named = error.key().and_then(|key| {
+            // Of the exports under one key the one of this handle is meant.
+            let is_own = key == self.region.key();
+            let own = || (*self.name(), self.generation());
+            if is_own { Some(own()) } else { self.shared.opened((host, key)) }
+        });
+        let Some((name, generation)) = named else {
+            // Not this segment's fault: it must not look revoked.
+            return SegmentError::other_refused(host, error);
+        };
+        let label = Label { name, host };
         let OpError::Revoked { key, .. } = error else {
             return SegmentError::refused(label, error);
         };
-        self.shared.count_refusal((self.owner(), key));
+        self.shared.count_refusal((host, key));
         let is_same = |entry: Entry| entry.generation == generation;
-        match lookup::at_host(engine, &name, self.owner()) {
+        match lookup::at_host(engine, &name, host) {
             Ok(Some(entry)) if is_same(entry) => SegmentError::AccessChanged(label),
             _ => SegmentError::Revoked { segment: label, generation: Some(generation) },
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use transport_api::{HostId, LossReason, Namespace, RegionKey};
+    use transport_shm::ShmTransport;
+
+    use super::*;
+    use crate::segments::Segments;
+
+    #[test]
+    fn a_fence_blames_no_segment_for_the_refusal_of_one_that_was_dropped() {
+        let host = HostId(0);
+        let segments = Segments::new(ShmTransport::in_process(1, 1).expect("a rack").remove(0));
+        let _attached = segments.attach(0).expect("attached");
+        let _segment = segments.builder("mine").len(64).export().expect("a segment");
+        let mine = segments.open("mine").expect("a segment");
+        let engine = attached(&segments.0).expect("attached");
+        // No open segment has this key: the record of a dropped one is gone once many were opened.
+        let dropped =
+            OpError::Revoked { key: RegionKey::new(Namespace::SEGMENTS, 77), generation: 0 };
+        let error = mine.fence_error(&engine, dropped.clone());
+        let SegmentError::OtherRefused { host: by, source } = &error else { panic!("{error}") };
+        assert_eq!((*by, source), (host, &dropped));
+        let own = OpError::Revoked { key: mine.region.key(), generation: 0 };
+        let error = mine.fence_error(&engine, own);
+        assert!(matches!(&error, SegmentError::AccessChanged(label) if label.name == *mine.name()));
+        let lost = OpError::PeerLost(host, LossReason::Connection("silent".into()));
+        let error = mine.fence_error(&engine, lost);
+        assert!(matches!(error, SegmentError::PeerLost(by, _) if by == host), "{error}");
     }
 }

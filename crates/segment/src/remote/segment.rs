@@ -157,6 +157,7 @@ impl RemoteSegment {
     /// The error of the first operation that was refused; the error names its segment, which may be
     /// another one of that host. [`SegmentError::AccessChanged`] if the owner has changed the access
     /// while writes were in flight, so that some of them may be lost: write them again.
+    /// [`SegmentError::OtherRefused`] if the operation was on a segment that was dropped since.
     /// [`SegmentError::PeerLost`].
     #[track_caller]
     pub fn fence(&self) -> Result<(), SegmentError> {
