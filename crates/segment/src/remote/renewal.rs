@@ -136,6 +136,23 @@ impl RemoteSegment {
         }
     }
 
+    /// As [`with_engine`](Self::with_engine), for operations that must not wait, on an attached thread: runs
+    /// one on the region that was imported last, and returns a refusal at once. To import the region again
+    /// means waiting for the owner, which the next operation does that may wait. Nor is the owner asked
+    /// because it has refused an earlier operation: if it refuses this one, too, the next fence says so.
+    pub(super) fn try_with_region(
+        &self,
+        Span { at, len, needs }: Span,
+        operation: impl FnOnce(&RemoteRegion) -> Result<(), OpError>,
+    ) -> Result<(), SegmentError> {
+        let renewed = self.info.renewed();
+        let region = renewed.as_ref().unwrap_or(&self.region);
+        region
+            .check(at, len, needs)
+            .and_then(|()| operation(region))
+            .map_err(|error| self.refused(error))
+    }
+
     /// The region as its owner exports it now.
     ///
     /// # Errors

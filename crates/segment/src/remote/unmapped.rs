@@ -45,7 +45,9 @@ impl RemoteSegment {
     /// nothing is stored, if that would have to wait for earlier writes.
     ///
     /// # Errors
-    /// As [`signal`](Self::signal).
+    /// As [`signal`](Self::signal); [`SegmentError::Revoked`] or [`SegmentError::Rights`] also if the owner has
+    /// only changed the access, because this does not wait for it, until an operation that waits has
+    /// followed the change.
     #[doc(hidden)]
     #[track_caller]
     pub fn try_signal(&self, at: usize, word: u64, is_urgent: bool) -> Result<bool, SegmentError> {
@@ -60,7 +62,7 @@ impl RemoteSegment {
             return Ok(false);
         }
         let span = Span { at, len: size_of::<u64>(), needs: Rights::WRITE };
-        self.with_engine(span, |engine, region| match is_urgent {
+        self.try_with_region(span, |region| match is_urgent {
             true => engine.signal(region, at, word),
             false => engine.signal_later(region, at, word),
         })

@@ -3,7 +3,7 @@
 
 use transport_api::{OpError, RemoteRegion, Rights, Window};
 
-use crate::engine::{Engine, PIECE, attached, is_attached, run, with_attached};
+use crate::engine::{Engine, PIECE, attached, run, with_attached};
 use crate::error::SegmentError;
 use crate::remote::segment::RemoteSegment;
 use crate::span::Span;
@@ -15,6 +15,34 @@ pub const MAX_OPERATION: usize = crate::engine::PIECE;
 /// A length as a notification carries it.
 fn notified_len(len: usize) -> Result<u32, SegmentError> {
     u32::try_from(len).map_err(|_| SegmentError::TooLarge { len, max: u32::MAX as usize })
+}
+
+/// Whether one operation may have `len` bytes.
+fn check_operation(len: usize) -> Result<(), SegmentError> {
+    if len <= MAX_OPERATION {
+        Ok(())
+    } else {
+        Err(SegmentError::TooLarge { len, max: MAX_OPERATION })
+    }
+}
+
+/// Writes at most [`PIECE`] bytes over the lane, and notifies `thread` of the owner, if it is one;
+/// `is_written` as in [`Engine::write_mapped`].
+#[track_caller]
+fn write_piece(
+    engine: &Engine,
+    region: &RemoteRegion,
+    at: usize,
+    bytes: &[u8],
+    thread: Option<u32>,
+    is_written: &mut bool,
+) -> Result<(), OpError> {
+    match (thread, region.window()) {
+        (Some(thread), Some(window)) => {
+            engine.write_mapped((region, window), at, bytes, thread, is_written)
+        }
+        _ => engine.write(region, at, bytes, thread),
+    }
 }
 
 impl RemoteSegment {
@@ -165,19 +193,30 @@ impl RemoteSegment {
     /// writes that the owner has not taken; false, and nothing is written, if it would have to.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// As [`write`](Self::write); [`SegmentError::Revoked`] or [`SegmentError::Rights`] also if the owner has
+    /// only changed the access, because this does not wait for it, until an operation that waits has
+    /// followed the change.
     #[doc(hidden)]
     #[track_caller]
     pub fn try_write_notify(&self, at: usize, bytes: &[u8]) -> Result<bool, SegmentError> {
-        if is_attached(&self.shared) {
-            // Nothing of this thread comes between: the write does not wait.
-            return match self.can_notify(bytes.len()) {
-                true => self.write_notify(at, bytes).map(|()| true),
-                false => Ok(false),
-            };
+        let Some(engine) = attached(&self.shared) else {
+            let (segment, bytes) = (self.clone(), bytes.to_vec());
+            return run(&self.shared, move |_| segment.try_write_notify(at, &bytes));
+        };
+        check_operation(bytes.len())?;
+        let thread = self.thread_to_notify(true);
+        // Nothing of this thread comes between: the write does not wait.
+        if !engine.has_room(self.owner(), bytes.len(), thread) {
+            return Ok(false);
         }
-        let (segment, bytes) = (self.clone(), bytes.to_vec());
-        run(&self.shared, move |_| segment.try_write_notify(at, &bytes))
+        if thread.is_some_and(|thread| self.notify_mapped(at, bytes, thread)) {
+            return Ok(true);
+        }
+        let span = Span { at, len: bytes.len(), needs: Rights::WRITE };
+        self.try_with_region(span, |region| {
+            write_piece(&engine, region, at, bytes, thread, &mut false)
+        })
+        .map(|()| true)
     }
 
     /// For layers above: whether a [`write_notify`](Self::write_notify) of `bytes` bytes need not wait
@@ -226,17 +265,10 @@ impl RemoteSegment {
         bytes: &[u8],
         thread: Option<u32>,
     ) -> Result<(), SegmentError> {
-        if bytes.len() > MAX_OPERATION {
-            return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
-        }
+        check_operation(bytes.len())?;
         let mut is_written = false;
         self.with_bytes(at, bytes, thread, move |engine, region, bytes| {
-            match (thread, region.window()) {
-                (Some(thread), Some(window)) => {
-                    engine.write_mapped((region, window), at, bytes, thread, &mut is_written)
-                }
-                _ => engine.write(region, at, bytes, thread),
-            }
+            write_piece(engine, region, at, bytes, thread, &mut is_written)
         })
     }
 

@@ -9,7 +9,7 @@ use gossamer_segment::{
 };
 use transport_shm::ShmTransport;
 
-use crate::common::{Host, bounded, faulty, in_fiber, on_each};
+use crate::common::{Host, bounded, faulty, in_fiber, in_fiber_then, on_each, tcp};
 
 fn export(host: &Host, len: usize) -> Segment {
     host.segments.builder("shared").len(len).export().expect("a segment")
@@ -222,6 +222,55 @@ fn a_change_that_fails_says_so_and_can_be_repeated() {
         host.segments.builder("shared").len(8).export().expect("a new segment");
         let gone = remote.at::<u64>(0).read();
         assert!(matches!(gone, Err(SegmentError::Revoked { .. })), "{gone:?}");
+    });
+}
+
+/// Layers above call these where nothing may wait, such as outside the fibers of a thread that has some.
+#[test]
+fn an_operation_that_only_tries_does_not_wait_for_a_change() {
+    type Try = fn(&RemoteSegment) -> Result<bool, SegmentError>;
+    const TRIES: [Try; 2] =
+        [|remote| remote.try_signal(0, 7, true), |remote| remote.try_write_notify(0, &[7; 8])];
+    on_each(1, 1, |hosts| {
+        let (host, faults) = faulty(&hosts[0]);
+        let there = host.clone();
+        let withdraw = move || {
+            let segment = export(&there, 64);
+            let remote = open(&there.segments);
+            faults.no_reexport.store(true, Ordering::Relaxed);
+            // The name stays published, so an operation waits for the next export.
+            segment.set_access(Rights::READ).expect_err("it is revoked only");
+            (segment, remote, faults)
+        };
+        in_fiber_then(&host, 0, withdraw, |(segment, remote, faults)| {
+            for attempt in TRIES {
+                let refused = attempt(&remote);
+                assert!(matches!(refused, Err(SegmentError::Revoked { .. })), "{refused:?}");
+            }
+            drop((segment, faults));
+        });
+    });
+}
+
+/// Nor does it ask whether the owner still publishes a segment that refused an earlier operation.
+#[test]
+fn an_operation_that_only_tries_asks_no_owner() {
+    bounded(|| {
+        let hosts = tcp(2, 1);
+        let _server = hosts[0].segments.serve(0).expect("a server");
+        let segment = export(&hosts[0], 64);
+        let user = hosts[1].clone();
+        let refused = move || {
+            let remote = open(&user.segments);
+            segment.revoke().expect("a revocation");
+            remote.write(0, &[7; 8]).expect("the owner refuses it later");
+            remote.fence().expect_err("it is revoked");
+            remote
+        };
+        in_fiber_then(&hosts[1], 0, refused, |remote| {
+            assert!(remote.try_signal(0, 7, true).expect("the owner refuses it later"));
+            assert!(remote.try_write_notify(0, &[7; 8]).expect("the owner refuses it later"));
+        });
     });
 }
 
