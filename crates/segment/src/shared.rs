@@ -30,12 +30,17 @@ pub(crate) struct Exported {
 }
 
 /// The segments that this process exports.
+///
+/// Until the process ends this keeps some 100 bytes for each name that was ever exported, so a program
+/// whose segments come and go should reuse names.
 #[derive(Default)]
 pub(crate) struct Exports {
-    /// By name: the number of its key, for as long as the process lives, so that the generations of
-    /// its region rise; and how often it was exported.
+    /// By name: the number of its key, and how often it was exported. Never forgotten: a peer may
+    /// still hold a handle of any earlier export, which must not match the generation of a later one. A
+    /// fresh key for each export would only move the growth to the transport, which remembers every key.
     numbers: HashMap<Name, (u64, u32)>,
-    /// By the number of their key: the bytes of the longest segment that had it.
+    /// By the number of their key: the bytes of the longest segment that had it. Never forgotten: a
+    /// notification may arrive long after its segment was revoked, and this tells a late one from a forged one.
     longest: HashMap<u64, usize>,
     /// By the number of their key.
     live: HashMap<u64, Weak<Exported>>,

@@ -10,6 +10,8 @@
 
 pub(crate) mod requests;
 
+use std::hash::Hash;
+
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use primitive::sync::{Ordering, fence};
@@ -25,13 +27,17 @@ use crate::table::{
 /// The key of every host's registry.
 pub(crate) const REGISTRY: RegionKey = RegionKey::new(Namespace::SEGMENTS, 0);
 
+/// The most names in each map of the cache: as many as four hosts can publish at once. A name that its host
+/// has withdrawn is dropped when it is looked up again, which may never happen.
+const CACHED: usize = 4 * SLOTS;
+
 /// The names that this process publishes.
 struct Registry {
     table: Table,
     _region: Region,
 }
 
-/// Results of lookups.
+/// Results of lookups. To look up a name that was dropped costs one more READ.
 #[derive(Default)]
 struct Cache {
     /// Entries of other hosts.
@@ -57,6 +63,14 @@ impl Cache {
         known
             .is_some_and(|Known { entry, .. }| entry.generation == generation && entry.what == what)
     }
+}
+
+/// Inserts what was learnt. A map that is full is emptied: that is rare, and needs no order of use.
+fn insert<K: Hash + Eq, V>(map: &mut HashMap<K, V>, key: K, value: V) {
+    if map.len() >= CACHED && !map.contains_key(&key) {
+        map.clear();
+    }
+    map.insert(key, value);
 }
 
 /// A cached name of another host.
@@ -140,9 +154,9 @@ impl Clerk {
     pub(crate) fn learn_only(&self, name: &Name, only: Option<HostId>) {
         let only_hosts = &mut self.cache.lock().only;
         match only {
-            Some(host) => only_hosts.insert(*name, host),
-            None => only_hosts.remove(name),
-        };
+            Some(host) => insert(only_hosts, *name, host),
+            None => _ = only_hosts.remove(name),
+        }
     }
 
     /// Every host whose entry of a name is known.
@@ -157,7 +171,7 @@ impl Clerk {
     pub(crate) fn learn(&self, host: HostId, entry: Entry) {
         let mut cache = self.cache.lock();
         if !cache.knows(host, &entry.name, (entry.generation, entry.what)) {
-            cache.entries.insert((host, entry.name), Known { entry, region: None });
+            insert(&mut cache.entries, (host, entry.name), Known { entry, region: None });
         }
     }
 
@@ -226,5 +240,31 @@ impl Clerk {
             registries.resize_with(at + 1, || None);
         }
         registries[at] = Some(region);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// An entry of the name with this number.
+    fn entry(number: usize) -> Entry {
+        let name = Name::new(&format!("name/{number}")).expect("a name");
+        Entry { name, generation: 0, what: Published::Trust { thread: 0, id: 0 } }
+    }
+
+    #[test]
+    fn names_that_come_and_go_fill_a_bounded_cache() {
+        let (clerk, host) = (Clerk::default(), HostId(1));
+        for number in 0..=2 * CACHED {
+            let entry = entry(number);
+            clerk.learn(host, entry);
+            clerk.learn_only(&entry.name, Some(host));
+            assert_eq!(clerk.cached(host, &entry.name).map(|known| known.entry), Some(entry));
+            assert_eq!(clerk.only_host(&entry.name), Some(host));
+        }
+        let cache = clerk.cache.lock();
+        assert!(cache.entries.len() <= CACHED, "{} entries", cache.entries.len());
+        assert!(cache.only.len() <= CACHED, "{} names", cache.only.len());
     }
 }

@@ -30,7 +30,9 @@ struct Generations {
 
 pub(super) struct Exports<M: Medium> {
     pub(super) current: BTreeMap<RegionKey, Exported<M>>,
-    /// Of each key that was ever exported.
+    /// Of each key that was ever exported. Never forgotten: a peer may still hold an import of any earlier
+    /// export, which must not match a later one, and the notification of a write may arrive after the
+    /// revocation ([`Control::was_exported`]). So layers above should reuse keys.
     generations: BTreeMap<RegionKey, Generations>,
     /// Imports that wait for a key: the importer, and the number of the request.
     pub(super) waiting: BTreeMap<RegionKey, BTreeSet<(HostId, u64)>>,
