@@ -61,7 +61,7 @@ pub fn payloads_of_every_size_arrive_whole(make: Make) {
 
 /// Three threads of host A send to two of host B at once; the payloads of each pair keep their order.
 pub fn payloads_keep_their_order_among_many(make: Make) {
-    const EACH: u64 = 150;
+    const EACH: u64 = 60;
     let size = |sender: u32, n: u64| (n * 7919 % 50_000) as usize * (sender as usize + 1) / 3;
     bounded(move || {
         let rack = make(2, 5);

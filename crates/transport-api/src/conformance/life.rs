@@ -46,7 +46,7 @@ fn wake_each_other(
     behind: usize,
     give: fn(&mut dyn Lane, u32),
 ) {
-    let rounds = if behind == 0 { 1000 } else { 20 };
+    let rounds = if behind == 0 { 400 } else { 6 };
     bounded(move || {
         let (mut a, mut b) = pair(&make(2, 2));
         let len = 64 + behind;
