@@ -26,20 +26,29 @@
 pub mod measure;
 
 pub mod harness;
+#[cfg(feature = "suites")]
 pub mod machine;
+#[cfg(feature = "suites")]
 pub mod report;
+#[cfg(feature = "suites")]
 pub mod session;
 
+#[cfg(feature = "suites")]
 pub mod roles;
 
 pub mod count;
+#[cfg(feature = "suites")]
 pub mod load;
 // An empty piece of assembly that hides a value from the compiler.
 #[allow(unsafe_code)]
 pub mod work;
 
+#[cfg(feature = "suites")]
 pub mod eventfd;
+#[cfg(feature = "suites")]
 pub mod memcached;
+#[cfg(feature = "suites")]
 pub mod memcached_load;
 pub mod product;
+#[cfg(feature = "suites")]
 pub mod ucx;

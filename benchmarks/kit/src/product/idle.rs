@@ -18,7 +18,8 @@ use transport_shm::ShmTransport;
 use trust_core::{Job, Node, Registered, Wiring};
 
 use super::sample::StopFlag;
-use super::share::{Delegated, FIBERS};
+use super::share::Delegated;
+use super::single_thread::FIBERS;
 use crate::load::{Running, Subject};
 use crate::measure::cores::pin;
 use crate::measure::sampling::CaseError;

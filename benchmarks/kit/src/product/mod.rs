@@ -15,16 +15,24 @@
 //! - [`idle`]: racks that wait, and racks with more threads than cores.
 
 pub mod batches;
+#[cfg(feature = "suites")]
 pub mod fibers;
+#[cfg(feature = "suites")]
 pub mod get;
+#[cfg(feature = "suites")]
 pub mod idle;
 #[cfg(feature = "jam")]
 pub mod jam;
 pub mod lone_call;
 pub mod poll;
+#[cfg(feature = "suites")]
 pub mod sample;
+#[cfg(feature = "suites")]
 pub mod segment;
+#[cfg(feature = "suites")]
 pub mod share;
 pub mod single_thread;
+#[cfg(feature = "suites")]
 pub mod two_process;
+#[cfg(feature = "suites")]
 pub mod words;

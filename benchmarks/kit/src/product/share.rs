@@ -5,6 +5,8 @@ use std::hint::black_box;
 use gossamer::Trust;
 
 use super::sample::{Load, StopFlag, client_and_trustee, measure_rack, two_symmetric};
+use super::single_thread::FIBERS;
+use super::single_thread::FIBERS;
 use crate::harness::{Case, Unit};
 use crate::measure::watch::WaitMode;
 use crate::work::{Adder, Counter, Lines, Section, Think, next};
@@ -13,8 +15,6 @@ use crate::work::{Adder, Counter, Lines, Section, Think, next};
 pub const WINDOW: usize = 64;
 /// The same where a message takes long: what a window of 64 cannot hide.
 pub const WIDE_WINDOW: usize = 1024;
-/// Fibers of a thread, where there are many.
-pub const FIBERS: usize = 64;
 /// Operations between two looks at the flag that ends them.
 const BURST: usize = 16;
 

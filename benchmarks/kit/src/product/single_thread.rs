@@ -28,6 +28,8 @@ use crate::harness::{Case, Unit};
 use crate::measure::sampling::{CaseError, Reading};
 use crate::work::{Counter, Section};
 
+/// Fibers of a thread, where there are many.
+pub const FIBERS: usize = 64;
 /// Requests of a full batch; a test holds it against the rack's limits.
 pub const BATCH: u64 = 42;
 /// Batches that the counter steps through: a thread polls its lanes and looks after its peers in one round of
@@ -208,7 +210,7 @@ fn in_fibers(nodes: &NodePair, scheduler: &Scheduler, measure: impl FnOnce(&mut 
     let client = || Node::enter(nodes.client.clone());
     let counters: Vec<_> = {
         let _client = client();
-        (0..super::share::FIBERS).map(|_| counter.clone()).collect()
+        (0..FIBERS).map(|_| counter.clone()).collect()
     };
     let stop = Rc::new(Cell::new(false));
     scheduler.enter(|| {

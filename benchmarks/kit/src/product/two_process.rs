@@ -13,7 +13,8 @@ use super::get::GetPlan;
 #[cfg(feature = "jam")]
 use super::jam::calls::JamPlan;
 use super::sample::{Load, Throughput, measure_rack};
-use super::share::{FIBERS, WIDE_WINDOW, WINDOW, send_from_fibers, send_window};
+use super::share::{WIDE_WINDOW, WINDOW, send_from_fibers, send_window};
+use super::single_thread::FIBERS;
 use crate::harness::{Case, Unit};
 use crate::measure::sampling::{CaseError, Reading, Sampler, undisturbed};
 use crate::roles::{Lifeline, Role, RoleProcess};
