@@ -292,8 +292,8 @@ impl Core {
     }
 }
 
-/// Runs a fiber's body, or other code of users on the worker's stack. In a function of its own, so that an overflow by its first frame happens
-/// when the fiber is noted as the running one.
+/// Runs a fiber's body, or other code of users on the worker's stack. In a function of its own, so that an
+/// overflow by a fiber's first frame happens when the fiber is noted as the running one.
 #[inline(never)]
 pub(super) fn contain(body: impl FnOnce()) {
     // Nothing may unwind out of a fiber, or into its worker. The body of a fiber reports panics to its
