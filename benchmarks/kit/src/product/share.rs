@@ -6,7 +6,6 @@ use gossamer::Trust;
 
 use super::sample::{Load, StopFlag, client_and_trustee, measure_rack, two_symmetric};
 use super::single_thread::FIBERS;
-use super::single_thread::FIBERS;
 use crate::harness::{Case, Unit};
 use crate::measure::watch::WaitMode;
 use crate::work::{Adder, Counter, Lines, Section, Think, next};
