@@ -35,7 +35,9 @@ pub fn package(folder: impl AsRef<Path>) -> Result<BuiltPackage, Error> {
     let built = builder.build(folder)?;
     // What they include may be elsewhere.
     let of_jams = built.jams.iter().flat_map(|jam| &jam.sources);
-    for source in of_jams.chain(built.rieds.iter().flat_map(|ried| &ried.sources)) {
+    let sources = of_jams.chain(built.rieds.iter().flat_map(|ried| &ried.sources));
+    // What build scripts make is always newer than their start, so cargo would run them every time.
+    for source in sources.filter(|source| !source.starts_with(&out)) {
         println!("cargo::rerun-if-changed={}", source.display());
     }
     let file = out.join(format!("{}.jampkg", built.name));

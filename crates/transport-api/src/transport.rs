@@ -86,6 +86,13 @@ pub trait Transport: Send + Sync + 'static {
     /// may be read and written.
     fn maps(&self, peer: HostId) -> bool;
 
+    /// Whether this host may use the processor's atomics on the regions of `peer` that it maps: they are
+    /// then atomic with those of all other hosts. Not where a device carries out those of others: there
+    /// this host's go over its lane, even to its own regions.
+    fn maps_atomics(&self, peer: HostId) -> bool {
+        self.maps(peer)
+    }
+
     /// Whether what this host sends to `peer` travels as one ordered stream, which the system checks:
     /// a [`signal`](Lane::signal) then shares the message of the [`write`](Lane::write) before it, and
     /// costs next to nothing. Where that is not so, nor memory mapped, each of the two is a message,
@@ -126,7 +133,8 @@ pub trait Transport: Send + Sync + 'static {
     /// have ended with its process; bare [`mapped`](crate::RemoteRegion::mapped) memory is not
     /// covered. A thread that does none of it, such as one of a process that a signal has stopped, may
     /// write later, and nothing keeps it from that: the report names its host as below, after a time
-    /// that is long enough for threads that compute for a while (20 seconds; over TCP, only threads of this host map its memory).
+    /// that is long enough for threads that compute for a while: 20 seconds over shared memory and, for
+    /// threads of this host, over TCP; two over RDMA.
     ///
     /// A host that is lost answers nothing. Devices and owners that carry out operations cut it off.
     /// Where it maps the memory, nothing does as long as its process runs: if that does not end within

@@ -122,6 +122,11 @@ impl Transport for RdmaTransport {
         peer == self.host.local
     }
 
+    /// A device's atomics are not atomic with the processor's.
+    fn maps_atomics(&self, _: HostId) -> bool {
+        false
+    }
+
     fn is_authenticated(&self) -> bool {
         // A host alone has no queue pair, so that nothing arrives from a network.
         self.hosts() == 1

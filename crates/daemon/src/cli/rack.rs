@@ -62,7 +62,7 @@ pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
             };
             let text = format!(
                 "{done}. Copy {} into the identity directory of every \
-                 daemon and of every member: it takes effect with the next connection. Jobs that \
+                 daemon and of every member: it takes effect within two seconds. Jobs that \
                  {name} has started go on; end them with `gossamer kill`.\n",
                 list.display()
             );

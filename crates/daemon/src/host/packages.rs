@@ -45,7 +45,7 @@ const QUEUE: usize = 4;
 
 /// Why a process takes no more packages.
 pub(crate) const ENDED: &str = "the process has ended";
-const CLOSED: &str = "the process has closed its socket for packages";
+const CLOSED: &str = "the process has ended, or has closed its socket for packages";
 const UNREAD: &str = "the process did not read its socket for packages in time";
 const GARBAGE: &str = "the process sent an invalid message over its socket for packages";
 
@@ -203,6 +203,7 @@ fn tell_of_authority(job: &Job) -> Result<(), &'static str> {
         // It is told when it starts.
         Deliveries::NotStarted => return Ok(()),
         Deliveries::Open(deliveries) => deliveries,
+        Deliveries::Ended(ENDED) => return Ok(()),
         Deliveries::Ended(reason) => return Err(reason),
     };
     let (answer, _) = oneshot::channel();

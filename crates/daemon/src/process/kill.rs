@@ -325,9 +325,11 @@ mod tests {
         // The kernel names a process after its file, up to the fifteenth byte.
         for name in [&b"\xff"[..], "cut inside of \u{20ac}".as_bytes()] {
             let program = place.path().join(OsStr::from_bytes(name));
-            symlink("/bin/sleep", &program).unwrap();
+            symlink("/bin/sh", &program).unwrap();
             let mark = format!("name-{}", std::process::id());
-            let mut child = Command::new(program).arg("1000").env(MARK, &mark).spawn().unwrap();
+            let mut waiting = Command::new(program);
+            waiting.args(["-c", "read line"]).stdin(Stdio::piped()).env(MARK, &mark);
+            let mut child = waiting.spawn().unwrap();
             // For a moment the child still has the name of its parent.
             let comm = format!("/proc/{}/comm", child.id());
             while str::from_utf8(&fs::read(&comm).unwrap()).is_ok() {

@@ -84,8 +84,8 @@ fn a_process_without_a_mark_does_not_survive_its_supervisor() {
 fn a_process_whose_name_is_not_text_ends_with_its_job() {
     let rack = Rack::new(&["a"]);
     // The kernel names a process after its file.
-    let named = r#"sleeper=$(printf '\377'); ln -s "$(command -v sleep)" "$sleeper";"#;
-    let script = format!("{named} {} exec \"./$sleeper\" 1000", rack.ready());
+    let named = r#"shell=$(printf '\377'); ln -s /bin/sh "$shell";"#;
+    let script = format!("{named} {} exec \"./$shell\" -c 'sleep 1000; true'", rack.ready());
     let mut child = rack.start("a", &script);
     rack.wait_ready(1);
     send(child.id(), "INT");

@@ -332,7 +332,8 @@ impl Engine {
         }
     }
 
-    /// An operation on the word at `at`; its old value. Where memory is not mapped, it waits.
+    /// An operation on the word at `at`; its old value. Where memory is not mapped, or a device
+    /// carries out those of others, it waits.
     ///
     /// # Panics
     /// Before anything is done, if it would wait where that is impossible.
@@ -343,7 +344,9 @@ impl Engine {
         at: usize,
         atomic: Atomic,
     ) -> Result<u64, OpError> {
-        if let Some(window) = on.window() {
+        if let Some(window) = on.window()
+            && self.shared.transport.maps_atomics(on.owner())
+        {
             return match atomic {
                 Atomic::CompareSwap { expected, new } => window.compare_swap(at, expected, new),
                 Atomic::FetchAdd { addend } => window.fetch_add(at, addend),

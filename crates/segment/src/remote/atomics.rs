@@ -16,7 +16,7 @@ impl RemoteSegment {
     #[track_caller]
     pub fn compare_swap(&self, at: usize, expected: u64, new: u64) -> Result<u64, SegmentError> {
         if self.is_silent()
-            && let Some(window) = self.mapped()
+            && let Some(window) = self.mapped_atomics()
             && let Ok(old) = window.compare_swap(at, expected, new)
         {
             return Ok(old);
@@ -49,7 +49,7 @@ impl RemoteSegment {
     #[track_caller]
     pub fn fetch_add(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
         if self.is_silent()
-            && let Some(window) = self.mapped()
+            && let Some(window) = self.mapped_atomics()
             && let Ok(old) = window.fetch_add(at, addend)
         {
             return Ok(old);

@@ -59,6 +59,8 @@ pub struct RemoteSegment {
     pub(super) region: RemoteRegion,
     /// Whether a write needs no notification.
     is_silent: bool,
+    /// Whether the processor's atomics may be used where memory is mapped.
+    maps_atomics: bool,
     pub(super) shared: Arc<Shared>,
     pub(super) info: Arc<Info>,
 }
@@ -68,6 +70,7 @@ impl RemoteSegment {
         Self {
             region,
             is_silent: info.origin.notify != Notify::Always,
+            maps_atomics: shared.transport.maps_atomics(info.origin.label.host),
             shared,
             info: Arc::new(info),
         }
@@ -222,6 +225,11 @@ impl RemoteSegment {
     #[inline(always)]
     pub(super) fn mapped(&self) -> Option<&Window> {
         if is_attached(&self.shared) { self.region.window() } else { None }
+    }
+
+    /// The mapping, if the calling thread may use the processor's atomics on it.
+    pub(super) fn mapped_atomics(&self) -> Option<&Window> {
+        if self.maps_atomics { self.mapped() } else { None }
     }
 
     /// The thread of the owner to notify of an operation, if the segment takes a notification of it;

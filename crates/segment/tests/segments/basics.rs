@@ -1,16 +1,38 @@
 //! The basic operations: export, open, read, write, swap, notify, revoke.
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use gossamer_segment::{Rights, SegmentError, Segments};
 use transport_api::Transport;
 use transport_shm::ShmTransport;
 
-use crate::common::on_each;
+use crate::common::{faulty, in_fiber, on_each};
 
 fn hosts(count: u32) -> Vec<Segments> {
     let hosts = ShmTransport::in_process(count, 1).expect("a rack");
     hosts.iter().map(|host| Segments::new(Arc::clone(host) as Arc<dyn Transport>)).collect()
+}
+
+/// The processor's atomics on the owner's memory would not be atomic with those of a device.
+#[test]
+fn an_owner_counts_over_the_lane_where_a_device_does_it_for_others() {
+    on_each(1, 2, |hosts| {
+        for (thread, over_lane) in [(0, false), (1, true)] {
+            let (host, faults) = faulty(&hosts[0]);
+            faults.no_mapped_atomics.store(over_lane, Ordering::Relaxed);
+            let segments = host.segments.clone();
+            in_fiber(&host, thread, move || {
+                let _segment = segments.builder("count").len(64).export().expect("a segment");
+                let count = segments.open("count").expect("a segment");
+                assert_eq!(count.fetch_add(0, 5).expect("done"), 0);
+                assert_eq!(count.compare_swap(0, 5, 7).expect("done"), 5);
+                assert_eq!(count.fetch_add_notify(0, 1).expect("done"), 7);
+            });
+            let over_the_lane = faults.atomics.load(Ordering::Relaxed);
+            assert_eq!(over_the_lane, if over_lane { 3 } else { 0 });
+        }
+    });
 }
 
 #[test]

@@ -35,8 +35,12 @@ pub struct Faults {
     pub no_import: Arc<AtomicBool>,
     /// Lanes withhold what they have to report, until the first poll after the flag is cleared.
     pub no_events: Arc<AtomicBool>,
+    /// [`Transport::maps_atomics`] is false, as with a device that carries out those of others.
+    pub no_mapped_atomics: Arc<AtomicBool>,
     /// No fault, but a figure: the most notifications that a lane of the host has held back.
     pub most_waiting: Arc<AtomicUsize>,
+    /// The atomics that lanes have begun.
+    pub atomics: Arc<AtomicUsize>,
 }
 
 impl Altered {
@@ -83,6 +87,10 @@ impl Transport for Altered {
     }
     fn maps(&self, peer: HostId) -> bool {
         self.is_mapped && self.inner.maps(peer)
+    }
+    fn maps_atomics(&self, peer: HostId) -> bool {
+        let is_altered = !self.is_mapped || self.faults.no_mapped_atomics.load(Ordering::Relaxed);
+        !is_altered && self.inner.maps_atomics(peer)
     }
     fn streams(&self, peer: HostId) -> bool {
         self.is_mapped && self.inner.streams(peer)
@@ -299,6 +307,7 @@ impl Lane for AlteredLane {
         new: u64,
         token: u64,
     ) -> Result<(), OpError> {
+        self.faults.atomics.fetch_add(1, Ordering::Relaxed);
         let (lane, on) = self.next(on)?;
         lane.compare_swap(on, at, expected, new, token)
     }
@@ -309,6 +318,7 @@ impl Lane for AlteredLane {
         addend: u64,
         token: u64,
     ) -> Result<(), OpError> {
+        self.faults.atomics.fetch_add(1, Ordering::Relaxed);
         let (lane, on) = self.next(on)?;
         lane.fetch_add(on, at, addend, token)
     }

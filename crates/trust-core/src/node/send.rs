@@ -151,12 +151,15 @@ impl Node {
     ) {
         let _stay = self.stay();
         if let Some(error) = outbox.closed() {
-            // Both before the end of the call, as in `Waiting::fail`.
+            // Before the end of the call, as in `Waiting::fail`.
             request.give_back();
+            completion(Outcome::Failed(&error));
+            // Behind it: a fiber that is cancelled here must have called it. One that waits counts this when
+            // it wakes.
             if !matches!(room, WaitForRoom::No) && self.context.is_free() {
                 count_failure();
             }
-            return completion(Outcome::Failed(&error));
+            return;
         }
         let ticket = outbox.postpone(request, completion);
         self.outboxes.list(self.number_of(outbox.trustee()));

@@ -14,9 +14,9 @@ use crate::ycsb::workload::{Distribution, Workload, ZIPFIAN_CONSTANT};
 /// any record count, so the shape of the distribution does not depend on the number of records.
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
-/// The scrambled generator expects at most so many inserts per record. Before they are inserted, a draw
-/// is repeated about as often, which must end before a time limit does.
-const INSERTS_PER_RECORD: u64 = 100;
+/// How often a draw of a record that does not exist yet is repeated: where a run may insert many times as
+/// many records as there are, a draw must end before a time limit does.
+const DRAWS: u32 = 4096;
 
 /// Terms of a zeta sum that are added one by one; the others are estimated.
 const ZETA_EXACT_TERMS: u64 = 1000;
@@ -132,9 +132,8 @@ impl KeyChooser {
                 // run, or every popular key would move. So it includes twice the expected inserts
                 // from the start, and draws of records that do not exist yet are repeated.
                 let inserts = workload.operation_count as f64 * workload.mix.insert_share() * 2.0;
-                let inserts = (inserts as u64).min(records * INSERTS_PER_RECORD);
                 let zipfian = Zipfian::new(SCRAMBLED_ITEMS + 1, theta);
-                Choice::Scrambled { zipfian, records: records + inserts }
+                Choice::Scrambled { zipfian, records: records.saturating_add(inserts as u64) }
             }
             Distribution::Latest => Choice::Latest { zipfian: Zipfian::new(records, theta) },
         })
@@ -145,12 +144,16 @@ impl KeyChooser {
     pub fn next(&mut self, rng: &mut Rng, limit: u64) -> u64 {
         match &mut self.0 {
             Choice::Uniform { records } => rng.u64(..*records),
-            Choice::Scrambled { zipfian, records } => loop {
-                let number = fnv_hash(zipfian.next(rng)) % *records;
-                if number < limit {
-                    return number;
+            Choice::Scrambled { zipfian, records } => {
+                let mut hash = 0;
+                for _ in 0..DRAWS {
+                    hash = fnv_hash(zipfian.next(rng));
+                    if hash % *records < limit {
+                        return hash % *records;
+                    }
                 }
-            },
+                hash % limit
+            }
             Choice::Latest { zipfian } => {
                 zipfian.grow(limit);
                 limit.saturating_sub(1 + zipfian.next(rng))
