@@ -134,7 +134,7 @@ pub trait Transport: Send + Sync + 'static {
     /// covered. A thread that does none of it, such as one of a process that a signal has stopped, may
     /// write later, and nothing keeps it from that: the report names its host as below, after a time
     /// that is long enough for threads that compute for a while: 20 seconds over shared memory and, for
-    /// threads of this host, over TCP; two over RDMA.
+    /// threads of this host, over TCP and RDMA.
     ///
     /// A host that is lost answers nothing. Devices and owners that carry out operations cut it off.
     /// Where it maps the memory, nothing does as long as its process runs: if that does not end within

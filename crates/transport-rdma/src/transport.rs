@@ -122,9 +122,9 @@ impl Transport for RdmaTransport {
         peer == self.host.local
     }
 
-    /// A device's atomics are not atomic with the processor's.
-    fn maps_atomics(&self, _: HostId) -> bool {
-        false
+    /// A device's atomics are not atomic with the processor's; where this host is alone, there are none.
+    fn maps_atomics(&self, peer: HostId) -> bool {
+        self.maps(peer) && self.hosts() == 1
     }
 
     fn is_authenticated(&self) -> bool {

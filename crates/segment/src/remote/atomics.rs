@@ -11,8 +11,14 @@ impl RemoteSegment {
     /// If the word at byte `at` is `expected`, makes it `new`, atomically. Returns the old value,
     /// which is `expected` if it did.
     ///
+    /// It waits where memory is not mapped, and over RDMA in a rack of several hosts for the owner, too:
+    /// its device's atomics are the only ones that are atomic with those of others.
+    ///
     /// # Errors
     /// As [`read`](Self::read); [`SegmentError::Misaligned`] if `at` is not a multiple of eight.
+    ///
+    /// # Panics
+    /// If it would have to wait where that is impossible, before anything is done.
     #[track_caller]
     pub fn compare_swap(&self, at: usize, expected: u64, new: u64) -> Result<u64, SegmentError> {
         if self.is_silent()
@@ -41,9 +47,13 @@ impl RemoteSegment {
         self.atomic_over_lane(at, Atomic::CompareSwap { expected, new }, true)
     }
 
-    /// Adds `addend` (wrapping) to the word at byte `at`, atomically. Returns the old value.
+    /// Adds `addend` (wrapping) to the word at byte `at`, atomically. Returns the old value. It waits where
+    /// [`compare_swap`](Self::compare_swap) does.
     ///
     /// # Errors
+    /// As [`compare_swap`](Self::compare_swap).
+    ///
+    /// # Panics
     /// As [`compare_swap`](Self::compare_swap).
     #[doc(alias = "AtomicU64")]
     #[track_caller]

@@ -101,6 +101,7 @@ fn select_among<D>(
     open: impl Fn(&str) -> Result<Option<(D, Candidate)>, Refusal>,
 ) -> Result<(D, Gid), RdmaError> {
     let (mut devices, mut candidates, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    let mut is_any_skipped = false;
     for name in names {
         if config.device.as_ref().is_some_and(|device| device != name) {
             found.push(name.clone());
@@ -119,6 +120,7 @@ fn select_among<D>(
             // Another may do.
             Err((operation, error)) => {
                 tracing::warn!(device = %name, operation, %error, "skipped an RDMA device");
+                is_any_skipped = true;
                 format!("{name} (cannot {operation}: {error}{})", advice(&error))
             }
         });
@@ -131,14 +133,16 @@ fn select_among<D>(
         let text = format!("no RDMA device {device} on this machine ({found})");
         return Err(RdmaError::NoDevice(text));
     }
-    let (index, gid) = choose(config, &found, &candidates).map_err(RdmaError::NoDevice)?;
+    let chosen = choose(config, (&found, is_any_skipped), &candidates);
+    let (index, gid) = chosen.map_err(RdmaError::NoDevice)?;
     Ok((devices.swap_remove(index), gid))
 }
 
-/// The index of the device to use, and the address to send from; `found` tells which devices there are.
+/// The index of the device to use, and the address to send from; `found` tells which devices there are,
+/// and whether any was skipped, which may be the one with the address of this host.
 fn choose(
     config: &RdmaConfig,
-    found: &str,
+    (found, is_any_skipped): (&str, bool),
     candidates: &[Candidate],
 ) -> Result<(usize, Gid), String> {
     let active = |(_, candidate): &(usize, &Candidate)| candidate.is_active;
@@ -149,17 +153,20 @@ fn choose(
     };
     let with_address =
         active.iter().find(|(_, candidate)| candidate.gids.iter().any(|g| has_address(&g)));
+    let may_be_another = is_any_skipped && config.host_address.is_some();
     let (index, candidate) = match (with_address, &active[..]) {
-        (Some(found), _) | (None, [found]) => *found,
+        (Some(found), _) => *found,
+        (None, [found]) if !may_be_another => *found,
         (None, []) => {
             return Err(format!("no RDMA device with an active port {} ({found})", config.port));
         }
         (None, several) => {
             let names: Vec<_> = several.iter().map(|(_, candidate)| &candidate.name[..]).collect();
+            let active = format!("found: {}", names.join(", "));
+            let found = if is_any_skipped { found } else { &active };
             let address = config.host_address.map_or("an address".into(), |own| own.to_string());
             return Err(format!(
-                "no RDMA device has {address} of this host (found: {}): name the device to use",
-                names.join(", ")
+                "no RDMA device has {address} of this host ({found}): name the device to use"
             ));
         }
     };
@@ -275,6 +282,13 @@ mod tests {
         let both = [locked.clone(), other];
         let any = RdmaConfig::default();
         assert!(matches!(chosen_but("rxe0", &any, &both), Ok((1, 2))));
+        let own = RdmaConfig { host_address: Some([10, 0, 9, 9].into()), ..Default::default() };
+        let refused = chosen_but("rxe0", &own, &both).expect_err("it may have the address");
+        let text = refused.to_string();
+        assert!(
+            text.contains("no RDMA device has 10.0.9.9 of this host (found: rxe0 (cannot"),
+            "{text}"
+        );
         let named = RdmaConfig { device: Some("rxe0".into()), ..Default::default() };
         let refused = chosen_but("rxe0", &named, &both).expect_err("no other is meant");
         assert!(matches!(refused, RdmaError::Refused { operation: "open", .. }), "{refused}");
