@@ -37,7 +37,7 @@ fn counter(prototype: Option<&Rc<Prototype>>) -> Suite {
     };
     let case = share::window::<Counter>(0).bar_near(best_lock(), Bar::ratio(AtLeast(2.0)));
     suite.push(of_prototype(case, "prototype/async, 64 outstanding"));
-    let case = share::waiting::<Counter>(share::FIBERS, 0)
+    let case = share::waiting::<Counter>(single_thread::FIBERS, 0)
         .bar_near(Peer::case("lock/mcs"), Bar::ratio(AtLeast(5.0)))
         .bar_near(Peer::case("lock/ticket"), Bar::ratio(AtLeast(2.0)))
         .bar_near(Peer::case("lock/std Mutex"), Bar::ratio(AtLeast(1.5)));
@@ -115,7 +115,7 @@ fn ordinary<S: Section>(suite: &mut Suite, think_ns: u32) {
 /// Every way to delegate one `S`, beside the best of the locks.
 fn delegated<S: Delegated>(suite: &mut Suite, think_ns: u32) {
     suite.push(share::window::<S>(think_ns).beside(best_lock()));
-    suite.push(share::waiting::<S>(share::FIBERS, think_ns).beside(best_lock()));
+    suite.push(share::waiting::<S>(single_thread::FIBERS, think_ns).beside(best_lock()));
     suite.push(share::waiting::<S>(1, think_ns).beside(best_lock()));
     suite.push(share::owner_works_too::<S>(think_ns).beside(best_lock()));
 }
