@@ -171,6 +171,8 @@ macro_rules! behaviours_of_transports {
             teams: work_that_makes_work_is_waited_for;
             teams: work_that_callbacks_make_is_waited_for;
             teams: a_part_that_cannot_be_sent_ends_the_team;
+            teams: a_member_that_does_not_start_ends_the_team;
+            teams: members_end_if_the_others_cannot_be_started;
             teams: the_member_that_ends_first_is_named;
             trusts: a_property_dies_after_its_last_trust;
             trusts: trusts_travel_in_arguments_and_results;

@@ -1,9 +1,12 @@
 //! Teams: collectives among fibers on all threads.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 use gossamer::{DelegateError, Sharded, Team, TeamError, Trust};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::support::{Counted, panic_in, wait_until};
 
 /// Members with work of different lengths, round after round.
 pub fn collectives_agree_on_every_member() {
@@ -240,4 +243,50 @@ pub fn the_member_that_ends_first_is_named() {
         numbers,
     );
     assert_eq!(sums, vec![last as u32 + 1; last + 1]);
+}
+
+/// Arguments that no thread can decode.
+#[derive(Clone, Debug, Serialize)]
+struct Unreadable;
+
+impl<'de> Deserialize<'de> for Unreadable {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom("it is not read"))
+    }
+}
+
+/// Those that have started wait for the others.
+pub fn a_member_that_does_not_start_ends_the_team() {
+    let failed = Team::try_run(|team, _: Unreadable| team.barrier(), Unreadable);
+    match &failed {
+        Err(TeamError::Member { error: error @ DelegateError::BadArguments { .. }, .. }) => {
+            let printed = gossamer::Chain(error).to_string();
+            assert!(printed.contains("it is not read"), "{printed}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What can be cloned so often.
+#[derive(Serialize, Deserialize)]
+struct Fragile(Cell<u32>);
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        let left = self.0.get().checked_sub(1).expect("it is cloned too often");
+        self.0.set(left);
+        Fragile(Cell::new(left))
+    }
+}
+
+pub fn members_end_if_the_others_cannot_be_started() {
+    let ended = gossamer::local_trustee().entrust(0u32);
+    let arguments = (Fragile(Cell::new(1)), ended.clone());
+    let member = |team: &Team, (_, ended): (Fragile, Trust<u32>)| {
+        let _ended = Counted(ended);
+        team.barrier();
+    };
+    let message = panic_in(move || Team::run(member, arguments));
+    assert!(message.contains("it is cloned too often"), "{message}");
+    wait_until("the end of the member that has started", || ended.apply(|ended| *ended) == 1);
 }

@@ -7,10 +7,13 @@ mod inbox;
 
 use std::cell::Cell;
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
-use fiber::JoinHandle;
+use fiber::{JoinError, JoinHandle};
 use trust_core::{Chain, Delegable, Portable, Trust};
 
 pub use self::error::TeamError;
@@ -66,8 +69,8 @@ use crate::losses::{OnHostLost, on_host_lost};
 /// # Ok::<(), gossamer::RackError>(())
 /// ```
 ///
-/// A member that ends while another one waits for it, or whose host is lost, ends the others, too:
-/// their collectives panic, and [`Team::try_run`] says which member was the first.
+/// A member that ends while another one waits for it, that cannot be started, or whose host is lost, ends
+/// the others, too: their collectives panic, and [`Team::try_run`] says which member was the first.
 ///
 /// Do not call a collective in a destructor. When the rack ends, its fibers are unwound, and a collective
 /// panics because the others do not come any more: a second panic during an unwinding aborts the process.
@@ -141,10 +144,17 @@ impl Team {
                 (inboxes.clone(), index, arguments.clone()),
             )
         };
-        let members: Vec<JoinHandle<Ended<U>>> = trustees.iter().enumerate().map(start).collect();
+        let members = catch_unwind(AssertUnwindSafe(|| {
+            trustees.iter().enumerate().map(start).collect::<Vec<JoinHandle<Ended<U>>>>()
+        }));
+        let members = members.unwrap_or_else(|panic| {
+            // Those that have started would wait for the last one, which has not.
+            end_at_all(&inboxes, size - 1, "it has not started");
+            resume_unwind(panic)
+        });
         let (mut results, mut first, mut out_of_step) = (Vec::new(), None, None);
-        for (index, member) in members.into_iter().enumerate() {
-            match member.join() {
+        for (index, ended) in Team::join(members, &inboxes).into_iter().enumerate() {
+            match ended {
                 Ok(Ok(result)) => results.push(result),
                 Ok(Err(reason)) => {
                     out_of_step.get_or_insert(TeamError::OutOfStep {
@@ -158,6 +168,38 @@ impl Team {
             }
         }
         first.or(out_of_step).map_or(Ok(results), Err)
+    }
+
+    /// Waits for all members, in no order: one that could not be started has told nobody, so the others, which
+    /// may wait for it, are told here.
+    #[track_caller]
+    fn join<U>(
+        mut members: Vec<JoinHandle<Ended<U>>>,
+        inboxes: &[Trust<Inbox>],
+    ) -> Vec<Result<Ended<U>, JoinError>> {
+        let mut outcomes: Vec<_> = members.iter().map(|_| None).collect();
+        let mut left = members.len();
+        let mut first_poll = true;
+        let all = poll_fn(|context| {
+            for (index, member) in members.iter_mut().enumerate() {
+                // Once polled, a member wakes this fiber when it ends; the waker stays the same.
+                if outcomes[index].is_some() || !(first_poll || member.is_finished()) {
+                    continue;
+                }
+                if let Poll::Ready(outcome) = Pin::new(member).poll(context) {
+                    if let Err(error) = &outcome {
+                        end_at_all(inboxes, index, &Chain(error).to_string());
+                    }
+                    outcomes[index] = Some(outcome);
+                    left -= 1;
+                }
+            }
+            first_poll = false;
+            if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+        });
+        // Without an outcome of all, this fiber is unwound because the rack has ended.
+        let _ = fiber::drive("the end of a team's members", pin!(all));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(JoinError::Cancelled))).collect()
     }
 
     /// Runs a member, on its thread.
@@ -184,7 +226,7 @@ impl Team {
         let result = catch_unwind(AssertUnwindSafe(|| run(&team, arguments)));
         let broken = team.broken.take();
         let reason = if result.is_ok() { "it has returned" } else { "it has panicked" };
-        team.leave(broken.as_ref().map_or_else(|| reason.to_owned(), ToString::to_string));
+        team.leave(&broken.as_ref().map_or_else(|| reason.to_owned(), ToString::to_string));
         match (result, broken) {
             (Ok(result), _) => Ok(result),
             // Not the panic that ends a fiber with its rack, which must go on.
@@ -207,11 +249,17 @@ impl Team {
     }
 
     /// Tells the others that this member takes part in no further exchange.
-    fn leave(&self, reason: String) {
-        for inbox in &self.inboxes {
-            let end = |inbox: &mut Inbox, (member, reason)| inbox.end(member, reason);
-            inbox.try_apply_with_then(end, (self.index, reason.clone()), |_| {});
-        }
+    fn leave(&self, reason: &str) {
+        end_at_all(&self.inboxes, self.index, reason);
+    }
+}
+
+/// Tells all members that this one takes part in no further exchange.
+fn end_at_all(inboxes: &[Trust<Inbox>], member: usize, reason: &str) {
+    for inbox in inboxes {
+        let end = |inbox: &mut Inbox, (member, reason)| inbox.end(member, reason);
+        // A member whose host is lost waits for nobody.
+        inbox.try_apply_with_then(end, (member, reason.to_owned()), drop);
     }
 }
 
