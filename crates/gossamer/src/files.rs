@@ -26,10 +26,7 @@ use primitive::drop_payload;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use transport_api::ThreadId;
-use trust_core::{DelegateError, PanicReport};
 
-use crate::error::Unobserved;
 use crate::shared::Shared;
 use crate::watcher::Watcher;
 
@@ -197,7 +194,7 @@ impl Files {
                 if let Some(Waiter::Call(call)) = waiter
                     && let Err(panic) = catch_unwind(AssertUnwindSafe(move || call(key)))
                 {
-                    report_panic(self.thread, panic);
+                    report_panic(panic);
                 }
             }
             Some(Waiter::Call(_)) | None => {}
@@ -225,15 +222,13 @@ impl Files {
     }
 }
 
-/// Reports the panic of a call at `thread`, which the rack returns when it ends.
+/// Reports the panic of a call.
 #[cold]
-fn report_panic(thread: u32, panic: Box<dyn std::any::Any + Send>) {
-    let report = PanicReport::of(&*panic);
-    drop_payload(panic);
-    let Some((shared, _)) = THREAD.with_borrow(Clone::clone) else { return };
-    let trustee = ThreadId { host: shared.transport.local(), thread };
-    let error = DelegateError::Panicked { trustee, report };
-    shared.unobserved(Unobserved { error, place: None, is_callback: true });
+fn report_panic(panic: Box<dyn std::any::Any + Send>) {
+    match THREAD.with_borrow(Clone::clone) {
+        Some((shared, _)) => shared.report_panic(panic),
+        None => drop_payload(panic),
+    }
 }
 
 /// Whether the current thread has files that fibers may wait for.

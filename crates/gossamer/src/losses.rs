@@ -4,8 +4,10 @@
 //! Every thread learns of a loss by itself, from its own lanes, and tells its own listeners; nothing
 //! here is shared between threads.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 
 use transport_api::HostId;
@@ -35,14 +37,14 @@ pub(crate) fn listen(listener: Weak<dyn Losses>) {
     });
 }
 
-/// Tells the listeners of this thread. Called by its worker, in a fiber.
-pub(crate) fn tell(host: HostId) {
+/// Tells the listeners of this thread. Called by its worker, in a fiber. `report` gets the panics of values
+/// that channels drop.
+pub(crate) fn tell(host: HostId, report: impl Fn(Box<dyn Any + Send>)) {
     let listeners: Vec<_> =
         LISTENERS.with_borrow(|listeners| listeners.iter().filter_map(Weak::upgrade).collect());
     let (of_program, own): (Vec<_>, Vec<_>) =
         listeners.into_iter().partition(|listener| listener.is_of_program());
-    own.iter().for_each(|listener| listener.host_lost(host));
-    drop(own);
+    // First, since the values of a channel may wait when they are dropped.
     for listener in of_program {
         // Dropped until its turn, it is not called.
         let listener = Rc::downgrade(&listener);
@@ -53,6 +55,12 @@ pub(crate) fn tell(host: HostId) {
         };
         // Without memory for a fiber, only failing requests report the loss.
         let _ = fiber::Builder::new().spawn_local(tell);
+    }
+    for listener in own {
+        let tell = AssertUnwindSafe(move || listener.host_lost(host));
+        if let Err(panic) = catch_unwind(tell) {
+            report(panic);
+        }
     }
 }
 

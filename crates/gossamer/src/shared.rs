@@ -1,6 +1,7 @@
 //! What the runtime threads of one process share: the transport, each other's inboxes, and how the
 //! rack ends.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,7 +11,9 @@ use std::{io, thread};
 use fiber::{Config, Remote};
 use gossamer_segment::Segments;
 use parking_lot::Mutex;
+use primitive::drop_payload;
 use transport_api::{HostId, LossReason, ThreadId, Transport};
+use trust_core::{DelegateError, PanicReport};
 
 use crate::error::Unobserved;
 use crate::policy::Placement;
@@ -294,6 +297,17 @@ impl Shared {
         let mut unobserved = self.unobserved.lock();
         unobserved.0 += 1;
         unobserved.1.get_or_insert(failed);
+    }
+
+    /// Reports the panic of code of the program that the runtime has called on the current thread: the rack
+    /// returns it when it ends.
+    #[cold]
+    pub(crate) fn report_panic(&self, panic: Box<dyn Any + Send>) {
+        let report = PanicReport::of(&*panic);
+        drop_payload(panic);
+        let trustee = trust_core::local_trustee().trustee().thread();
+        let error = DelegateError::Panicked { trustee, report };
+        self.unobserved(Unobserved { error, place: None, is_callback: true });
     }
 
     /// Notes the failed fire-and-forget requests of another host; the first host counts.

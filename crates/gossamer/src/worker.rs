@@ -1,6 +1,7 @@
 //! One runtime thread: runs fibers, polls its node, and waits when there is nothing to do.
 
 use std::cell::RefCell;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -108,8 +109,15 @@ impl Worker {
                     let lost = peers_in(&incidents);
                     self.shared.handle(incidents);
                     for host in lost.into_iter().filter(|host| self.shared.is_lost(*host)) {
+                        let shared = self.shared.clone();
+                        let report = move |panic| match shared.is_stopping() {
+                            // It may be the one that ends a fiber with its rack, which must go on.
+                            true => resume_unwind(panic),
+                            false => shared.report_panic(panic),
+                        };
+                        let tell = move || losses::tell(host, report);
                         // Without memory for a fiber, only failing requests report the loss.
-                        let _ = fiber::Builder::new().spawn_local(move || losses::tell(host));
+                        let _ = fiber::Builder::new().spawn_local(tell);
                     }
                 }
                 let attention = self.shared.attention();

@@ -360,9 +360,10 @@ mod tests {
                 crate::yield_now();
             }
             // Another host is lost, then this one: so much a rack of one host can tell.
-            losses::tell(transport_api::HostId(1));
+            let tell = |host| losses::tell(host, |panic| std::panic::resume_unwind(panic));
+            tell(HostId(1));
             assert_eq!(number(), waiting.len());
-            losses::tell(crate::local_host());
+            tell(crate::local_host());
             assert_eq!(number(), 0);
             for fiber in waiting {
                 let error = fiber.join().unwrap().unwrap_err();

@@ -11,10 +11,13 @@
 //!     sent                  first  second waiting sender
 //! ```
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 
+use primitive::drop_payload;
 use serde::{Deserialize, Serialize};
 use transport_api::HostId;
 use trust_core::{Deferred, Portable};
@@ -169,11 +172,29 @@ struct Closed<T> {
 impl<T: Portable> Closed<T> {
     /// Gives the senders their values back and drops the others. That runs code of users, which may use
     /// the channel: the queue must not be borrowed.
+    ///
+    /// # Panics
+    /// With the first panic of that code, at the end: every sender gets its reply.
     fn settle(self) {
+        let mut first = None;
         for (sender, values) in self.senders.into_iter().rev() {
-            sender.reply(Put::Closed(values));
+            contain(&mut first, || sender.reply(Put::Closed(values)));
         }
-        drop(self.sent);
+        for value in self.sent {
+            contain(&mut first, || drop(value));
+        }
+        if let Some(panic) = first {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Runs code of users, and keeps its panic if that is the first.
+fn contain(first: &mut Option<Box<dyn Any + Send>>, code: impl FnOnce()) {
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(()) => {}
+        Err(panic) if first.is_none() => *first = Some(panic),
+        Err(panic) => drop_payload(panic),
     }
 }
 

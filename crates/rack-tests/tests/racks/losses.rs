@@ -294,6 +294,54 @@ fn a_channel_says_whose_values_may_be_missing() {
     });
 }
 
+/// A value that cannot be dropped in peace.
+#[derive(Serialize, Deserialize)]
+struct Brittle(u64);
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        panic!("a destructor that panics");
+    }
+}
+
+#[test]
+fn a_value_that_panics_hides_a_loss_from_nobody() {
+    within_deadline("a_value_that_panics_hides_a_loss_from_nobody", || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let far = gossamer::threads().last().expect("a thread");
+            let (brittle, brittle_there) = channel::<Brittle>(4);
+            let (sender, there) = channel::<u64>(4);
+            let lost = Rc::new(Cell::new(false));
+            let tell = lost.clone();
+            let _listening = gossamer::on_host_lost(move |_| tell.set(true));
+            let (ready, mut is_ready) = channel::<()>(1);
+            type Kept = (Receiver<Brittle>, Receiver<u64>, Sender<()>);
+            let keep = |(brittle, there, ready): Kept| {
+                ready.send(()).unwrap();
+                gossamer::sleep(common::DEADLINE);
+                drop((brittle, there));
+            };
+            drop(gossamer::spawn_on_with(far, keep, (brittle_there, there, ready)));
+            is_ready.recv().unwrap();
+            // More than one: a second panic while the first one unwinds would end the process.
+            assert!(brittle.send_all([Brittle(1), Brittle(2)]).is_ok());
+            sender.send(1).unwrap();
+            other.sever();
+            wait_until("the callback", || lost.get());
+            wait_until("the end of the second channel", || {
+                matches!(sender.try_send(2), Err(TrySendError::Closed(2)))
+            });
+        });
+        match ended {
+            Err(RackError::Unobserved { first, .. }) => {
+                let printed = Chain(&first).to_string();
+                assert!(printed.contains("a destructor that panics"), "{printed}");
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
 thread_local! {
     /// What the `Serialize` of a [`Curious`] sends on, and how often it did.
     static SENDER: RefCell<Option<Sender<Curious>>> = const { RefCell::new(None) };
