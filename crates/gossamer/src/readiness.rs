@@ -263,23 +263,32 @@ struct Attempt<'a> {
 impl<'a> Attempt<'a> {
     fn begin(files: &'a Files, key: usize, what: Readiness) -> Self {
         let attempt = Self { files, key, what, has_blocked: false };
-        attempt.set_ready(false);
+        *attempt.ready(&mut files.states.borrow_mut()[key]) = false;
         attempt
     }
 
-    fn set_ready(&self, is_ready: bool) {
-        let state = &mut self.files.states.borrow_mut()[self.key];
+    fn ready<'b>(&self, state: &'b mut State) -> &'b mut bool {
         match self.what {
-            Readiness::Readable => state.readable = is_ready,
-            _ => state.writable = is_ready,
+            Readiness::Readable => &mut state.readable,
+            _ => &mut state.writable,
         }
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.has_blocked {
-            self.set_ready(true);
+        if self.has_blocked {
+            return;
+        }
+        let state = &mut self.files.states.borrow_mut()[self.key];
+        *self.ready(state) = true;
+        // One that came while the operation waited: what that has left may bring no further event.
+        match &state.waiting {
+            Some(Waiter::Fiber(fiber)) => fiber::unpark(*fiber),
+            Some(Waiter::Call(_)) if state.readable => {
+                self.files.readable.borrow_mut().push(self.key);
+            }
+            Some(Waiter::Call(_)) | None => {}
         }
     }
 }

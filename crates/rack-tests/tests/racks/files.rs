@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use fiber::spawn_local;
 use gossamer::{OnReadable, Polled, Rack, RackError, Readiness};
 
+use crate::common::wait_until;
+
 /// Far longer than a thread without work stays awake.
 const LONG: Duration = Duration::from_millis(30);
 
@@ -350,6 +352,49 @@ fn a_file_that_is_always_ready_keeps_no_other_fiber_waiting() {
             assert!(other.wait(Readiness::Readable, None));
             done.set(true);
             assert!(busy.join().unwrap(), "the other fiber ran only when this one had ended");
+        })
+        .unwrap();
+}
+
+/// While an operation waits, its file does not count as ready. What it leaves brings no event of its own.
+#[test]
+fn whoever_waits_for_a_file_hears_of_what_an_operation_has_left() {
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"1234").unwrap();
+    Rack::new()
+        .threads(1)
+        .run(move || {
+            let ours = Rc::new(Polled::new(ours).unwrap());
+            // The event of what is there comes first.
+            ours.clear_readable();
+            assert!(ours.wait(Readiness::Readable, None));
+            let read = |yields: u32| {
+                let ours = ours.clone();
+                spawn_local(move || {
+                    let read = |mut stream: &UnixStream| {
+                        let read = stream.read(&mut [0; 1]);
+                        (0..yields).for_each(|_| gossamer::yield_now());
+                        read
+                    };
+                    assert_eq!(ours.read_with(read).unwrap(), 1);
+                })
+            };
+            let (first, second) = (read(10), read(0));
+            wait_until("the second fiber", || second.is_finished());
+            first.join().unwrap();
+            second.join().unwrap();
+            // One that waits by a call.
+            let third = read(10);
+            gossamer::yield_now();
+            assert!(!ours.may_read(), "the third fiber is reading");
+            let called = Rc::new(Cell::new(false));
+            let tell = called.clone();
+            let call: OnReadable = Rc::new(move |_| tell.set(true));
+            ours.when_readable(&call);
+            wait_until("the call", || called.get());
+            third.join().unwrap();
+            // Its end would be an event.
+            drop(theirs);
         })
         .unwrap();
 }
