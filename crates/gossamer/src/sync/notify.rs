@@ -124,24 +124,28 @@ impl Notify {
     }
 
     /// Wakes the fiber that has waited longest. If none waits, the next [`wait`](Self::wait) returns
-    /// at once; several such notifications are one. Does not wait, so it is allowed in delegated
-    /// closures.
+    /// at once; several such notifications are one. Without effect if the host of the `Notify` is lost, or
+    /// the rack has ended.
+    ///
+    /// It does not wait until the notification has arrived, and is allowed in delegated closures. A fiber
+    /// waits for room if there is none for more requests, as in [`apply_then`](Trust::apply_then).
     ///
     /// # Panics
     /// Outside a thread of the rack.
     #[track_caller]
     pub fn notify_one(&self) {
-        self.0.apply_then(|state| state.notify_one(), |()| {});
+        // Fibers that wait hear of the loss themselves.
+        self.0.try_apply_then(|state| state.notify_one(), drop);
     }
 
-    /// Wakes all fibers that wait, and none that waits later. Does not wait, so it is allowed in
-    /// delegated closures.
+    /// Wakes all fibers that wait, and none that waits later. As [`notify_one`](Self::notify_one), it waits
+    /// for nothing but room, and has no effect if the host of the `Notify` is lost.
     ///
     /// # Panics
     /// Outside a thread of the rack.
     #[track_caller]
     pub fn notify_all(&self) {
-        self.0.apply_then(|state| state.notify_all(), |()| {});
+        self.0.try_apply_then(|state| state.notify_all(), drop);
     }
 
     /// Waits for a notification, and uses it up.

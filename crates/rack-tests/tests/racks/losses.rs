@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use gossamer::sync::Notify;
 use gossamer::{
     Chain, DelegateError, HostId, JoinError, Latch, LookupError, LossReason, OnPeerLoss, Rack,
     RackError, ReadMode, Receiver, RecordsError, RecvError, SegmentError, SendError, Sender,
@@ -339,6 +340,25 @@ fn a_value_that_panics_hides_a_loss_from_nobody() {
             }
             other => panic!("{other:?}"),
         }
+    });
+}
+
+#[test]
+fn a_notification_of_a_lost_host_is_no_failure() {
+    within_deadline("a_notification_of_a_lost_host_is_no_failure", || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let far = gossamer::threads().last().expect("a thread");
+            let notify = far.entrust_with(|()| Notify::new(), ()).apply(|notify| notify.clone());
+            notify.notify_one();
+            notify.wait();
+            other.sever();
+            wait_until("the loss", || notify.try_wait().is_err());
+            notify.notify_one();
+            notify.notify_all();
+            gossamer::flush();
+            7
+        });
+        assert_eq!(ended.expect("it ends well"), 7);
     });
 }
 
