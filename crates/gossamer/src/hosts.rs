@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use transport_api::{HostId, ThreadId};
-use trust_core::{DelegateError, Trustee};
+use trust_core::{Chain, DelegateError, Trustee};
 
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -117,14 +117,19 @@ pub fn live_hosts() -> impl Iterator<Item = HostId> + Clone {
 /// [`Scatter`](crate::Scatter)s of all fibers send what they have collected.
 ///
 /// # Panics
-/// In delegated context, and outside a fiber of a rack.
+/// In delegated context, and outside a fiber of a rack. If a thread cannot start the fiber that waits there,
+/// for want of memory for its stack or because the thread has too many fibers.
 #[track_caller]
 pub fn fence() {
     trust_core::check_may_wait("`fence`", std::panic::Location::caller());
     let flushes: Vec<_> = threads().map(|thread| thread.spawn(|| trust_core::flush())).collect();
-    for flush in flushes {
-        // Nothing but the loss of its host, or the end of the rack, keeps a flush from its end.
-        drop(flush.join());
+    for (thread, flush) in threads().zip(flushes) {
+        match flush.join().map_err(DelegateError::from) {
+            Ok(()) | Err(DelegateError::PeerLost { .. } | DelegateError::NoRack(_)) => {}
+            // The rack has ended under this fiber.
+            Err(_) if std::thread::panicking() => {}
+            Err(error) => panic!("cannot fence the requests of {thread}: {}", Chain(&error)),
+        }
     }
 }
 
