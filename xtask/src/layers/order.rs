@@ -278,7 +278,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "crates/gossamer/src/sync",
-        &[&["error", "measure", "notify"], &["queue"], &["channel"], &["next"]],
+        &[&["error", "measure", "notify"], &["queue"], &["channel"], &["iter", "next"]],
     ),
     ("crates/gossamer/src/team", &[&["error", "inbox"], &["collectives"]]),
     (

@@ -10,9 +10,7 @@ use std::panic::Location;
 use fiber::oneshot;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use transport_api::{HostId, ThreadId};
-use trust_core::{
-    Chain, DelegateError, Node, Portable, Trust, Trustee, check_may_wait, local_trustee,
-};
+use trust_core::{DelegateError, Node, Portable, Trust, Trustee, check_may_wait, local_trustee};
 
 use crate::hosts;
 use crate::sync::error::{RecvError, SendError, TryRecvError, TrySendError};
@@ -103,7 +101,7 @@ pub fn channel_on<T: Portable>(
 fn entrust_ends<T: Portable>(capacity: u64, host: HostId) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = ends(capacity, host);
     let here = local_trustee();
-    let receiver = Receiver::at(here.entrust(receiver), VecDeque::new());
+    let receiver = Receiver::at(here.entrust(receiver), VecDeque::new(), 0);
     (Sender { end: here.entrust(sender) }, receiver)
 }
 
@@ -239,17 +237,24 @@ impl<T: Portable> fmt::Debug for Sender<T> {
 ///
 /// On another thread than the channel's it brings many values at a time, which travel with it when it
 /// is sent on.
+///
+/// The channel learns where its receiver is from the host that the receiver has come to. One that is on its
+/// way counts as being where it was last. If it is on its way to a host that is lost, it is lost with that
+/// host, but the channel is not closed: its senders wait. Where that matters, have the fiber that gets a
+/// receiver say so before you send to it.
 pub struct Receiver<T: Portable> {
     pub(super) end: Trust<ReceiverEnd<T>>,
     /// Values that have been brought here.
     pub(super) buffer: VecDeque<T>,
+    /// How often it has travelled.
+    moves: u64,
     /// The wait for something to take that a future has begun, for the next one to go on with.
     pub(super) waits: Option<oneshot::Receiver<Result<(), RecvError>>>,
 }
 
 impl<T: Portable> Receiver<T> {
-    fn at(end: Trust<ReceiverEnd<T>>, buffer: VecDeque<T>) -> Self {
-        Receiver { end, buffer, waits: None }
+    fn at(end: Trust<ReceiverEnd<T>>, buffer: VecDeque<T>, moves: u64) -> Self {
+        Receiver { end, buffer, moves, waits: None }
     }
 
     /// The next value; waits until there is one.
@@ -301,25 +306,6 @@ impl<T: Portable> Receiver<T> {
         }
     }
 
-    /// The values, until the channel is closed.
-    ///
-    /// # Panics
-    /// When a host is lost that may have had senders: a loop would otherwise take its loss for the end
-    /// of the values. Use [`recv`](Self::recv) to go on without a host.
-    pub fn iter(&mut self) -> Iter<'_, T> {
-        Iter(self)
-    }
-
-    /// The next value, `None` at the end.
-    #[track_caller]
-    fn next_or_panic(&mut self) -> Option<T> {
-        match self.recv() {
-            Ok(value) => Some(value),
-            Err(RecvError::Closed) => None,
-            Err(error) => panic!("cannot receive all values of the channel: {}", Chain(&error)),
-        }
-    }
-
     /// The thread that has the channel.
     pub fn trustee(&self) -> Trustee {
         self.end.trustee()
@@ -334,59 +320,19 @@ impl<T: Portable> fmt::Debug for Receiver<T> {
 
 impl<T: Portable> Serialize for Receiver<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (&self.end, &self.buffer).serialize(serializer)
+        (&self.end, &self.buffer, self.moves + 1).serialize(serializer)
     }
 }
 
 impl<'de, T: Portable> Deserialize<'de> for Receiver<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (end, buffer) = <(Trust<ReceiverEnd<T>>, VecDeque<T>)>::deserialize(deserializer)?;
+        let (end, buffer, moves) =
+            <(Trust<ReceiverEnd<T>>, VecDeque<T>, u64)>::deserialize(deserializer)?;
         // So that the channel is closed when this host is lost. If the channel's is lost, the receiver
         // learns of that when it receives.
-        let moved = |end: &mut ReceiverEnd<T>, host| end.moved_to(host);
-        end.try_apply_with_then(moved, hosts::local_host(), drop);
-        Ok(Receiver::at(end, buffer))
-    }
-}
-
-/// The values of a [`Receiver`], until the channel is closed: [`Receiver::iter`].
-#[derive(Debug)]
-pub struct Iter<'a, T: Portable>(&'a mut Receiver<T>);
-
-impl<T: Portable> Iterator for Iter<'_, T> {
-    type Item = T;
-    #[track_caller]
-    fn next(&mut self) -> Option<T> {
-        self.0.next_or_panic()
-    }
-}
-
-/// The values of a receiver that it owns.
-#[derive(Debug)]
-pub struct IntoIter<T: Portable>(Receiver<T>);
-
-impl<T: Portable> Iterator for IntoIter<T> {
-    type Item = T;
-    #[track_caller]
-    fn next(&mut self) -> Option<T> {
-        self.0.next_or_panic()
-    }
-}
-
-/// As [`Receiver::iter`].
-impl<T: Portable> IntoIterator for Receiver<T> {
-    type Item = T;
-    type IntoIter = IntoIter<T>;
-    fn into_iter(self) -> IntoIter<T> {
-        IntoIter(self)
-    }
-}
-
-impl<'a, T: Portable> IntoIterator for &'a mut Receiver<T> {
-    type Item = T;
-    type IntoIter = Iter<'a, T>;
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
+        let moved = |end: &mut ReceiverEnd<T>, (host, moves)| end.moved_to(host, moves);
+        end.try_apply_with_then(moved, (hosts::local_host(), moves), drop);
+        Ok(Receiver::at(end, buffer, moves))
     }
 }
 

@@ -44,12 +44,14 @@
 
 mod channel;
 mod error;
+mod iter;
 mod measure;
 mod next;
 mod notify;
 mod queue;
 
-pub use self::channel::{Iter, Receiver, Sender, channel, channel_on};
+pub use self::channel::{Receiver, Sender, channel, channel_on};
 pub use self::error::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
+pub use self::iter::Iter;
 pub use self::next::Next;
 pub use self::notify::{Notified, Notify};

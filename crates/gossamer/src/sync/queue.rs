@@ -63,8 +63,10 @@ pub(super) struct Queue<T> {
     /// Values of senders that waited when the receiver went, by ticket.
     returned: HashMap<u64, Vec<T>>,
     has_senders: bool,
-    /// The host of the receiver; `None` once that is gone.
+    /// The host of the receiver, as far as is known; `None` once that is gone.
     receiver: Option<HostId>,
+    /// How often the receiver had travelled when it came there.
+    moves: u64,
     waiting: Option<Deferred<()>>,
     /// Lost hosts that were not reported to the receiver yet.
     lost: VecDeque<HostId>,
@@ -89,6 +91,7 @@ pub(super) fn ends<T: Portable>(capacity: u64, receiver: HostId) -> (SenderEnd<T
         returned: HashMap::new(),
         has_senders: true,
         receiver: Some(receiver),
+        moves: 0,
         waiting: None,
         lost: VecDeque::new(),
     })));
@@ -281,11 +284,16 @@ impl<T: Portable> ReceiverEnd<T> {
         }
     }
 
-    /// The receiver has come to a host. A channel that was closed meanwhile, because the host that it
-    /// came from was lost, stays closed.
-    pub(super) fn moved_to(&self, host: HostId) {
-        if let Some(receiver) = &mut self.0.0.borrow_mut().receiver {
-            *receiver = host;
+    /// The receiver has come to a host, after so many moves. A channel that was closed meanwhile, because
+    /// the host that it came from was lost, stays closed.
+    pub(super) fn moved_to(&self, host: HostId, moves: u64) {
+        let mut queue = self.0.0.borrow_mut();
+        let queue = &mut *queue;
+        // Each host tells by itself, and the word of one that the receiver has left may come last.
+        if let Some(receiver) = &mut queue.receiver
+            && moves > queue.moves
+        {
+            (*receiver, queue.moves) = (host, moves);
         }
     }
 }
@@ -337,6 +345,19 @@ mod tests {
                 assert!(matches!(receiver.take(false), Taken::One(value) if value == n));
             }
         }
+    }
+
+    #[test]
+    fn a_receiver_is_where_it_moved_last() {
+        let (sender, receiver) = ends::<u64>(1, HostId(0));
+        receiver.moved_to(HostId(2), 2);
+        receiver.moved_to(HostId(1), 1);
+        sender.0.host_lost(HostId(1));
+        assert!(matches!(sender.put_one(1), Put::Sent));
+        sender.0.host_lost(HostId(2));
+        assert!(matches!(sender.put_one(2), Put::Closed(_)));
+        receiver.moved_to(HostId(3), 3);
+        assert!(matches!(sender.put_one(3), Put::Closed(_)), "it stays closed");
     }
 
     #[test]
