@@ -170,6 +170,7 @@ macro_rules! behaviours_of_transports {
             teams: a_barrier_is_a_fence_for_requests_without_a_waiter;
             teams: work_that_makes_work_is_waited_for;
             teams: work_that_callbacks_make_is_waited_for;
+            teams: teams_that_quiesce_at_the_same_time_end;
             teams: a_part_that_cannot_be_sent_ends_the_team;
             teams: a_member_that_does_not_start_ends_the_team;
             teams: members_end_if_the_others_cannot_be_started;

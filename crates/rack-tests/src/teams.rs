@@ -169,6 +169,17 @@ pub fn work_that_callbacks_make_is_waited_for() {
     }
 }
 
+/// Each counts the other's exchanges as requests of its threads.
+pub fn teams_that_quiesce_at_the_same_time_end() {
+    let quiesce = || {
+        let member = |team: &Team, ()| (0..20).for_each(|_| team.quiesce());
+        fiber::spawn_local(move || drop(Team::run(member, ())))
+    };
+    for team in [(); 2].map(|()| quiesce()) {
+        team.join().unwrap();
+    }
+}
+
 /// What its encoding refuses, if it is 13.
 #[derive(Clone, Debug, Deserialize)]
 struct Superstitious(u64);

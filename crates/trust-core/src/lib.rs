@@ -51,7 +51,7 @@ pub use crate::{
     api::condvar::Condvar,
     api::deferred::{Deferred, DeferredId},
     api::delegate::{IsOwned, Listed, SentByReference, delegated},
-    api::flush::{flush, flush_counted, register_collector, requests_made, send_collected},
+    api::flush::{flush, register_collector, requests_made, send_collected},
     api::latch::{Latch, LatchGuard, LatchReadGuard},
     api::lend::Lending,
     api::may_wait::{check_may_wait, in_delegated_context, may_wait, write_running},

@@ -8,12 +8,25 @@
 //! A member may be one round ahead of another, but not two: the next round needs a part of each member.
 
 use std::any::type_name;
+use std::cell::Cell;
 use std::panic::Location;
+use std::thread::LocalKey;
 
 use trust_core::{Chain, DelegateError, Portable};
 
 use crate::team::Team;
 use crate::team::inbox::{Inbox, OutOfStep};
+
+thread_local! {
+    /// The requests that exchanges of this thread make, of all its teams, for [`Team::quiesce`]. A fiber may
+    /// wait while it makes one: before that it is in the first of these only.
+    static BEGUN: Cell<u64> = const { Cell::new(0) };
+    static MADE: Cell<u64> = const { Cell::new(0) };
+}
+
+fn add(count: &'static LocalKey<Cell<u64>>, requests: i64) {
+    count.set(count.get().wrapping_add_signed(requests));
+}
 
 impl Team {
     /// Waits until all members wait here, and until the caller's thread has served every request that
@@ -182,6 +195,8 @@ impl Team {
     /// the sum has not changed for one exchange, which then was also a fence (Mattern's four counters,
     /// with the order of requests instead of two of them). Requests of all fibers of these threads
     /// count, and updates that their [`Scatter`](crate::Scatter)s collect, so none may send without end.
+    /// Collectives and flushes do not count, whatever fiber calls them: other teams may quiesce at the same
+    /// time.
     ///
     /// ```
     /// use gossamer::{Sharded, Team};
@@ -219,18 +234,20 @@ impl Team {
     /// As [`barrier`](Self::barrier).
     #[track_caller]
     pub fn quiesce(&self) {
-        // The exchange itself makes this many requests.
-        let own = (self.len() * (self.len() - 1)) as u64;
-        let (mut flushes, mut before) = (0, None);
+        let mut before = None;
         loop {
             // What was made before the last reading has its answer at the next one, and the callback, which
             // may send more, has run. What has been collected counts as well.
-            flushes += trust_core::flush_counted();
-            // Requests that were not handed over when their host was lost count no more, flushes among
-            // them, so this may wrap. The sum does, too, and is only compared.
-            let made = trust_core::requests_made().wrapping_sub(flushes);
-            let made = self.all_reduce(made, u64::wrapping_add);
-            if before.replace(made).is_some_and(|before| made == before.wrapping_add(own)) {
+            trust_core::flush();
+            let made = trust_core::requests_made();
+            // How many of them are not of exchanges: at least and at most, since another fiber may be in the
+            // middle of one. Both wrap, and so do the sums, which are only compared.
+            let least = made.wrapping_sub(BEGUN.get());
+            let most = made.wrapping_sub(MADE.get());
+            let sum = |a: (u64, u64), b: (u64, u64)| (a.0.wrapping_add(b.0), a.1.wrapping_add(b.1));
+            let (least, most) = self.all_reduce((least, most), sum);
+            // What was made in between is at most this difference, to which every thread adds.
+            if before.replace(least) == Some(most) {
                 return;
             }
         }
@@ -248,15 +265,21 @@ impl Team {
         for (to, part) in parts.enumerate() {
             // It has no part of this member then, so this team ends here, and there with this member.
             let (own, unsent) = (self.inboxes[self.index].clone(), self.unsent.clone());
+            let requests = i64::from(to != self.index);
             let done = move |put: Result<(), DelegateError>| {
                 let Err(error) = put else { return };
+                // It may not have become a request.
+                add(&BEGUN, -requests);
+                add(&MADE, -requests);
                 let reason = format!("a part could not be sent to it: {}", Chain(&error));
                 unsent.set(Some(OutOfStep::Ended(to, reason.clone())));
                 // This member may wait for parts that do not come.
                 let end = |inbox: &mut Inbox, (member, reason)| inbox.end(member, reason);
                 own.try_apply_with_then(end, (to, reason), drop);
             };
+            add(&BEGUN, requests);
             self.inboxes[to].try_apply_with_then(put, (round, self.index, part), done);
+            add(&MADE, requests);
         }
         // Requests leave when the thread polls. If the parts of all others are here already, this fiber
         // does not park; without a poll it would compute while the others still wait for its parts.

@@ -36,23 +36,13 @@ use crate::node::{Node, on_node, with_node};
 /// In delegated context, and outside a fiber of a rack.
 #[track_caller]
 pub fn flush() {
-    flush_counted();
-}
-
-/// For layers above: [`flush`], which returns how many requests it has made itself.
-///
-/// # Panics
-/// As [`flush`].
-#[doc(hidden)]
-#[track_caller]
-pub fn flush_counted() -> u64 {
     // Not inside the closure, whose line the panic would name instead of the caller's.
     check_may_wait("`flush`", Location::caller());
     or_raise(with_node(|node| {
         let (Some(node), Some(fiber)) = (node, fiber::current()) else { return Err(outside()) };
         send_all_collected(node);
         let busy = node.busy();
-        let made = busy.len() as u64;
+        node.flushes.set(node.flushes.get() + busy.len() as u64);
         let left = Rc::new(Cell::new(busy.len()));
         for home in busy {
             let served = |_: &mut Runtime| {};
@@ -61,8 +51,8 @@ pub fn flush_counted() -> u64 {
         }
         // While the fiber is unwound, nothing is under way any more.
         while left.get() > 0 && fiber::park_or_give_up() {}
-        Ok(made)
-    }))
+        Ok(())
+    }));
 }
 
 /// For layers above: has everything of the current thread that collects updates send them, as
@@ -97,7 +87,8 @@ pub fn register_collector(collector: Weak<dyn Collects>) {
 
 /// For layers above: how many requests the current thread has ever made of other threads, those that
 /// wait to be handed over included. Their own requests of both kinds, with a waiter or without, count;
-/// calls of the thread's own properties do not.
+/// calls of the thread's own properties do not, nor do the requests of [`flush`]. Requests that were not
+/// handed over when their host was lost count no more.
 ///
 /// # Panics
 /// Outside a thread of a rack.

@@ -91,6 +91,8 @@ pub struct Node {
     pub(super) runs_deferred: Cell<bool>,
     /// What collects updates of this thread.
     pub(crate) collectors: Collectors,
+    /// Requests that flushes have made.
+    pub(crate) flushes: Cell<u64>,
     pub(super) incidents: RefCell<Vec<Incident>>,
     pub(super) closed: Cell<bool>,
     /// Whether a poll is under way: what it runs must not start another.
@@ -166,6 +168,7 @@ impl Node {
             deferred: Deferred::default(),
             runs_deferred: Cell::new(false),
             collectors: Collectors::default(),
+            flushes: Cell::new(0),
             incidents: RefCell::default(),
             closed: Cell::new(false),
             polling: Cell::new(false),
@@ -347,9 +350,11 @@ impl Node {
         outbox.map_or(0, |outbox| outbox.outstanding())
     }
 
-    /// Requests that were ever made of other threads.
+    /// Requests that were ever made of other threads, without those of flushes.
     pub(crate) fn requests_made(&self) -> u64 {
-        self.outboxes.iter().map(|outbox| outbox.made()).sum()
+        let made: u64 = self.outboxes.iter().map(|outbox| outbox.made()).sum();
+        // Flushes of a host that was lost count here only.
+        made.wrapping_sub(self.flushes.get())
     }
 
     /// The threads, by number, that have not answered all requests of this one.
