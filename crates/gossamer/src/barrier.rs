@@ -37,6 +37,10 @@ struct Come {
 /// A barrier for a fixed number of fibers on any threads of the rack. Clone it for each fiber, or
 /// send it as an argument.
 ///
+/// It does not know who its parties are. If one ends without coming, because it panics or its host is lost,
+/// the others wait until the rack ends. For fibers that are to end together, use a [`Team`](crate::Team),
+/// whose [`barrier`](crate::Team::barrier) fails when a member has ended or its host is lost.
+///
 /// ```
 /// # gossamer::Rack::new().threads(2).run(|| {
 /// let barrier = gossamer::Barrier::new(3);
