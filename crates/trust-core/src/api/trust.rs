@@ -216,11 +216,16 @@ impl<T: 'static> Trust<T> {
 
     /// A new id, whose trust counts as cloned from this one.
     fn mint_child(&self) -> u64 {
-        let child = mint();
+        let rack = self.home.rack();
+        let host = with_node(|node| match node {
+            Some(node) if node.id.rack() == rack => node.me.host.0,
+            _ => racks::host_of(rack),
+        });
+        let child = mint(host);
         let mut ledger = self.ledger.lock();
         ledger.children.push(child);
         if ledger.children.len() >= RENAME_AFTER {
-            let new = mint();
+            let new = mint(host);
             let old = std::mem::replace(&mut ledger.id, new);
             let mut ids = std::mem::take(&mut ledger.children);
             ids.extend([old, new]);

@@ -20,6 +20,10 @@ pub type Post = Arc<dyn Fn(Job) + Send + Sync>;
 /// outlives its rack is not taken for one of a later rack.
 static RACKS: Mutex<(BTreeMap<u32, Post>, u32)> = Mutex::new((BTreeMap::new(), 0));
 
+/// Which host this process is of each rack. It is not the same one of all: a host of a large rack may run
+/// a small one besides.
+static HOSTS: Mutex<BTreeMap<u32, u32>> = Mutex::new(BTreeMap::new());
+
 /// A rack's place in the list of this process's racks; it leaves the list when this is dropped.
 #[derive(Debug)]
 pub struct Registered(u32);
@@ -43,7 +47,18 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         RACKS.lock().0.remove(&self.0);
+        HOSTS.lock().remove(&self.0);
     }
+}
+
+/// This process is `host` of rack `rack`.
+pub(crate) fn set_host(rack: u32, host: u32) {
+    HOSTS.lock().insert(rack, host);
+}
+
+/// Which host this process is of rack `rack`; any if that has ended.
+pub(crate) fn host_of(rack: u32) -> u32 {
+    HOSTS.lock().get(&rack).copied().unwrap_or_default()
 }
 
 /// Hands `job` to a thread of rack `rack`; does nothing when that rack has ended, for then nothing

@@ -52,7 +52,8 @@ impl Node {
     /// alive until everything that `users` have queued for it has been served (`count.rs` says
     /// how).
     pub(crate) fn release(&self, home: u32, property: u32, ids: Vec<u64>, users: Vec<u32>) {
-        let Release { ids, users } = Release::new(ids, &users, self.number(), mint);
+        let Release { ids, users } =
+            Release::new(ids, &users, self.number(), || mint(self.me.host.0));
         self.toggle_at(home, property, ids);
         for (user, id) in users {
             let toggle = |_: &mut Runtime, (home, property, id): (u32, u32, u64)| {

@@ -22,6 +22,7 @@ use transport_api::{
 
 use crate::client::outbox::Outbox;
 use crate::node::outboxes::Outboxes;
+use crate::node::racks;
 use crate::node::state::{Node, Parts};
 use crate::node::system::install;
 use crate::trustee::inbox::Inbox;
@@ -127,7 +128,7 @@ impl Wiring {
         let threads = transport.threads() as usize;
         let has_arrivals = hosts as usize * threads > DIRECT_POLL_CLIENTS;
         let layout = Layout { threads, has_arrivals };
-        crate::trustee::count::set_host(me.0);
+        racks::set_host(rack, me.0);
         let all = || (0..hosts).map(HostId);
         let offers = all()
             .map(|client| Cell::offer(&*transport, slots_key(client), layout.bytes()))

@@ -72,8 +72,6 @@ pub(crate) const RENAME_AFTER: usize = 64;
 /// The id of all trusts that the trustee's own thread has made: the set has their number.
 pub(crate) const COUNTED: u64 = 0;
 
-/// The host's number in the upper bits of ids minted here.
-static HOST_BITS: AtomicU64 = AtomicU64::new(0);
 /// The first number that no thread has taken; never zero, which would be [`COUNTED`].
 static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Numbers that a thread takes at a time, so that threads seldom meet where they mint ids.
@@ -84,20 +82,15 @@ thread_local! {
     static NUMBERS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Makes the ids of this process different from those of other hosts.
-pub(crate) fn set_host(host: u32) {
-    HOST_BITS.store(u64::from(host) << 48, Ordering::Relaxed);
-}
-
-/// An id that no other trust and no other use of a trust has.
-pub(crate) fn mint() -> u64 {
+/// An id that no other trust and no other use of a trust has, in a rack of which this process is `host`.
+pub(crate) fn mint(host: u32) -> u64 {
     let (mut next, mut end) = NUMBERS.get();
     if next == end {
         next = NEXT.fetch_add(TAKEN, Ordering::Relaxed);
         end = next + TAKEN;
     }
     NUMBERS.set((next + 1, end));
-    HOST_BITS.load(Ordering::Relaxed) | next
+    u64::from(host) << 48 | next
 }
 
 /// The messages that the drop of a trust sends.
@@ -348,7 +341,7 @@ mod tests {
 
     #[test]
     fn ids_of_several_threads_differ() {
-        let mint_some = || (0..2 * TAKEN + 1).map(|_| mint()).collect::<Vec<_>>();
+        let mint_some = || (0..2 * TAKEN + 1).map(|_| mint(1)).collect::<Vec<_>>();
         let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(mint_some)).collect();
         let ids: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         let unlike: BTreeSet<_> = ids.iter().copied().collect();
