@@ -91,8 +91,17 @@ impl<T> Reuse<T> {
 
     /// Takes `item`, which no later lookup finds, until no runner uses it.
     pub fn retire(&self, item: T) {
+        self.retire_behind(heavy_barrier, item);
+    }
+
+    fn retire_behind(&self, heavy_barrier: fn() -> bool, item: T) {
         let mut state = self.state();
-        heavy_barrier();
+        if !heavy_barrier() {
+            // Which runners are inside cannot be told, so it is kept, as by one that never leaves.
+            let unknown = Arc::new(CachePadded::new(AtomicU64::new(1)));
+            state.retired.push(Retired { inside: vec![(unknown, 1)], item });
+            return;
+        }
         let turn_of = |turn: &Arc<Turn>| (turn.clone(), turn.load(Ordering::Acquire));
         let inside = state.runners.iter().map(turn_of).filter(|(_, turn)| turn % 2 == 1).collect();
         state.retired.push(Retired { inside, item });
@@ -163,10 +172,12 @@ fn light_barrier() {
     fence(Ordering::SeqCst);
 }
 
-fn heavy_barrier() {
+fn heavy_barrier() -> bool {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
-    barrier::heavy();
+    return barrier::heavy();
+    #[cfg(loom)]
+    true
 }
 
 #[cfg(all(test, not(loom)))]
@@ -177,6 +188,14 @@ mod tests {
         let mut all = Vec::new();
         reuse.reclaim(|item| all.push(item));
         all
+    }
+
+    #[test]
+    fn what_is_retired_without_a_barrier_is_kept() {
+        let reuse = Reuse::new();
+        reuse.retire_behind(|| false, 1);
+        reuse.retire(2);
+        assert_eq!((reclaimed(&reuse), reuse.waiting()), (vec![2], 1));
     }
 
     #[test]
