@@ -130,10 +130,13 @@ impl PeerEvent {
 /// A reader that sees the word of a [`signal`](Self::signal) (with an acquire load) sees all of every
 /// earlier write of the same lane. Nothing orders two lanes.
 ///
-/// One exception: where a device carries out the atomics of a host on its own memory (RDMA), those of
-/// the lane to the own host keep their order among themselves, and a [`fence`](Self::fence) covers
-/// them, but every other operation of that lane is done when its call returns, also if an earlier
-/// atomic is not. Wait for the atomic's [`Event::Completed`] before you start what must follow it.
+/// There are two exceptions:
+/// - Where memory is mapped, a read may take effect before earlier operations of the lane on other words,
+///   as the processor's reads do, unless a [`fence`](Self::fence) is between them.
+/// - Where a device carries out the atomics of a host on its own memory (RDMA), those of the lane to the
+///   own host keep their order among themselves, and a [`fence`](Self::fence) covers them, but every other
+///   operation of that lane is done when its call returns, also if an earlier atomic is not. Wait for the
+///   atomic's [`Event::Completed`] before you start what must follow it.
 ///
 /// # Progress
 /// Operations may wait in the lane until [`flush`](Self::flush). Calls never block and never wait

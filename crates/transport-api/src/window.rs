@@ -108,6 +108,8 @@ impl Window {
     #[inline]
     pub fn write(&self, at: usize, from: &SharedBytes) -> Result<(), OpError> {
         self.check(at, from.len(), Rights::WRITE)?;
+        // As in `write_from`: behind every earlier write of this thread, also behind a signal.
+        fence(Ordering::Release);
         if !self.memory.begins_at(at, from) {
             self.memory.copy_from(at, from);
         }

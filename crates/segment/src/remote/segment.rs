@@ -37,8 +37,10 @@ use crate::table::Notify;
 /// | [`compare_swap`](Self::compare_swap), [`fetch_add`](Self::fetch_add) | the operation has taken effect, and its result is the old value |
 /// | [`fence`](Self::fence) | every earlier operation of this thread on segments of that host has taken effect, or the error names the first that was refused; notifications may still be on their way |
 ///
-/// Operations of one thread on segments of one host take effect in their order, except that over RDMA
-/// other operations of an owner on its own segments do not wait for its atomics. A word, which is
+/// Operations of one thread on segments of one host take effect in their order, with two exceptions: where
+/// memory is mapped, a read may take effect before earlier operations on other words, as the processor's
+/// do, unless a fence is between them; and over RDMA other operations of an owner on its own segments do
+/// not wait for its atomics. A word, which is
 /// eight bytes at a multiple of eight, is never torn; the words of one operation have no order among
 /// each other. For more than a word that must never be torn there is [`Record`](crate::Record).
 ///

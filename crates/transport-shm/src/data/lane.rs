@@ -20,6 +20,7 @@
 use std::sync::Arc;
 
 use primitive::SharedBytes;
+use primitive::sync::{Ordering, fence};
 use transport_api::park_word::PeerParkWord;
 use transport_api::{
     Event, EventQueue, HostId, Lane, LossReason, Namespace, Notice, NoticeEnd, NoticeOutbox,
@@ -286,7 +287,9 @@ impl Lane for ShmLane {
 
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
         self.event_queue.check_peer()?;
-        // Operations are done, and refused, while they are called.
+        // Operations are done, and refused, while they are called; but the processor may still read
+        // before it has written. Not behind a fence.
+        fence(Ordering::SeqCst);
         self.completed(token, 0);
         Ok(())
     }

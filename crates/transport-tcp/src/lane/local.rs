@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use primitive::SharedBytes;
+use primitive::sync::{Ordering, fence};
 use transport_api::{
     Event, EventQueue, HostId, Lane, Namespace, OpError, RemoteRegion, Rights, Tag, ThreadId,
     Window,
@@ -137,7 +138,9 @@ impl Lane for LocalLane {
     }
 
     fn fence(&mut self, token: u64) -> Result<(), OpError> {
-        // Operations are done, and refused, while they are called.
+        // Operations are done, and refused, while they are called; but the processor may still read
+        // before it has written. Not behind a fence.
+        fence(Ordering::SeqCst);
         self.done.push(Event::Completed { token, value: 0 });
         Ok(())
     }
