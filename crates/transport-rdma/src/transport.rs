@@ -122,7 +122,7 @@ impl Transport for RdmaTransport {
         peer == self.host.local
     }
 
-    /// A device's atomics are not atomic with the processor's; where this host is alone, there are none.
+    /// A device's atomics are not atomic with the processor's; a host that is alone has no peers that use them.
     fn maps_atomics(&self, peer: HostId) -> bool {
         self.maps(peer) && self.hosts() == 1
     }

@@ -358,7 +358,7 @@ fn a_file_that_is_always_ready_keeps_no_other_fiber_waiting() {
 
 /// While an operation waits, its file does not count as ready. What it leaves brings no event of its own.
 #[test]
-fn whoever_waits_for_a_file_hears_of_what_an_operation_has_left() {
+fn a_waiter_is_woken_for_what_an_operation_leaves() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"1234").unwrap();
     Rack::new()

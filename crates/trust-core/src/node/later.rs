@@ -186,7 +186,7 @@ impl Node {
             },
             |payload| (status, payload),
         );
-        // The trusts in the payload are none of the request's, which would give back its own.
+        // The trusts in the payload do not belong to the request, which would give back only its own.
         if client != self.me && self.is_closed_to(to.thread) {
             return give_back(status, &payload);
         }

@@ -47,7 +47,7 @@ impl<B: Backend> Group<B> {
             maker,
             value: RefCell::new(Vec::with_capacity(assignment.workload.record_bytes())),
             started,
-            // A limit beyond what the clock tells is none.
+            // A limit beyond the range of the clock is no limit.
             deadline: assignment.time_limit().and_then(|limit| started.checked_add(limit)),
             report: RefCell::default(),
             assignment,
