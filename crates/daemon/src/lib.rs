@@ -26,6 +26,8 @@ pub mod controller;
 mod escape;
 mod files;
 pub mod host;
+#[cfg(test)]
+mod own_process;
 mod process;
 mod quarantine;
 pub mod security;

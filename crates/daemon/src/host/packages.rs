@@ -362,7 +362,7 @@ pub(crate) async fn serve(
     job.end_deliveries(reason);
 }
 
-/// The next message of a process, or why there is none.
+/// The next message of a process, or the reason why no more come.
 async fn receive_message(from: &mut (impl AsyncRead + Unpin)) -> Result<FromProcess, &'static str> {
     let len = from.read_u32_le().await.map_err(|_| CLOSED)? as usize;
     if len > LARGEST_FROM_PROCESS {

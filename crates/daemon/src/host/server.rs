@@ -41,7 +41,7 @@ use crate::security::tls::{self, TlsError};
 const PENDING: usize = 64;
 /// How long a connection may take to authenticate and send its request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often to look for a new list of revoked certificates while nobody connects.
+/// How often to check for a new list of revoked certificates when no connection arrives.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long a caller may take to receive an answer.
 const ANSWER: Duration = Duration::from_secs(30);

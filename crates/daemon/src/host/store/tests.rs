@@ -71,18 +71,11 @@ fn a_program_that_was_changed_is_none() {
     }
 }
 
-/// Set in a process of its own, in which the test may use up all descriptors.
-const OWN_PROCESS: &str = "GOSSAMER_TEST_OWN_PROCESS";
-
 #[test]
 fn a_program_that_cannot_be_opened_for_want_of_descriptors_stays() {
     const NAME: &str =
         "host::store::tests::a_program_that_cannot_be_opened_for_want_of_descriptors_stays";
-    if std::env::var_os(OWN_PROCESS).is_none() {
-        let mut own = std::process::Command::new(std::env::current_exe().unwrap());
-        let ran = own.args(["--exact", NAME]).env(OWN_PROCESS, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stdout);
-        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    if crate::own_process::runs_elsewhere(NAME) {
         return;
     }
     let (_place, store) = store(1000);

@@ -78,17 +78,10 @@ fn a_list_only_becomes_newer_also_after_a_restart() {
     assert_eq!(rack.start().unwrap().identity.revoked.as_ref(), Some(newest.der()));
 }
 
-/// Set in a process that runs one test alone, because it uses up what its process may have open.
-const OWN_PROCESS: &str = "GOSSAMER_TEST_OWN_PROCESS";
-
 #[test]
 fn a_list_that_could_not_be_read_for_want_of_descriptors_is_read_later() {
     const NAME: &str = "security::acceptor::tests::a_list_that_could_not_be_read_for_want_of_descriptors_is_read_later";
-    if std::env::var_os(OWN_PROCESS).is_none() {
-        let mut own = std::process::Command::new(std::env::current_exe().unwrap());
-        let ran = own.args(["--exact", NAME]).env(OWN_PROCESS, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stdout);
-        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    if crate::own_process::runs_elsewhere(NAME) {
         return;
     }
     let rack = Rack::new();
