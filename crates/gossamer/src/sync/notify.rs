@@ -128,7 +128,7 @@ impl Notify {
     /// the rack has ended.
     ///
     /// It does not wait until the notification has arrived, and is allowed in delegated closures. A fiber
-    /// waits for room if there is none for more requests, as in [`apply_then`](Trust::apply_then).
+    /// waits while no more requests can be queued, as in [`apply_then`](Trust::apply_then).
     ///
     /// # Panics
     /// Outside a thread of the rack.
@@ -139,7 +139,7 @@ impl Notify {
     }
 
     /// Wakes all fibers that wait, and none that waits later. As [`notify_one`](Self::notify_one), it waits
-    /// for nothing but room, and has no effect if the host of the `Notify` is lost.
+    /// only to queue its request, and has no effect if the host of the `Notify` is lost.
     ///
     /// # Panics
     /// Outside a thread of the rack.

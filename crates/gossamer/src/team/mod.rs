@@ -170,8 +170,8 @@ impl Team {
         first.or(out_of_step).map_or(Ok(results), Err)
     }
 
-    /// Waits for all members, in no order: one that could not be started has told nobody, so the others, which
-    /// may wait for it, are told here.
+    /// Waits for all members at once. A member that could not be started tells nobody, so this tells the
+    /// others, which may wait for it.
     #[track_caller]
     fn join<U>(
         mut members: Vec<JoinHandle<Ended<U>>>,
@@ -258,7 +258,7 @@ impl Team {
 fn end_at_all(inboxes: &[Trust<Inbox>], member: usize, reason: &str) {
     for inbox in inboxes {
         let end = |inbox: &mut Inbox, (member, reason)| inbox.end(member, reason);
-        // A member whose host is lost waits for nobody.
+        // This fails if a member's host is lost, where no fiber waits any more.
         inbox.try_apply_with_then(end, (member, reason.to_owned()), drop);
     }
 }
